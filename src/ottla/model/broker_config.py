@@ -1,0 +1,267 @@
+"""The broker's configuration: Kafka's names where Kafka has one, `ottla.` before our own.
+
+The defaults of topic configurations are broker configurations too (`log.retention.ms`, `log.segment.bytes`...): they
+are part of `BROKER_CONFIGS`, and `BrokerConfig.given` keeps what was set, for `parse_topic_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from ottla.model.config_keys import (
+    ConfigKey,
+    ConfigType,
+    Range,
+    Synonym,
+    parse_value,
+    table,
+    unknown_name,
+)
+from ottla.model.errors import Refused
+from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config, scaled
+
+_BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    auto_create_topics_enable: bool
+    broker_rack: str | None
+    connections_max_idle_ms: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+    fetch_max_bytes: int
+    flush_interval_ms: int
+    frame_stall_ms: int
+    journal_bytes: int
+    journal_file_bytes: int
+    log_retention_check_interval_ms: int
+    max_connections: int
+    max_incremental_fetch_session_cache_slots: int
+    max_inflight_per_connection: int
+    max_request_partition_size_limit: int
+    memory_max_bytes: int
+    message_max_bytes: int
+    node_id: int
+    num_partitions: int
+    producer_id_expiration_ms: int
+    queued_max_request_bytes: int
+    socket_request_max_bytes: int
+    tail_cache_bytes: int
+    given: Mapping[str, str]
+    """What was set, by name: the rest are defaults. Pass it to `parse_topic_config` as the broker's defaults."""
+
+
+_OWN_KEYS = [
+    ConfigKey(
+        "auto.create.topics.enable",
+        _BOOLEAN,
+        "true",
+        "Whether a topic is created when a client first asks for it.",
+        dynamic=False,
+    ),
+    ConfigKey("broker.rack", _STRING, None, "The rack or zone of this broker.", dynamic=False),
+    ConfigKey(
+        "connections.max.idle.ms",
+        _LONG,
+        "600000",
+        "A connection without a request for this long is closed; -1 keeps it.",
+        Range(-1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "default.replication.factor",
+        _INT,
+        "1",
+        "The replication factor of topics that do not ask for one.",
+        Range(1),
+    ),
+    ConfigKey("delete.topic.enable", _BOOLEAN, "true", "Whether clients may delete topics.", dynamic=False),
+    ConfigKey(
+        "fetch.max.bytes",
+        _INT,
+        "57671680",
+        "The most bytes of records in one fetch reply, whatever the client asks for.",
+        Range(1024),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "log.retention.check.interval.ms",
+        _LONG,
+        "300000",
+        "The longest time between two looks for segments to delete. The broker also wakes when one is due.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "max.connections",
+        _INT,
+        "10000",
+        "The most open connections; one more is closed at once.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "max.incremental.fetch.session.cache.slots",
+        _INT,
+        "1000",
+        "The most fetch sessions that the broker remembers.",
+        Range(0),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "max.request.partition.size.limit",
+        _INT,
+        "2000",
+        "The most partitions in one reply to DescribeTopicPartitions.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "node.id",
+        _INT,
+        "1",
+        "This broker's number, as clients see it.",
+        Range(0),
+        dynamic=False,
+    ),
+    ConfigKey("num.partitions", _INT, "1", "The partitions of a topic that does not ask for a number.", Range(1)),
+    ConfigKey(
+        "ottla.flush.interval.ms",
+        _LONG,
+        "5000",
+        "How often written segments are synced, so that their journal space can be used again.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.frame.stall.ms",
+        _LONG,
+        "30000",
+        "A connection that sent a part of a request and then nothing for this long is closed.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.journal.bytes",
+        _LONG,
+        str(256 * _MIB),
+        "The size of the journal. A full journal makes producers of the disk class wait.",
+        Range(_MIB),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.journal.file.bytes",
+        _LONG,
+        str(8 * _MIB),
+        "The size of one of the journal's recycled files.",
+        Range(64 * 1024),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.max.inflight.requests.per.connection",
+        _INT,
+        "1000",
+        "The most unanswered requests of one connection before the broker stops reading from it.",
+        Range(1),
+        dynamic=False,
+        attribute_override="max_inflight_per_connection",
+    ),
+    ConfigKey(
+        "ottla.memory.max.bytes",
+        _LONG,
+        str(1024 * _MIB),
+        "The most bytes in all logs of the memory class together; a produce beyond it is refused.",
+        Range(0),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.tail.cache.bytes",
+        _LONG,
+        str(256 * _MIB),
+        "The memory for the newest records of all partitions, from which caught-up readers are served.",
+        Range(0),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "producer.id.expiration.ms",
+        _INT,
+        "86400000",
+        "How long an idle idempotent producer is remembered.",
+        Range(1),
+    ),
+    ConfigKey(
+        "queued.max.request.bytes",
+        _LONG,
+        str(256 * _MIB),
+        "The most request bytes in memory over all connections before the broker stops reading.",
+        Range(-1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "socket.request.max.bytes",
+        _INT,
+        "104857600",
+        "The largest request that is read; a larger one closes its connection.",
+        Range(1),
+        dynamic=False,
+    ),
+]
+
+
+def _topic_default_keys() -> Iterator[ConfigKey]:
+    """The broker's entry for each topic configuration: same type and check, the broker's name."""
+    for key in TOPIC_CONFIGS.values():
+        for synonym in key.synonyms:
+            first = synonym is key.synonyms[0]
+            yield ConfigKey(
+                synonym.name,
+                key.type if synonym.factor == 1 else _INT,
+                key.default if first else None,
+                _synonym_doc(key, synonym),
+                key.check if synonym.factor == 1 else Range(-1),
+                dynamic=key.dynamic and synonym.factor == 1,
+            )
+
+
+def _synonym_doc(key: ConfigKey, synonym: Synonym) -> str:
+    unit = {1: "", 60_000: ", in minutes", 3_600_000: ", in hours"}[synonym.factor]
+    return f"The default of the topic configuration {key.name}{unit}."
+
+
+BROKER_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(table([*_OWN_KEYS, *_topic_default_keys()]))
+
+
+def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
+    """Every value is checked, also those that only topics use."""
+    for name, text in given.items():
+        key = BROKER_CONFIGS.get(name)
+        if key is None:
+            return unknown_name("broker", name, BROKER_CONFIGS)
+        value = parse_value(key, text)
+        if isinstance(value, Refused):
+            return value
+    topics = parse_topic_config({}, given)
+    if isinstance(topics, Refused):
+        return topics
+    values: dict[str, Any] = {"message_max_bytes": topics.max_message_bytes}
+    for key in _OWN_KEYS:
+        own_text = given.get(key.name, key.default)
+        values[key.attribute] = None if own_text is None else parse_value(key, own_text)
+    return BrokerConfig(**values, given=MappingProxyType(dict(given)))
+
+
+def with_overrides(config: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig | Refused:
+    """The configuration with the values set while the broker runs; these win over what it was started with."""
+    parsed = parse_broker_config({**config.given, **dynamic})
+    if isinstance(parsed, Refused):
+        return parsed
+    return replace(parsed, given=MappingProxyType({**config.given, **dynamic}))
+
+
+__all__ = ["BROKER_CONFIGS", "BrokerConfig", "parse_broker_config", "scaled", "with_overrides"]
