@@ -1,0 +1,153 @@
+"""What can go wrong for a user of the client, one type for each thing that a program would handle differently.
+
+Each message is a sentence for a person: what happened, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ottla.model.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """Everything that the client raises on purpose."""
+
+
+class NoBrokerError(ClientError):
+    """No broker could be reached in time."""
+
+
+class ConnectionLostError(ClientError):
+    """A connection ended while a request was on its way: the broker may or may not have done what was asked."""
+
+
+class RequestTimedOutError(ClientError):
+    """A broker did not answer in time: it may or may not have done what was asked."""
+
+
+class UnsupportedByBrokerError(ClientError):
+    """The broker does not know an API, or only at versions that this client does not speak."""
+
+
+class BrokerRefusedError(ClientError):
+    """The broker answered with an error code."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+
+    @property
+    def retriable(self) -> bool:
+        return self.error.retriable
+
+
+class UnknownTopicError(BrokerRefusedError):
+    """The topic, or the partition of it, does not exist."""
+
+
+class TopicExistsError(BrokerRefusedError):
+    """A topic of this name is already there."""
+
+
+class OffsetOutOfRangeError(BrokerRefusedError):
+    """The wanted offset is not in the log, and `auto_offset_reset` is "none"."""
+
+
+class DeliveryError(ClientError):
+    """Records were not acknowledged. `error` is the broker's code if it gave one."""
+
+    def __init__(self, message: str, error: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+class RecordTooLargeError(DeliveryError):
+    """One record alone is larger than the producer or the broker takes."""
+
+
+class DeliveryTimedOutError(DeliveryError):
+    """`delivery_timeout_ms` passed. If `may_be_written`, a request had left and its answer never came."""
+
+    def __init__(self, message: str, *, may_be_written: bool) -> None:
+        super().__init__(message)
+        self.may_be_written = may_be_written
+
+
+class ProducerFencedError(DeliveryError):
+    """Another producer took over this producer's id with a higher epoch. This one must not write any more."""
+
+
+class SequenceLostError(DeliveryError):
+    """The broker no longer has what it acknowledged to this producer, so order and exactness cannot be promised."""
+
+
+class BufferFullError(ClientError):
+    """`send_nowait` found no room in the producer's buffer. `enqueue` and `send` wait for room instead."""
+
+
+class ClientClosedError(ClientError):
+    """The producer, consumer or admin was closed."""
+
+
+class CorruptBatchError(ClientError):
+    """A record batch does not match its checksum or cannot be decoded. It is never handed out."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f"the batch at offset {offset} of {topic}-{partition} is damaged: {reason}. "
+            f"`ottla log verify` on the broker's machine names the file; seek past the batch to go on without it."
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+_SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
+    ErrorCode.unknown_topic_or_partition: UnknownTopicError,
+    ErrorCode.unknown_topic_id: UnknownTopicError,
+    ErrorCode.topic_already_exists: TopicExistsError,
+    ErrorCode.offset_out_of_range: OffsetOutOfRangeError,
+}
+
+_SENTENCES: dict[ErrorCode, str] = {
+    ErrorCode.unknown_topic_or_partition: "it does not exist",
+    ErrorCode.unknown_topic_id: "it does not exist any more",
+    ErrorCode.topic_already_exists: "a topic of this name is already there",
+    ErrorCode.invalid_topic_exception: "the name is not a valid topic name (1 to 249 of a-z A-Z 0-9 . _ -)",
+    ErrorCode.kafka_storage_error: "the broker cannot write to its disk; its log says why",
+    ErrorCode.message_too_large: "the broker's message.max.bytes or the topic's max.message.bytes is smaller",
+    ErrorCode.not_enough_replicas: "fewer replicas are in sync than min.insync.replicas asks for",
+    ErrorCode.topic_authorization_failed: "this client may not use the topic",
+}
+
+
+def error_name(error: ErrorCode) -> str:
+    """Kafka's own spelling, which a search engine finds."""
+    return error.name.upper()
+
+
+def refused(error: ErrorCode, what: str, message: str | None = None) -> BrokerRefusedError:
+    """The exception for a broker's error code; `what` is the thing that failed: `topic "orders"`."""
+    reason = message or _SENTENCES.get(error) or (error.__doc__ or "").strip() or "the broker gave no reason"
+    kind = _SPECIFIC.get(error, BrokerRefusedError)
+    return kind(error, f"{what}: {reason.rstrip('.')} ({error_name(error)})")
+
+
+def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
+    """One sentence for the ways in which a connection does not come about."""
+    return NoBrokerError(f"no broker answered at {address}: {_why(cause)}. Is `ottla up` running?")
+
+
+def _why(cause: BaseException | None) -> str:
+    if cause is None:
+        return "no answer"
+    if isinstance(cause, TimeoutError):
+        return "timed out"
+    if isinstance(cause, ConnectionRefusedError) or getattr(cause, "errno", None) == errno.ECONNREFUSED:
+        return "connection refused"
+    number = getattr(cause, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number).lower()
+    return str(cause) or type(cause).__name__

@@ -1,0 +1,72 @@
+"""Which partition a record goes to, as the Java client's default decides it.
+
+Keyed records: murmur2 of the key's bytes, so that every client puts a key into the same partition. Records without
+a key stick to one partition until a batch of it is full, then move on: fewer, larger batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+try:
+    from ottla.client import _murmur2 as _native
+except ImportError:  # no C compiler when the package was built: slower, the same answers
+    _native = None  # type: ignore[assignment]
+
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+Partitioner = Callable[[bytes | None, int], int | None]
+"""(key, number of partitions) -> partition, or None for "any": the producer's sticky choice."""
+
+
+def murmur2_python(data: bytes | bytearray | memoryview) -> int:
+    """The plain twin of the compiled function: the same number, unsigned."""
+    length = len(data)
+    mixed = (_SEED ^ length) & _MASK
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little")
+        word = (word * _MULTIPLIER) & _MASK
+        word ^= word >> 24
+        word = (word * _MULTIPLIER) & _MASK
+        mixed = ((mixed * _MULTIPLIER) & _MASK) ^ word
+    if length > whole:
+        mixed ^= int.from_bytes(data[whole:], "little")
+        mixed = (mixed * _MULTIPLIER) & _MASK
+    mixed ^= mixed >> 13
+    mixed = (mixed * _MULTIPLIER) & _MASK
+    return mixed ^ (mixed >> 15)
+
+
+murmur2: Callable[[bytes], int] = murmur2_python if _native is None else _native.murmur2
+
+
+def murmur2_partitioner(key: bytes | None, partition_count: int) -> int | None:
+    """Java's default: the hash without its sign bit, modulo the number of partitions."""
+    if key is None:
+        return None
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+class StickyChoice:
+    """One partition at a time for records without a key. `move_on` is called when a batch was closed."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)
+        self._current: dict[str, int] = {}
+
+    def current(self, topic: str, available: Sequence[int]) -> int:
+        """`available` are the partitions that have a leader, or all if none has."""
+        chosen = self._current.get(topic)
+        if chosen is None or chosen not in available:
+            chosen = self._current[topic] = self._random.choice(available)
+        return chosen
+
+    def move_on(self, topic: str, available: Sequence[int]) -> None:
+        """Another partition than the last one, if there is another."""
+        others = [index for index in available if index != self._current.get(topic)]
+        if others:
+            self._current[topic] = self._random.choice(others)
