@@ -1,0 +1,96 @@
+"""Request and response headers.
+
+A request's header is followed by tagged fields in flexible versions of its API. A response's header is too, except
+for ApiVersions: a client that asks for a version that the broker does not have must be able to read the answer.
+The client id keeps the legacy encoding in every version.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.wire.primitives import I32, MalformedRequest, Reader, Writer, decoding
+
+API_VERSIONS_KEY = 18
+
+_KEYS_BY_FIRST_FLEXIBLE_VERSION: dict[int, tuple[int, ...]] = {
+    1: (27, 44, 48, 49, 53, 54),
+    2: (21, 22, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43),
+    3: (10, 16, 18, 24, 25, 26, 28),
+    4: (12, 13, 14, 20, 23, 32),
+    5: (15, 19),
+    6: (2, 9, 11),
+    8: (8,),
+    9: (0, 3),
+    12: (1,),
+}
+"""API keys below 45 that are not here, and those of `_NEVER_FLEXIBLE`, have no flexible version; all later APIs are
+flexible from their first."""
+
+FIRST_FLEXIBLE_VERSION = {key: first for first, keys in _KEYS_BY_FIRST_FLEXIBLE_VERSION.items() for key in keys}
+_NEVER_FLEXIBLE = frozenset({17, 47})
+_FIXED_PART = Struct(">hhih")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+    """Where the body starts in the frame."""
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    first = FIRST_FLEXIBLE_VERSION.get(api_key)
+    if first is not None:
+        return version >= first
+    return api_key >= 45 and api_key not in _NEVER_FLEXIBLE
+
+
+def parse_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a frame, without its size. Raises MalformedRequest."""
+    return decoding(_parse, frame)
+
+
+def _parse(frame: memoryview) -> RequestHeader:
+    api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
+    reader = Reader(frame, _FIXED_PART.size)
+    if length < -1:
+        raise MalformedRequest(f"a client id of {length} bytes")
+    client_id = None if length < 0 else str(reader.take(length), "utf-8")
+    if is_flexible(api_key, version):
+        reader.skip_tagged_fields()
+    return RequestHeader(api_key, version, correlation_id, client_id, reader.at)
+
+
+def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """What a client sends before the body (the frame's size comes before it)."""
+    writer = Writer()
+    writer.i16(api_key)
+    writer.i16(version)
+    writer.i32(correlation_id)
+    writer.nullable_string(client_id)
+    if is_flexible(api_key, version):
+        writer.no_tagged_fields()
+    return bytes(writer.out)
+
+
+def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
+        return I32.pack(correlation_id) + b"\x00"
+    return I32.pack(correlation_id)
+
+
+def parse_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
+    """The correlation id and where the body starts."""
+    return decoding(_parse_response, api_key, version, frame)
+
+
+def _parse_response(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
+    reader = Reader(frame)
+    correlation_id = reader.i32()
+    if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
+        reader.skip_tagged_fields()
+    return correlation_id, reader.at
