@@ -1,0 +1,1 @@
+"""The simulated world: virtual time, and a disk that loses, tears, reorders and stalls. A failure prints its seed."""

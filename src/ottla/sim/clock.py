@@ -1,0 +1,90 @@
+"""Virtual time. Nothing runs by itself: a test asks for the next thing, so every run of it is the same."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+CALLBACKS_MAX = 10_000_000
+"""A simulation that never gets idle is a bug: it ends with an error instead of a hang."""
+
+
+class SimTimer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class SimClock:
+    """Implements `ports.Clock`. Callbacks due at one moment run in the order in which they were asked for."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._wall_start_ms = start_ms
+        self._elapsed_ms = 0.0
+        self._ready: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, SimTimer]] = []
+        self._timer_count = 0
+
+    def now_ms(self) -> int:
+        return self._wall_start_ms + int(self._elapsed_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._elapsed_ms
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> SimTimer:
+        timer = SimTimer(callback)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (self._elapsed_ms + max(delay_ms, 0.0), self._timer_count, timer))
+        return timer
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._ready.append(callback)
+
+    def step_wall_clock(self, delta_ms: int) -> None:
+        """The operator or NTP sets the clock: wall time jumps, monotonic time does not notice."""
+        self._wall_start_ms += delta_ms
+
+    def run_one(self) -> bool:
+        """Runs the next callback that is due now; False if there is none. Time stands still."""
+        self._take_due_timers()
+        if not self._ready:
+            return False
+        self._ready.popleft()()
+        return True
+
+    def run_until_idle(self) -> None:
+        """Runs all that is due now, and what that asks for in turn. Timers of the future stay."""
+        for _ in range(CALLBACKS_MAX):
+            if not self.run_one():
+                return
+        raise RuntimeError(f"the simulation is still busy after {CALLBACKS_MAX} callbacks at {self._elapsed_ms} ms")
+
+    def advance(self, delta_ms: float) -> None:
+        """Lets time pass: each timer on the way runs at its own moment, with all that follows from it."""
+        until_ms = self._elapsed_ms + delta_ms
+        self.run_until_idle()
+        while (due_ms := self.next_timer_ms()) is not None and due_ms <= until_ms:
+            self._elapsed_ms = max(self._elapsed_ms, due_ms)
+            self.run_until_idle()
+        self._elapsed_ms = until_ms
+        self.run_until_idle()
+
+    def next_timer_ms(self) -> float | None:
+        """When the next timer is due, on the monotonic clock."""
+        while self._timers and self._timers[0][2].callback is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def _take_due_timers(self) -> None:
+        while (due_ms := self.next_timer_ms()) is not None and due_ms <= self._elapsed_ms:
+            timer = heapq.heappop(self._timers)[2]
+            self._ready.append(lambda timer=timer: _fire(timer))  # type: ignore[misc]
+
+
+def _fire(timer: SimTimer) -> None:
+    callback, timer.callback = timer.callback, None
+    if callback is not None:
+        callback()

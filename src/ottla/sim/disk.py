@@ -1,0 +1,141 @@
+"""A disk in memory that behaves as badly as real ones do, and the same way each time.
+
+    disk = SimDisk(clock, seed=7, capacity_bytes=1 << 20)
+    ... run a broker on it ...
+    disk.faults.fail_sync(path="journal")        # planned faults: see `faults.py`
+    disk.stall("journal")                        # completions are held until release("journal")
+    after = disk.crash(seed=1)                   # a power cut: what a restarted broker finds
+    after = disk.crash(seed=1, keep="all")       # kill -9: the page cache survives, still unsynced
+    after = disk.crash(keep="none")              # exactly what was synced
+
+A crash turns this disk off and leaves its state alone, so that one moment can be crashed in many ways.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal
+
+from ottla.ports import Clock, DiskQueue, FileSystem
+from ottla.sim.content import BLOCK_BYTES, FileContent, torn
+from ottla.sim.disk_queue import SimDiskQueue
+from ottla.sim.faults import Faults
+from ottla.sim.files import DiskState, SimFile, SimFileSystem
+
+Keep = Literal["some", "all", "none"]
+QueueName = Literal["journal", "segment"]
+
+
+class SimDisk:
+    """Implements `ports.Disk`. The directory `root` exists durably from the start, as an operator's mkdir leaves it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        capacity_bytes: int | None = None,
+        alignment: int = BLOCK_BYTES,
+        root: str = "/data",
+    ) -> None:
+        self.clock = clock
+        self.seed = seed
+        self.faults = Faults()
+        self.state = DiskState(seed, capacity_bytes, alignment, self.faults)
+        self._queues: dict[QueueName, SimDiskQueue] = {
+            "journal": SimDiskQueue(clock, self.state),
+            "segment": SimDiskQueue(clock, self.state),
+        }
+        self.files: FileSystem = SimFileSystem(self.state)
+        self.journal_queue: DiskQueue = self._queues["journal"]
+        self.segment_queue: DiskQueue = self._queues["segment"]
+        self.state.tree.make_dirs(root)
+        self.state.make_all_names_durable()
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """May be changed while the disk is used: a full disk gets space again, and the other way round."""
+        return self.state.capacity_bytes
+
+    @capacity_bytes.setter
+    def capacity_bytes(self, capacity_bytes: int | None) -> None:
+        self.state.capacity_bytes = capacity_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        return self.state.used_bytes()
+
+    def crash(self, seed: int = 0, *, keep: Keep = "some") -> SimDisk:
+        """Turns this disk off and returns what a restart finds, on a disk of its own without faults.
+
+        Requests that were pending may have been performed, the next of them in part. `some` cuts the power: of what
+        was not synced, an arbitrary part survives. `all` kills the process only: the page cache stays as it is.
+        `none` cuts the power, loses all that was not synced and performs nothing that was pending.
+        """
+        self.state.off = True
+        rng = Random(f"{self.seed}/{seed}")
+        survivor = SimDisk(self.clock, seed=seed, capacity_bytes=self.capacity_bytes, alignment=self.state.alignment)
+        survivor.state.tree, copies = self.state.tree.copy()
+        if keep != "none":
+            for queue in self._queues.values():
+                _perform_interrupted(queue, copies, survivor.state, rng)
+        if keep != "all":
+            survivor.state.lose_power(rng if keep == "some" else None)
+        return survivor
+
+    def stall(self, queue: QueueName) -> None:
+        """Accepts requests and performs none of them."""
+        self._queues[queue].stall()
+
+    def release(self, queue: QueueName, count: int | None = None) -> None:
+        """Lets a stalled queue go on; with a count, performs so many writes and syncs and keeps the rest."""
+        self._queues[queue].release(count)
+
+    def slow_down(self, queue: QueueName, latency_ms: float) -> None:
+        """Each write and sync takes so long from now on."""
+        self._queues[queue].latency_ms = latency_ms
+
+    def damage(self, path: str, offset: int, mask: int = 0x01, length: int = 1) -> None:
+        """Flips the mask's bits in `length` bytes, in the page cache and on stable storage."""
+        content = self.state.tree.file(path)
+        for image in (content.current, content.durable):
+            for at in range(offset, min(offset + length, len(image))):
+                image[at] ^= mask
+
+    def durable_bytes(self, path: str) -> bytes:
+        """What a power cut is certain to leave in this file, if its name survives."""
+        return bytes(self.state.tree.file(path).durable)
+
+    def wipe(self, path: str) -> None:
+        """The directory is empty after all: someone replaced the disk."""
+        self.files.remove_tree(path)
+        self.files.make_dirs(path)
+        self.state.make_all_names_durable()
+
+    def drop_page_cache(self) -> None:
+        """From now on `read_cached` finds nothing until `warm_page_cache`."""
+        self.state.cache_cold = True
+
+    def warm_page_cache(self) -> None:
+        self.state.cache_cold = False
+
+
+def _perform_interrupted(queue: SimDiskQueue, copies: dict[int, FileContent], state: DiskState, rng: Random) -> None:
+    """What the pending requests of a queue had done when the process ended: some in full, the next one in part."""
+    pending = queue.pending_requests()
+    performed = rng.randint(0, len(pending))
+    for number, request in enumerate(pending[: performed + 1]):
+        if not isinstance(request.file, SimFile) or id(request.file.content) not in copies:
+            continue
+        content = copies[id(request.file.content)]
+        if request.data is None:
+            if number < performed:
+                content.sync()
+            continue
+        parts = [(request.offset, request.data)]
+        if number == performed:
+            parts = torn(request.data, request.offset, rng)
+        for offset, part in parts:
+            if state.room_for(content, offset, len(part)) < len(part):
+                return
+            (content.write_through if request.file.durable else content.write)(offset, part)
