@@ -1,0 +1,68 @@
+"""A function reads in one screen, a module in a few."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.tidy.tree import lines, relative, sources
+
+LINE_LENGTH_MAX = 120
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 500
+
+CYTHON_FUNCTION = re.compile(r"^(\s*)(?:cpdef|cdef|async def|def)\b[^=]*\(.*")
+
+
+def test_lines_fit() -> None:
+    long = [
+        f"{relative(path)}:{number}: {len(line)} characters"
+        for path in sources()
+        for number, line in enumerate(lines(path), 1)
+        if len(line) > LINE_LENGTH_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_modules_are_short() -> None:
+    long = [f"{relative(path)}: {len(lines(path))} lines" for path in sources() if len(lines(path)) > MODULE_LINES_MAX]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{relative(path)}:{start}: {name} has {length} lines"
+        for path in sources()
+        for name, start, length in functions(path)
+        if length > FUNCTION_LINES_MAX
+    ]
+    assert not long, "\n".join(long)
+
+
+def functions(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, first line and length of each function."""
+    if path.suffix == ".pyx":
+        yield from cython_functions(lines(path))
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def cython_functions(source: list[str]) -> Iterator[tuple[str, int, int]]:
+    """By indentation: a function ends before the first line that is not deeper than its own first line."""
+    for start, line in enumerate(source):
+        found = CYTHON_FUNCTION.match(line)
+        if found is None:
+            continue
+        depth = len(found.group(1))
+        last = start
+        for index in range(start + 1, len(source)):
+            text = source[index]
+            if text.strip() and not text.lstrip().startswith((")", "#")):
+                if len(text) - len(text.lstrip()) <= depth:
+                    break
+                last = index
+        yield line.strip(), start + 1, last - start + 1
