@@ -26,6 +26,7 @@ E = TypeVar("E")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ERROR_CODES = {int(code): code for code in ErrorCode}
+_ZEROS = memoryview(bytes(16))
 _NULL_ENTITY, _PRESENT_ENTITY = -1, 1
 
 
@@ -159,9 +160,13 @@ def _write_tagged(writer: Writer, tagged: list[tuple[int, str, Write, object]], 
 
 
 def _tagged_default(field: Field[Any]) -> object:
+    """The default in the schema; without one, Kafka means zero in each part."""
     if field.default is not MISSING:
         return field.default
-    raise TypeError(f"tagged field {field.name} without a default")
+    if is_dataclass(field.type):
+        parts = {part.name: _tagged_default(part) for part in fields(field.type)}
+        return cast(Any, field.type)(**parts)
+    return _field_codec(field, flexible=False).read(Reader(_ZEROS))
 
 
 def _field_codec(field: Field[Any], flexible: bool) -> Codec:
