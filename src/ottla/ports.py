@@ -146,8 +146,13 @@ class DiskQueue(Protocol):
 
 
 class Disk(Protocol):
-    """A data directory's disk: its files, and two queues so that bulk segment writes never delay the journal."""
+    """A data directory's disk: its files, and queues of its own for each kind of work, so that a bulk write or a
+    long sync never delays the journal, and a slow removal never delays a reader."""
 
     files: FileSystem
     journal_queue: DiskQueue
     segment_queue: DiskQueue
+    sync_queue: DiskQueue
+    """Segment syncs, checkpoints, removals."""
+    read_queue: DiskQueue
+    """Reads that miss the page cache."""
