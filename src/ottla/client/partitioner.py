@@ -10,38 +10,14 @@ import random
 from collections.abc import Callable, Sequence
 
 try:
-    from ottla.client import _murmur2 as _native
+    from ottla.client._murmur2 import murmur2, partition_column
 except ImportError:  # no C compiler when the package was built: slower, the same answers
-    _native = None  # type: ignore[assignment]
+    from ottla.client.murmur2 import murmur2, partition_column
 
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
-_MASK = 0xFFFFFFFF
+__all__ = ["Partitioner", "StickyChoice", "murmur2_partitioner", "partition_column"]
 
 Partitioner = Callable[[bytes | None, int], int | None]
 """(key, number of partitions) -> partition, or None for "any": the producer's sticky choice."""
-
-
-def murmur2_python(data: bytes | bytearray | memoryview) -> int:
-    """The plain twin of the compiled function: the same number, unsigned."""
-    length = len(data)
-    mixed = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little")
-        word = (word * _MULTIPLIER) & _MASK
-        word ^= word >> 24
-        word = (word * _MULTIPLIER) & _MASK
-        mixed = ((mixed * _MULTIPLIER) & _MASK) ^ word
-    if length > whole:
-        mixed ^= int.from_bytes(data[whole:], "little")
-        mixed = (mixed * _MULTIPLIER) & _MASK
-    mixed ^= mixed >> 13
-    mixed = (mixed * _MULTIPLIER) & _MASK
-    return mixed ^ (mixed >> 15)
-
-
-murmur2: Callable[[bytes], int] = murmur2_python if _native is None else _native.murmur2
 
 
 def murmur2_partitioner(key: bytes | None, partition_count: int) -> int | None:

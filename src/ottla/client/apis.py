@@ -1,0 +1,127 @@
+"""The Kafka APIs that the client calls, and how one is called.
+
+A request is written once, as plain dictionaries with every field that any version has; what the negotiated version
+does not have is left out. Produce and Fetch, the hot ones, go through `ottla.wire.produce` and `ottla.wire.fetch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, get_args
+
+from ottla.client.connection import Connection
+from ottla.client.errors import ConnectionLostError, UnsupportedByBrokerError
+from ottla.wire.primitives import MalformedRequest
+from ottla.wire.schema import decode, encode, request_type, response_type
+
+
+@dataclass(frozen=True, slots=True)
+class ClientApi:
+    key: int
+    name: str
+    versions: tuple[int, int]
+    """What this client speaks. The lowest are those of Apache Kafka 3.0, the first with topic ids throughout."""
+
+
+PRODUCE = ClientApi(0, "Produce", (9, 13))
+FETCH = ClientApi(1, "Fetch", (12, 17))
+LIST_OFFSETS = ClientApi(2, "ListOffsets", (6, 10))
+METADATA = ClientApi(3, "Metadata", (10, 13))
+API_VERSIONS = ClientApi(18, "ApiVersions", (0, 4))
+CREATE_TOPICS = ClientApi(19, "CreateTopics", (5, 7))
+DELETE_TOPICS = ClientApi(20, "DeleteTopics", (4, 6))
+DELETE_RECORDS = ClientApi(21, "DeleteRecords", (2, 2))
+INIT_PRODUCER_ID = ClientApi(22, "InitProducerId", (2, 5))
+DESCRIBE_CONFIGS = ClientApi(32, "DescribeConfigs", (4, 4))
+DESCRIBE_LOG_DIRS = ClientApi(35, "DescribeLogDirs", (2, 4))
+CREATE_PARTITIONS = ClientApi(37, "CreatePartitions", (2, 3))
+INCREMENTAL_ALTER_CONFIGS = ClientApi(44, "IncrementalAlterConfigs", (1, 1))
+DESCRIBE_CLUSTER = ClientApi(60, "DescribeCluster", (0, 1))
+
+
+async def call(
+    connection: Connection, api: ClientApi, body: Mapping[str, Any], *, what: str, timeout_ms: int | None = None
+) -> Any:
+    """Sends a request and decodes its reply, an entity of kio's schema of the negotiated version."""
+    version = connection.version_for(api.key, api.versions, api.name)
+    request = build(request_type(api.key, version), body)
+    reply = await connection.request(api.key, version, [encode(request)], what=what, timeout_ms=timeout_ms)
+    return decode_reply(connection, api, version, reply)
+
+
+def decode_reply(connection: Connection, api: ClientApi, version: int, reply: memoryview) -> Any:
+    try:
+        entity, _ = decode(response_type(api.key, version), reply)
+    except MalformedRequest as damage:
+        lost = ConnectionLostError(f"the {api.name} reply of {connection.address} cannot be read: {damage}")
+        connection.end(lost)
+        raise lost from damage
+    return entity
+
+
+def build(entity_type: type[Any], values: Mapping[str, Any]) -> Any:
+    """An entity from nested dictionaries. Fields that this version does not have are dropped."""
+    nested = _nested_types(entity_type)
+    chosen: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in nested:
+            continue
+        inner = nested[name]
+        if inner is not None and value is not None:
+            value = build(inner, value) if isinstance(value, Mapping) else tuple(build(inner, each) for each in value)
+        chosen[name] = tuple(value) if isinstance(value, list) else value
+    return entity_type(**chosen)
+
+
+@cache
+def _nested_types(entity_type: type[Any]) -> dict[str, type[Any] | None]:
+    """Each field's name, and its entity type if it holds entities (alone, optional or in a tuple)."""
+    return {field.name: _entity_in(field.type) for field in fields(entity_type)}
+
+
+def _entity_in(annotation: Any) -> type[Any] | None:
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return annotation
+    for argument in get_args(annotation):
+        found = _entity_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+async def negotiate(connection: Connection, software_version: str) -> None:
+    """Asks for the broker's API versions. A broker that is older than our question answers in version 0."""
+    version = API_VERSIONS.versions[1]
+    body = {"client_software_name": "ottla", "client_software_version": software_version}
+    while True:
+        request = encode(build(request_type(API_VERSIONS.key, version), body))
+        what = "asking for the API versions"
+        reply = await connection.request(API_VERSIONS.key, version, [request], what=what)
+        unsupported = int.from_bytes(reply[:2], "big") == 35  # UNSUPPORTED_VERSION, then a body of version 0
+        if unsupported and version > 0:
+            version = 0
+            continue
+        answer = decode_reply(connection, API_VERSIONS, version, reply)
+        if answer.error_code:
+            raise UnsupportedByBrokerError(f"the broker at {connection.address} refused ApiVersions")
+        connection.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        return
+
+
+async def open_connection(
+    address: Any, *, client_id: str, software_version: str, connect_timeout_ms: int, request_timeout_ms: int
+) -> Connection:
+    """A connection that knows what its broker speaks."""
+    connection = await Connection.open(
+        address, client_id=client_id, timeout_ms=connect_timeout_ms, request_timeout_ms=request_timeout_ms
+    )
+    try:
+        async with asyncio.timeout(connect_timeout_ms / 1000):
+            await negotiate(connection, software_version)
+    except BaseException:
+        connection.end()
+        raise
+    return connection

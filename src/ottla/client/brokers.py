@@ -1,0 +1,186 @@
+"""The connections of one client: found again by node id, opened on demand, reopened with a growing pause.
+
+A long poll must not delay other requests on its connection, so connections have a purpose: a node's fetches travel
+on another one than questions about metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+
+from ottla import __version__
+from ottla.client.apis import open_connection
+from ottla.client.connection import Address, Connection
+from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
+
+DEFAULT_PORT = 9092
+BACKOFF_MIN_MS = 50
+BACKOFF_MAX_MS = 1000
+BOOTSTRAP = -1
+"""The node id of "whichever of the bootstrap servers answers"."""
+
+
+def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
+    """`"host:port,host:port"` or a list of them. IPv6 addresses stand in brackets."""
+    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = [_parse_address(entry.strip()) for entry in entries if entry.strip()]
+    if not addresses:
+        raise ValueError("bootstrap_servers names no server; write host:port, for example 127.0.0.1:9092")
+    return addresses
+
+
+def _parse_address(entry: str) -> Address:
+    host, separator, port = entry.rpartition(":")
+    if entry.endswith("]") or not separator or (":" in host and not host.startswith("[")):
+        host, port = entry, str(DEFAULT_PORT)
+    if not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f'"{entry}" is not host:port')
+    return Address(host.strip("[]"), int(port))
+
+
+class Backoff:
+    """A pause that doubles with each failure and is spread out, so that clients do not come back all at once."""
+
+    def __init__(self, min_ms: float = BACKOFF_MIN_MS, max_ms: float = BACKOFF_MAX_MS) -> None:
+        self._min_ms = min_ms
+        self._max_ms = max_ms
+        self._failures = 0
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def next_pause_ms(self) -> float:
+        pause_ms = min(self._max_ms, self._min_ms * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        return pause_ms * random.uniform(0.8, 1.2)
+
+
+class Brokers:
+    """All connections of a producer, consumer or admin."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str,
+        connect_timeout_ms: int,
+        request_timeout_ms: int,
+    ) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap_servers)
+        self._client_id = client_id
+        self._connect_timeout_ms = connect_timeout_ms
+        self._request_timeout_ms = request_timeout_ms
+        self._nodes: dict[int, Address] = {}
+        self._open: dict[tuple[int, str], Connection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._backoffs: dict[Address, Backoff] = {}
+        self._not_before_s: dict[Address, float] = {}
+        self._closed = False
+
+    @property
+    def bootstrap_text(self) -> str:
+        return ",".join(map(str, self._bootstrap))
+
+    def update_nodes(self, nodes: Iterable[tuple[int, Address]]) -> None:
+        """What the newest metadata says. A node that moved gets new connections."""
+        self._nodes = dict(nodes)
+        for (node_id, purpose), connection in list(self._open.items()):
+            if node_id != BOOTSTRAP and self._nodes.get(node_id) != connection.address:
+                del self._open[node_id, purpose]
+                connection.end()
+
+    def opened(self, node_id: int, purpose: str = "") -> Connection | None:
+        """The connection if there is one now."""
+        connection = self._open.get((node_id, purpose))
+        return connection if connection is not None and connection.is_open else None
+
+    async def connection(self, node_id: int, purpose: str = "") -> Connection:
+        """Waits out the pause after a failure, then tries once. Raises NoBrokerError if that fails."""
+        found = self.opened(node_id, purpose)
+        if found is not None:
+            return found
+        if self._closed:
+            raise ClientClosedError("this client is closed")
+        key = (node_id, purpose)
+        task = self._opening.get(key)
+        if task is None:
+            task = self._opening[key] = asyncio.create_task(self._connect(node_id, purpose))
+            task.add_done_callback(lambda done: self._opened(key, done))
+        return await asyncio.shield(task)
+
+    def _opened(self, key: tuple[int, str], task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        if self._closed:
+            task.result().end()
+        else:
+            self._open[key] = task.result()
+
+    async def any_connection(self) -> Connection:
+        """Any broker: an open connection, else a node of the metadata, else a bootstrap server."""
+        for (_, purpose), connection in self._open.items():
+            if connection.is_open and purpose == "":
+                return connection
+        if len(self._nodes) == 0:
+            return await self.connection(BOOTSTRAP)
+        node_ids = list(self._nodes)
+        random.shuffle(node_ids)
+        for node_id in [*node_ids[:2], BOOTSTRAP]:
+            try:
+                return await self.connection(node_id)
+            except NoBrokerError as failure:
+                last = failure
+        raise last
+
+    async def _connect(self, node_id: int, purpose: str) -> Connection:
+        if node_id != BOOTSTRAP:
+            address = self._nodes.get(node_id)
+            if address is None:
+                raise NoBrokerError(f"broker {node_id} is not in the cluster's metadata")
+            return await self._connect_to(address)
+        failure: NoBrokerError | None = None
+        for address in random.sample(self._bootstrap, len(self._bootstrap)):
+            try:
+                return await self._connect_to(address)
+            except NoBrokerError as cause:
+                failure = cause
+        assert failure is not None
+        raise failure
+
+    async def _connect_to(self, address: Address) -> Connection:
+        loop = asyncio.get_running_loop()
+        pause_s = self._not_before_s.get(address, 0.0) - loop.time()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        backoff = self._backoffs.setdefault(address, Backoff())
+        try:
+            connection = await open_connection(
+                address,
+                client_id=self._client_id,
+                software_version=__version__,
+                connect_timeout_ms=self._connect_timeout_ms,
+                request_timeout_ms=self._request_timeout_ms,
+            )
+        except (ClientError, OSError) as cause:
+            self._not_before_s[address] = loop.time() + backoff.next_pause_ms() / 1000
+            if isinstance(cause, NoBrokerError):
+                raise
+            raise NoBrokerError(f"no broker answered at {address}: {str(cause) or 'timed out'}") from cause
+        backoff.succeeded()
+        return connection
+
+    async def close(self) -> None:
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        connections = list(self._open.values())
+        self._open.clear()
+        for connection in connections:
+            connection.end()
+        for connection in connections:
+            await connection.wait_ended()

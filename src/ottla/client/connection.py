@@ -1,0 +1,188 @@
+"""One connection to one broker: requests are pipelined, replies come back in the order of the requests.
+
+A reply that does not come in time ends the connection, because every later reply waits behind it. Whoever waits on
+a connection that ends gets `ConnectionLostError`: the broker may or may not have done what was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from ottla.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    RequestTimedOutError,
+    UnsupportedByBrokerError,
+    connect_failed,
+)
+from ottla.client.frames import FrameReader, NotKafkaError
+from ottla.wire.headers import parse_response_header, request_header
+from ottla.wire.primitives import I32, MalformedRequest
+
+Buffers = list[bytes | bytearray | memoryview]
+
+_CORRELATION_WRAPS_AT = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request whose reply is still to come."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    deadline_s: float
+    what: str
+    reply: asyncio.Future[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection(FrameReader):
+    """Open with `Connection.open`. `versions` is what the broker said in its ApiVersions reply."""
+
+    def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
+        super().__init__()
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_correlation_id = 0
+        self._ended: ClientError | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(cls, address: Address, *, client_id: str, timeout_ms: int, request_timeout_ms: int) -> Connection:
+        """Connects. Raises NoBrokerError with the reason if that does not work out."""
+        connection = cls(address, client_id, request_timeout_ms)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await connection._loop.create_connection(lambda: connection, address.host, address.port)
+        except OSError as cause:  # TimeoutError is one of them
+            raise connect_failed(str(address), cause) from cause
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._ended is None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def request(
+        self, api_key: int, version: int, body: Buffers, *, what: str, timeout_ms: int | None = None
+    ) -> asyncio.Future[memoryview]:
+        """Sends at once. The future gives the reply's body, a view of a buffer of its own."""
+        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        if self._ended is not None:
+            reply.set_exception(self._ended)
+            return reply
+        correlation_id = self._write(api_key, version, body)
+        timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
+        waiting = _Waiting(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply)
+        self._waiting.append(waiting)
+        if self._timer is None:
+            self._timer = self._loop.call_at(waiting.deadline_s, self._on_timer)
+        return reply
+
+    def send_unanswered(self, api_key: int, version: int, body: Buffers) -> None:
+        """For produce requests with acks=0, the only ones without a reply."""
+        if self._ended is not None:
+            raise self._ended
+        self._write(api_key, version, body)
+
+    def version_for(self, api_key: int, ours: tuple[int, int], name: str) -> int:
+        """The highest version that both sides speak."""
+        theirs = self.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedByBrokerError(f"the broker at {self.address} has no {name} API")
+        version = min(theirs[1], ours[1])
+        if version < max(theirs[0], ours[0]):
+            raise UnsupportedByBrokerError(
+                f"the broker at {self.address} speaks {name} v{theirs[0]} to v{theirs[1]}, "
+                f"this client v{ours[0]} to v{ours[1]}"
+            )
+        return version
+
+    def end(self, reason: ClientError | None = None) -> None:
+        """Closes the socket and fails whatever still waits. Idempotent."""
+        if self._ended is not None:
+            return
+        self._ended = reason or ConnectionLostError(f"the connection to {self.address} was closed by this client")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            if not one.reply.done():
+                one.reply.set_exception(self._ended)
+                one.reply.exception()  # a request that nobody awaits any more is not worth a warning
+
+    async def wait_ended(self) -> None:
+        """Returns once the socket is closed."""
+        if self._transport is not None:
+            await asyncio.shield(self._gone)
+
+    def _write(self, api_key: int, version: int, body: Buffers) -> int:
+        assert self._transport is not None
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_WRAPS_AT
+        head = request_header(api_key, version, correlation_id, self._client_id)
+        size = len(head) + sum([len(part) for part in body])
+        self._transport.writelines([I32.pack(size) + head, *body])
+        return correlation_id
+
+    def _on_timer(self) -> None:
+        """Replies come in order, so the first request that waits is the one to look at."""
+        self._timer = None
+        if not self._waiting:
+            return
+        first = self._waiting[0]
+        if first.deadline_s <= self._loop.time():
+            self.end(RequestTimedOutError(f"{first.what}: the broker at {self.address} did not answer in time"))
+        else:
+            self._timer = self._loop.call_at(first.deadline_s, self._on_timer)
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def frame_received(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise NotKafkaError("a reply to no request")
+        waiting = self._waiting.popleft()
+        try:
+            correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
+        except MalformedRequest as cause:
+            raise NotKafkaError(str(cause)) from cause
+        if correlation_id != waiting.correlation_id:
+            raise NotKafkaError(f"a reply to request {correlation_id} where {waiting.correlation_id} is next")
+        if not waiting.reply.done():
+            waiting.reply.set_result(frame[body_at:])
+
+    def stream_damaged(self, reason: str) -> None:
+        self.end(ConnectionLostError(f"what answers at {self.address} does not speak Kafka's protocol: {reason}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {exc}" if exc else ""
+        self.end(ConnectionLostError(f"the broker at {self.address} closed the connection{why}"))
+        if not self._gone.done():
+            self._gone.set_result(None)

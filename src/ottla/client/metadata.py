@@ -1,0 +1,217 @@
+"""What the client knows of the cluster: its brokers, its topics, and who leads which partition.
+
+The view is a value that is replaced as a whole. It goes stale on its own after a while, and at once when a broker
+answers that it is not the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from ottla.client.apis import METADATA, call
+from ottla.client.brokers import Backoff, Brokers
+from ottla.client.connection import Address
+from ottla.client.errors import (
+    BrokerRefusedError,
+    ConnectionLostError,
+    NoBrokerError,
+    RequestTimedOutError,
+    UnknownTopicError,
+    refused,
+)
+from ottla.model.errors import ErrorCode
+
+NO_LEADER = -1
+PASSING_FAILURES = (NoBrokerError, ConnectionLostError, RequestTimedOutError)
+"""Failures of the way to a broker, not of what was asked: worth another try."""
+
+_STILL_COMING = frozenset(
+    {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available, ErrorCode.unknown_topic_id}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    name: str
+    id: UUID | None
+    partitions: Mapping[int, PartitionView]
+    internal: bool = False
+
+    @property
+    def with_leader(self) -> list[int]:
+        """Partitions that can be written now, or all if none can."""
+        led = [index for index, partition in self.partitions.items() if partition.leader != NO_LEADER]
+        return led or list(self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: Mapping[int, Address] = field(default_factory=dict)
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+
+
+class Metadata:
+    """The newest view, and the one refresh that is under way, if any."""
+
+    def __init__(self, brokers: Brokers, *, allow_auto_create: bool, max_age_ms: int = 300_000) -> None:
+        self.view = ClusterView()
+        self._brokers = brokers
+        self._allow_auto_create = allow_auto_create
+        self._max_age_s = max_age_ms / 1000
+        self._topic_errors: dict[str, ErrorCode] = {}
+        self._wanted: set[str] = set()
+        self._refreshed_at_s = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._stale = True
+
+    def want(self, topics: Iterable[str]) -> None:
+        """Topics that each refresh asks for."""
+        new = set(topics) - self._wanted
+        if new:
+            self._wanted |= new
+            self._stale = True
+
+    def forget(self, topics: Iterable[str]) -> None:
+        self._wanted -= set(topics)
+
+    def mark_stale(self) -> None:
+        """A broker contradicted the view."""
+        self._stale = True
+
+    @property
+    def needs_refresh(self) -> bool:
+        age_s = asyncio.get_running_loop().time() - self._refreshed_at_s
+        return self._stale or age_s > self._max_age_s
+
+    def cached(self, topic: str) -> TopicView | None:
+        return self.view.topics.get(topic)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The leader's node id, or None if it is not known."""
+        found = self.view.topics.get(topic)
+        at = found.partitions.get(partition) if found is not None else None
+        return None if at is None or at.leader == NO_LEADER else at.leader
+
+    async def refresh(self) -> None:
+        """Asks a broker once. Callers at the same time share one request."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh())
+            self._refreshing.add_done_callback(self._refresh_done)
+        await asyncio.shield(self._refreshing)
+
+    def _refresh_done(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()  # whoever awaited the task has it; nobody else needs a warning
+
+    async def topic(self, name: str, *, timeout_ms: float, unknown_for_ms: float = 2000) -> TopicView:
+        """The topic's view, asked for as often as the time allows.
+
+        A topic that is just being created is unknown for a moment, so that answer is final only after
+        `unknown_for_ms`.
+        """
+        self.want([name])
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        backoff = Backoff(min_ms=20)
+        while True:
+            found = self.cached(name)
+            if found is not None and not self._stale:
+                return found
+            failure = await self._try_refresh(name)
+            found = self.cached(name)
+            if found is not None:
+                return found
+            waited_ms = (loop.time() - started_s) * 1000
+            patience_ms = min(unknown_for_ms, timeout_ms) if isinstance(failure, UnknownTopicError) else timeout_ms
+            if waited_ms >= patience_ms:
+                raise failure
+            await asyncio.sleep(min(backoff.next_pause_ms(), max(1.0, patience_ms - waited_ms)) / 1000)
+
+    async def _try_refresh(self, name: str) -> Exception:
+        """Refreshes; what stands in the way of using the topic if it is still missing."""
+        try:
+            await self.refresh()
+        except PASSING_FAILURES as failure:
+            return failure
+        error = self._topic_errors.get(name, ErrorCode.unknown_topic_or_partition)
+        failure_now: BrokerRefusedError = refused(error, f'topic "{name}"')
+        if error not in _STILL_COMING and not error.retriable:
+            raise failure_now
+        return failure_now
+
+    async def _refresh(self) -> None:
+        wanted = sorted(self._wanted)
+        connection = await self._brokers.any_connection()
+        body = {
+            "topics": [{"name": name, "topic_id": None} for name in wanted],
+            "allow_auto_topic_creation": self._allow_auto_create,
+            "include_topic_authorized_operations": False,
+            "include_cluster_authorized_operations": False,
+        }
+        self._stale = False  # a contradiction that arrives meanwhile asks for another round
+        try:
+            reply = await call(connection, METADATA, body, what="asking for the cluster's metadata")
+        except BaseException:
+            self._stale = True
+            raise
+        self.view, self._topic_errors = read_view(reply)
+        if self._topic_errors:
+            self._stale = True
+        self._refreshed_at_s = asyncio.get_running_loop().time()
+        self._brokers.update_nodes(self.view.nodes.items())
+
+
+async def fetch_all(brokers: Brokers) -> tuple[ClusterView, dict[str, ErrorCode]]:
+    """A view of every topic."""
+    connection = await brokers.any_connection()
+    body = {
+        "topics": None,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
+    return read_view(await call(connection, METADATA, body, what="listing the topics"))
+
+
+def read_view(reply: Any) -> tuple[ClusterView, dict[str, ErrorCode]]:
+    """The view in a Metadata reply, and the topics in it that cannot be used, with the reason."""
+    topics: dict[str, TopicView] = {}
+    errors: dict[str, ErrorCode] = {}
+    for entry in reply.topics:
+        if entry.error_code:
+            errors[entry.name or ""] = entry.error_code
+            continue
+        topics[entry.name] = _read_topic(entry)
+    nodes = {int(broker.node_id): Address(broker.host, int(broker.port)) for broker in reply.brokers}
+    return ClusterView(reply.cluster_id, int(reply.controller_id), nodes, topics), errors
+
+
+def _read_topic(entry: Any) -> TopicView:
+    partitions = {
+        int(each.partition_index): PartitionView(
+            int(each.partition_index),
+            NO_LEADER if each.error_code == ErrorCode.leader_not_available else int(each.leader_id),
+            int(each.leader_epoch),
+            tuple(map(int, each.replica_nodes)),
+            tuple(map(int, each.isr_nodes)),
+        )
+        for each in entry.partitions
+    }
+    ordered = dict(sorted(partitions.items()))
+    return TopicView(entry.name, entry.topic_id, ordered, bool(entry.is_internal))
