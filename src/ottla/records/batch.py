@@ -14,10 +14,13 @@ lie before the checksummed part) and stores the rest as it came.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 import crc32c as _crc32c
+
+from ottla.records.errors import CorruptRecords
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
@@ -34,6 +37,8 @@ _CRC_AT = 17
 _ATTRIBUTES = Struct(">h")
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
+_PRODUCER = Struct(">qhi")
+_PRODUCER_AT = 43
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -96,6 +101,13 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
+class Batch(NamedTuple):
+    """One whole batch of a larger buffer."""
+
+    header: BatchHeader
+    data: memoryview
+
+
 def read_header(data: Buffer, at: int = 0) -> BatchHeader:
     """The caller has made sure that HEADER_BYTES are there."""
     return BatchHeader._make(_HEADER.unpack_from(data, at))
@@ -128,3 +140,30 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, time
     crc = checksum(batch)
     _CRC.pack_into(batch, _CRC_AT, crc)
     return header._replace(attributes=attributes, max_timestamp=timestamp_ms, crc=crc)
+
+
+def sign(batch: bytearray | memoryview) -> None:
+    """Writes the checksum of what is in the batch."""
+    _CRC.pack_into(batch, _CRC_AT, checksum(batch))
+
+
+def set_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """For a producer that numbers its batches when it sends them; signs the batch again."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    sign(batch)
+
+
+def split_batches(blob: Buffer) -> Iterator[Batch]:
+    """The whole batches of a fetch response's records; a broker may cut the last one, which is then left out."""
+    view = memoryview(blob)
+    at = 0
+    while len(view) - at >= HEADER_BYTES:
+        header = read_header(view, at)
+        if header.magic != MAGIC:
+            raise CorruptRecords(f"message format {header.magic} is not supported, only {MAGIC}")
+        if header.size_bytes < HEADER_BYTES:
+            raise CorruptRecords(f"a batch says that it has {header.size_bytes} bytes, fewer than its header")
+        if header.size_bytes > len(view) - at:
+            return
+        yield Batch(header, view[at : at + header.size_bytes])
+        at += header.size_bytes

@@ -1,0 +1,62 @@
+"""Control records: what a coordinator or controller writes into a log between the users' records.
+
+key   => version: int16, type: int16
+value => version: int16, coordinatorEpoch: int32        (of the two that end a transaction)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.records.errors import CorruptRecords
+from ottla.records.record import Record, encode_batch
+
+_KEY = Struct(">hh")
+_END_TRANSACTION = Struct(">hi")
+
+
+class ControlKind(IntEnum):
+    abort = 0
+    commit = 1
+    leader_change = 2
+    snapshot_header = 3
+    snapshot_footer = 4
+    kraft_version = 5
+    kraft_voters = 6
+    unknown = -1
+
+
+class ControlRecord(NamedTuple):
+    kind: ControlKind
+    version: int
+    coordinator_epoch: int
+    """-1 if the record does not end a transaction."""
+
+
+def decode_control(record: Record) -> ControlRecord:
+    """Later versions and kinds may append fields, so only what is known is looked at."""
+    if record.key is None or len(record.key) < _KEY.size:
+        raise CorruptRecords("a control record's key is too short")
+    version, number = _KEY.unpack_from(record.key)
+    kind = ControlKind(number) if number in ControlKind._value2member_map_ else ControlKind.unknown
+    if version < 0:
+        raise CorruptRecords(f"a control record has the version {version}")
+    if kind not in {ControlKind.abort, ControlKind.commit}:
+        return ControlRecord(kind, version, -1)
+    if record.value is None or len(record.value) < _END_TRANSACTION.size:
+        raise CorruptRecords("the value of an end of transaction is too short")
+    return ControlRecord(kind, version, _END_TRANSACTION.unpack_from(record.value)[1])
+
+
+def end_transaction_batch(
+    kind: ControlKind, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
+) -> bytearray:
+    """The marker that ends a producer's transaction in one partition."""
+    if kind not in {ControlKind.abort, ControlKind.commit}:
+        raise ValueError(f"{kind.name} does not end a transaction")
+    marker = Record(0, timestamp_ms, _KEY.pack(0, kind), _END_TRANSACTION.pack(0, coordinator_epoch))
+    return encode_batch(
+        [marker], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
