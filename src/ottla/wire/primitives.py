@@ -10,6 +10,7 @@ before anything is allocated for it, so a hostile frame costs no more memory tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the class has a lower-case name
 from typing import Any, TypeVar
@@ -292,3 +293,78 @@ def decoding(parse: Callable[..., T], *args: Any) -> T:
         return parse(*args)
     except DECODE_ERRORS as error:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from None
+
+
+# Functions on (data, at) for the messages that are parsed by hand: no object, no method call for a field.
+
+
+def uvarint_at(data: memoryview, at: int) -> tuple[int, int]:
+    """The value and where it ends."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    reader = Reader(data, at)
+    value = reader.uvarint()
+    return value, reader.at
+
+
+def compact_count_at(data: memoryview, at: int, item_bytes_min: int) -> tuple[int, int]:
+    """The length of an array that must not be null, bounded by the bytes that are left."""
+    count, at = uvarint_at(data, at)
+    count -= 1
+    if count < 0 or count * item_bytes_min > len(data) - at:
+        raise MalformedRequest(f"an array of {count} items does not fit into {len(data) - at} bytes")
+    return count, at
+
+
+def compact_string_at(data: memoryview, at: int) -> tuple[str, int]:
+    length, at = uvarint_at(data, at)
+    end = at + length - 1
+    if length == 0 or end > len(data):
+        raise MalformedRequest(f"a string of {length - 1} bytes, {len(data) - at} are left")
+    return str(data[at:end], "utf-8"), end
+
+
+def topic_id_at(data: memoryview, at: int) -> tuple[UUID, int]:
+    end = at + 16
+    if end > len(data):
+        raise MalformedRequest("a topic id is cut off")
+    return _uuid_of(bytes(data[at:end])), end
+
+
+def skip_tagged_fields_at(data: memoryview, at: int) -> int:
+    reader = Reader(data, at)
+    reader.skip_tagged_fields()
+    return reader.at
+
+
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
+
+
+def uvarint_bytes(value: int) -> bytes:
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+@lru_cache(4096)
+def _uuid_of(raw: bytes) -> UUID:
+    """Making a UUID costs as much as parsing the rest of a small request; the same few come again and again."""
+    return UUID(bytes=raw)
+
+
+@lru_cache(4096)
+def legacy_string_bytes(value: str) -> bytes:
+    raw = value.encode()
+    return I16.pack(len(raw)) + raw
+
+
+@lru_cache(4096)
+def compact_string_bytes(value: str) -> bytes:
+    raw = value.encode()
+    return uvarint_bytes(len(raw) + 1) + raw
