@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.wire.primitives import I32, MalformedRequest, Reader, Writer, decoding
+from ottla.wire.primitives import DECODE_ERRORS, I32, MalformedRequest, Reader, Writer, decoding, skip_tagged_fields_at
 
 API_VERSIONS_KEY = 18
 
@@ -51,18 +51,21 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
     """The header of a frame, without its size. Raises MalformedRequest."""
-    return decoding(_parse, frame)
-
-
-def _parse(frame: memoryview) -> RequestHeader:
-    api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
-    reader = Reader(frame, _FIXED_PART.size)
-    if length < -1:
-        raise MalformedRequest(f"a client id of {length} bytes")
-    client_id = None if length < 0 else str(reader.take(length), "utf-8")
-    if is_flexible(api_key, version):
-        reader.skip_tagged_fields()
-    return RequestHeader(api_key, version, correlation_id, client_id, reader.at)
+    try:
+        api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
+        client_id = None
+        at = _FIXED_PART.size
+        if length != -1:
+            end = at + length
+            if length < 0 or end > len(frame):
+                raise MalformedRequest(f"a client id of {length} bytes")
+            client_id = str(frame[at:end], "utf-8")
+            at = end
+        if is_flexible(api_key, version):
+            at = at + 1 if frame[at] == 0 else skip_tagged_fields_at(frame, at)
+        return RequestHeader(api_key, version, correlation_id, client_id, at)
+    except DECODE_ERRORS as error:
+        raise MalformedRequest(f"request header: {error}") from None
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:

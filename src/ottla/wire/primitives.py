@@ -303,6 +303,12 @@ def uvarint_at(data: memoryview, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        return byte & 0x7F | second << 7, at + 2
+    third = data[at + 2]
+    if third < 0x80:
+        return byte & 0x7F | (second & 0x7F) << 7 | third << 14, at + 3
     reader = Reader(data, at)
     value = reader.uvarint()
     return value, reader.at

@@ -103,7 +103,8 @@ def _parse_flexible_request(data: memoryview, version: int) -> ProduceRequest:
             at = at + 1 if data[at] == 0 else skip_tagged_fields_at(data, at)
         topics.append((key, partitions))
         at = at + 1 if data[at] == 0 else skip_tagged_fields_at(data, at)
-    skip_tagged_fields_at(data, at)
+    if data[at]:
+        skip_tagged_fields_at(data, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
