@@ -1,0 +1,41 @@
+"""The journal: one a broker, where every mutation of every `disk` log becomes durable, in one order.
+
+Group commit: while one write is in flight, whatever arrives waits for the next, so one write serves many requests of
+all partitions. The ring of files is written in place, direct and durable by itself; segments are synced lazily, and
+only then is their journal space used again. `recover` reads, at start-up, what the segments may miss.
+
+    start-up    recovered = recover(files, directory, journal_id, released)
+                replay recovered.entries() into the segments, sync them,
+                write a durable checkpoint with recovered.last_sequence
+                journal = Journal.open(disk, clock, directory, journal_id, released=recovered.last_sequence)
+    running     journal.append_batch(log, header, batch)   ->   log.on_journaled(end_offset)
+    flushing    sequence, ends = journal.oldest()
+                sync the segments of those logs, write a durable checkpoint with `sequence`
+                journal.release(sequence)
+
+The parts: `format` (bytes of a block), `group` (what one write carries), `ring` and `ring_files` (where it goes),
+`journal` (when), `recovery` and `scan` (reading it back).
+"""
+
+from __future__ import annotations
+
+from ottla.log.journal.format import JOURNAL_ID_BYTES, Mutation, pack_key
+from ottla.log.journal.group import JournaledLog
+from ottla.log.journal.journal import Journal, JournalStats
+from ottla.log.journal.recovery import Damage, JournalEntry, Recovered, TornEnd, recover
+from ottla.log.journal.ring import JournalLimits
+
+__all__ = [
+    "JOURNAL_ID_BYTES",
+    "Damage",
+    "Journal",
+    "JournalEntry",
+    "JournalLimits",
+    "JournalStats",
+    "JournaledLog",
+    "Mutation",
+    "Recovered",
+    "TornEnd",
+    "pack_key",
+    "recover",
+]

@@ -1,0 +1,336 @@
+"""When a block is written, and who hears of it.
+
+One group is in flight at a time. What arrives meanwhile waits in the open group, which is written as soon as the one
+before it is on stable storage. An idle journal waits for the end of the event loop's turn, so that all requests of one
+turn share a write. The block says which sequence was durable before it; with one write in flight that is the one
+before, so a reader knows that everything but the last block was acknowledged.
+
+A failed write is final (SAFETY 11): the group is never acknowledged, nothing is ever written again, and each log that
+appends now or later hears of the failure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.log.journal.format import (
+    BLOCK_HEADER_BYTES,
+    ENTRY_BYTES,
+    JOURNAL_ID_BYTES,
+    BlockHeader,
+    Mutation,
+    pack_entry_into,
+    padded,
+)
+from ottla.log.journal.group import Durable, Group, JournaledLog
+from ottla.log.journal.ring import JournalLimits, Ring
+from ottla.log.journal.ring_files import RingFile
+from ottla.ports import Clock, Disk, DiskQueue
+from ottla.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+
+_log = logging.getLogger(__name__)
+_APPEND = int(Mutation.APPEND)
+_SPARE_GROUPS_MAX = 4
+
+
+@dataclass(slots=True)
+class JournalStats:
+    syncs: int = 0
+    """Groups that are on stable storage: one durable write each."""
+    bytes_written: int = 0
+    """With headers and padding."""
+    entries: int = 0
+    groups_by_entries: list[int] = field(default_factory=lambda: [0] * 32)
+    """How many groups had [2^(i-1), 2^i) entries, for i from 1 on."""
+
+
+class Journal:
+    """The journal of one broker. All calls and callbacks are on the event loop's thread.
+
+    `failed` is the error that ended it, or None.
+    """
+
+    def __init__(self, queue: DiskQueue, clock: Clock, ring: Ring, journal_id: bytes, released: int, group_max: int):
+        if len(journal_id) != JOURNAL_ID_BYTES:
+            raise ValueError(f"a journal id has {JOURNAL_ID_BYTES} bytes")
+        self._queue = queue
+        self._clock = clock
+        self._ring = ring
+        self._journal_id = journal_id
+        self._group_bytes_limit = group_max
+        self._group_bytes_max = min(group_max, ring.largest_file_bytes)
+        self._open = Group()
+        self._waiting: deque[Group] = deque()
+        self._waiting_bytes = 0
+        self._spare_groups: list[Group] = []
+        self._in_flight: tuple[Group, RingFile] | None = None
+        self._busy = False
+        """A write is in flight or about to start, or waits for space in the ring."""
+        self._closed = False
+        self._room_waiters: deque[Callable[[], None]] = deque()
+        self._on_failed: Callable[[OSError], None] = _ignore
+        self.durable_sequence = released
+        self.released_sequence = released
+        self.failed: OSError | None = None
+        self.stats = JournalStats()
+        ring.on_space = self._on_space
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        clock: Clock,
+        directory: str,
+        journal_id: bytes,
+        *,
+        released: int,
+        limits: JournalLimits | None = None,
+        on_pressure: Callable[[], None] | None = None,
+        on_failed: Callable[[OSError], None] | None = None,
+    ) -> Journal:
+        """Blocking, at start-up. Every block in the directory may be overwritten from now on.
+
+        `released` is in a durable checkpoint and at least `Recovered.last_sequence`: sequences go on above it, so a
+        torn block that an earlier run left is never taken for one of this run.
+
+        `on_pressure`: space should be released soon. `on_failed`: once, before the logs that wait are told.
+        """
+        limits = limits or JournalLimits()
+        ring = Ring.open(disk, clock, directory, limits)
+        ring.on_pressure = on_pressure or ring.on_pressure
+        journal = cls(disk.journal_queue, clock, ring, journal_id, released, limits.group_bytes_max)
+        journal._on_failed = on_failed or _ignore
+        return journal
+
+    @property
+    def idle(self) -> bool:
+        """Everything that was appended is on stable storage, or failed."""
+        return not self._busy
+
+    @property
+    def has_room(self) -> bool:
+        """False: the ring is full, hold new produces back and `call_when_room`. What is appended still waits."""
+        if self.failed is not None:
+            return True  # so that nobody waits for space that never comes
+        return self._ring.spare_bytes > self._waiting_bytes + self._open.at + self._open.payload_bytes
+
+    @property
+    def under_pressure(self) -> bool:
+        """A release is wanted soon: `oldest`, sync, checkpoint, `release`."""
+        return self._ring.under_pressure
+
+    @property
+    def total_bytes(self) -> int:
+        """What the ring takes on the disk."""
+        return self._ring.total_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """What of it is not free: written and not released."""
+        return self._ring.total_bytes - self._ring.spare_bytes
+
+    def call_when_room(self, callback: Callable[[], None]) -> None:
+        """Once, in the order of asking, as soon as there is room."""
+        self._room_waiters.append(callback)
+        if self.has_room:
+            self._clock.call_soon(self._call_room_waiters)
+
+    def append_batch(self, log: JournaledLog, header: BatchHeader, batch: memoryview) -> None:
+        """Journals a batch whose offset and epoch are stamped, and whose checksum was verified against its bytes.
+
+        The batch must not change until `log.on_journaled`: it is not copied.
+        """
+        size_bytes = len(batch)
+        base_offset, batch_length, leader_epoch, _magic, crc, _attributes, last_offset_delta = header[:7]
+        if size_bytes != batch_length + LOG_OVERHEAD_BYTES:
+            raise ValueError(f"a batch of {size_bytes} bytes whose header says {batch_length + LOG_OVERHEAD_BYTES}")
+        group = self._open
+        at = group.at
+        if at > group.at_max or at + group.payload_bytes + size_bytes > self._group_bytes_max - ENTRY_BYTES:
+            group = self._group_for(size_bytes)
+            at = group.at
+        next_offset = base_offset + last_offset_delta + 1
+        pack_entry_into(
+            group.headers, at, _APPEND, log.journal_key, base_offset, next_offset, leader_epoch, crc, size_bytes
+        )
+        group.at = at + ENTRY_BYTES
+        group.payload_bytes += size_bytes
+        group.buffers.append(batch)
+        group.ends[log] = next_offset
+        if not self._busy:
+            self._schedule()
+
+    def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
+        """Journals a truncation, a new log start or a deletion; `durable` is called when it is on stable storage."""
+        if kind is Mutation.APPEND:
+            raise ValueError("batches are appended with append_batch")
+        group = self._open
+        if group.at > group.at_max or group.size_bytes > self._group_bytes_max - ENTRY_BYTES:
+            group = self._group_for(0)
+        pack_entry_into(group.headers, group.at, kind, log.journal_key, offset, offset, -1, 0, 0)
+        group.at += ENTRY_BYTES
+        group.durables.append(durable)
+        if kind is Mutation.TRUNCATE:
+            group.ends[log] = offset
+        else:
+            group.mutated.append(log)
+        if not self._busy:
+            self._schedule()
+
+    def oldest(self, *, everything: bool = False) -> tuple[int, dict[JournaledLog, int]] | None:
+        """What to sync in segments, and the sequence to release after that; None if there is nothing.
+
+        The dictionary has each log's end after its last entry in the oldest full file (with `everything`, in all that
+        is durable now); -1 for a log that only had its start moved or was deleted. A log whose end is lower by now
+        was truncated since: sync what it has.
+        """
+        if not everything:
+            return self._ring.oldest()
+        if self.durable_sequence == self.released_sequence:
+            return None
+        return self.durable_sequence, self._ring.all_ends()
+
+    def release(self, sequence: int) -> None:
+        """A checkpoint with this sequence is durable: files with nothing above it are used again."""
+        if sequence > self.durable_sequence:
+            raise ValueError(f"sequence {sequence} was not written yet, {self.durable_sequence} is the last")
+        self.released_sequence = max(self.released_sequence, sequence)
+        self._ring.release(sequence)
+        self._on_space()
+
+    def close(self) -> None:
+        """Ends the journal; a group in flight is still finished and heard of, what waits behind it is not."""
+        if self._closed:
+            return
+        self._closed = True
+        self._busy = True
+        self._group_bytes_max = 0  # sends each append to _group_for, which refuses it
+        if self._in_flight is None:
+            self._ring.close()
+
+    def _group_for(self, payload_bytes: int) -> Group:
+        """The open group with space for one more entry: a larger one, or the next if this one is full."""
+        if self._closed:
+            raise RuntimeError("the journal is closed")
+        group = self._open
+        if group.entry_count and group.size_bytes + ENTRY_BYTES + payload_bytes > self._group_bytes_max:
+            self._waiting.append(group)
+            self._waiting_bytes += group.size_bytes
+            group = self._open = self._spare_groups.pop() if self._spare_groups else Group()
+        if group.at > group.at_max:
+            group.grow_headers()
+        return group
+
+    def _schedule(self) -> None:
+        self._busy = True
+        self._clock.call_soon(self._start)
+
+    def _start(self) -> None:
+        """Writes the next group, if there is one and the ring has space for it."""
+        if self._closed or self._in_flight is not None:
+            return
+        if self.failed is not None:
+            self._fail_all(self.failed)
+            return
+        group = self._waiting[0] if self._waiting else self._open
+        if group.at == BLOCK_HEADER_BYTES:
+            self._busy = False
+            return
+        block_bytes = padded(group.size_bytes, self._ring.alignment)
+        sequence = self.durable_sequence + 1
+        place = self._ring.place(block_bytes, sequence)
+        if place is None:
+            return
+        self._take(group)
+        file, offset = place
+        header = BlockHeader(
+            journal_id=self._journal_id,
+            file_number=file.number,
+            offset=offset,
+            lap=file.lap,
+            sequence=sequence,
+            durable_sequence=self.durable_sequence,
+            block_bytes=block_bytes,
+            entry_count=group.entry_count,
+            entries_crc=0,
+        )
+        self._in_flight = group, file
+        self._queue.write(file.file, offset, group.seal(header), self._on_written)
+
+    def _take(self, group: Group) -> None:
+        if group is self._open:
+            self._open = self._spare_groups.pop() if self._spare_groups else Group()
+        else:
+            self._waiting.popleft()
+            self._waiting_bytes -= group.size_bytes
+
+    def _on_written(self, error: OSError | None) -> None:
+        assert self._in_flight is not None
+        (group, file), self._in_flight = self._in_flight, None
+        if error is not None:
+            self._fail(error, group)
+            return
+        self.durable_sequence += 1
+        file.ends.update(group.ends)
+        for log in group.mutated:
+            file.ends.setdefault(log, -1)
+        self._count(group)
+        if self._closed:
+            self._ring.close()
+        else:
+            self._start()  # first: the disk works while the logs answer their requests
+        group.succeed()
+        group.clear()
+        if len(self._spare_groups) < _SPARE_GROUPS_MAX:
+            self._spare_groups.append(group)
+        if self._room_waiters:
+            self._call_room_waiters()
+
+    def _count(self, group: Group) -> None:
+        stats = self.stats
+        stats.syncs += 1
+        stats.entries += group.entry_count
+        stats.bytes_written += padded(group.size_bytes, self._ring.alignment)
+        stats.groups_by_entries[group.entry_count.bit_length()] += 1
+
+    def _fail(self, error: OSError, group: Group) -> None:
+        _log.error("the journal failed, the logs that it makes durable take no more writes: %s", error)
+        self.failed = error
+        try:
+            self._on_failed(error)
+        except Exception:
+            _log.exception("the callback of the journal's failure failed")
+        self._waiting.appendleft(group)
+        self._fail_all(error)
+        if self._closed:
+            self._ring.close()
+        self._call_room_waiters()
+
+    def _fail_all(self, error: OSError) -> None:
+        """Tells every log that waits. What they append while they hear of it fails in the next turn."""
+        groups = [*self._waiting, self._open]
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._open = Group()
+        self._busy = self._closed
+        told: set[JournaledLog] = set()
+        for group in groups:
+            group.fail(error, told)
+
+    def _on_space(self) -> None:
+        if self._closed:
+            return
+        self._group_bytes_max = min(self._group_bytes_limit, self._ring.largest_file_bytes)
+        if self._busy:
+            self._start()
+        self._call_room_waiters()
+
+    def _call_room_waiters(self) -> None:
+        while self._room_waiters and self.has_room:
+            self._room_waiters.popleft()()
+
+
+def _ignore(_error: OSError) -> None: ...

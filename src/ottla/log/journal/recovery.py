@@ -1,0 +1,174 @@
+"""Reads the journal back at start-up. It only reads: a crash in the middle changes nothing.
+
+Each block names the sequence that was durable before it. So a block that is missing or bad was acknowledged if any
+other block says so, and then it is damage; otherwise it is the torn end, which nobody was promised. With one write in
+flight there is at most one torn block, the last.
+
+Memory is bounded by one block and a few numbers for each: the files are scanned once to decide, and read again block
+by block for the entries.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from ottla.log.journal.format import BlockHeader, Mutation, payloads, unpack_entries, unpack_key
+from ottla.log.journal.ring_files import file_name, file_number
+from ottla.log.journal.scan import BlockState, FoundBlock, UnreadablePlace, is_good, read_block, scan_file
+from ottla.model.ids import LogKey
+from ottla.ports import DataFile, FileSystem
+from ottla.records.batch import BatchHeader, read_header
+
+
+class JournalEntry(NamedTuple):
+    """One mutation, in the order in which they were made. `header` and `batch` belong to appends."""
+
+    sequence: int
+    kind: Mutation
+    key: LogKey
+    offset: int
+    """Base offset, the end after a truncation, or the new log start."""
+    header: BatchHeader | None
+    batch: memoryview
+
+
+class Damage(NamedTuple):
+    """Acknowledged entries that are not readable any more, and where they were."""
+
+    path: str
+    offset: int
+    first_sequence: int
+    last_sequence: int
+    keys: frozenset[LogKey] | None
+    """The logs that lost entries; None if it cannot be known, so that it may be any."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} at {self.offset}, sequences {self.first_sequence} to {self.last_sequence}: {self.reason}"
+
+
+class TornEnd(NamedTuple):
+    """A block that was being written when the broker ended. None of it was acknowledged, and none of it is used."""
+
+    path: str
+    offset: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a journal holds above the sequence that was released.
+
+    `entries()` also has the good ones of and behind a damaged block: a log that is not in `damage` is complete.
+    """
+
+    files: FileSystem
+    blocks: tuple[FoundBlock, ...]
+    """In order of their sequences; the torn end is not among them."""
+    damage: tuple[Damage, ...]
+    torn_end: TornEnd | None
+    last_sequence: int
+    """The highest that was seen, even in a torn block: the next journal goes on above it."""
+
+    def entries(self) -> Iterator[JournalEntry]:
+        """Blocking. Each batch is a view of its block: copy it to keep it."""
+        for path, blocks in groupby(self.blocks, key=lambda block: block.path):
+            file = self.files.open(path)
+            try:
+                for block in blocks:
+                    yield from _entries_of(file, block)
+            finally:
+                file.close()
+
+
+def _entries_of(file: DataFile, block: FoundBlock) -> Iterator[JournalEntry]:
+    """Checks all of it again: what was good a moment ago must not be replayed if it is not now."""
+    header = block.header
+    data = read_block(file, header)
+    found = unpack_entries(data, header)
+    if found is None:
+        raise OSError(f"{block.path} at {header.offset} changed while it was read")
+    for entry, payload in zip(found, payloads(data, header, found), strict=True):
+        if not is_good(entry, payload):
+            if entry.packed_key not in (block.bad_keys or ()):
+                raise OSError(f"{block.path} at {header.offset} changed while it was read")
+            continue
+        batch_header = read_header(payload) if entry.kind == Mutation.APPEND else None
+        key = unpack_key(entry.packed_key)
+        yield JournalEntry(header.sequence, Mutation(entry.kind), key, entry.offset, batch_header, payload)
+
+
+def recover(files: FileSystem, directory: str, journal_id: bytes, released: int) -> Recovered:
+    """Blocking, at start-up. `released` comes from the last durable checkpoint, 0 if there is none."""
+    found: list[FoundBlock] = []
+    damage: list[Damage] = []
+    for name in files.list_dir(directory) if files.exists(directory) else ():
+        number = file_number(name)
+        if number is None:
+            continue
+        file = files.open(posixpath.join(directory, name))
+        try:
+            for place in scan_file(file, number, journal_id, released):
+                if isinstance(place, UnreadablePlace):
+                    damage.append(_unreadable(place))
+                else:
+                    found.append(place)
+        finally:
+            file.close()
+    found.sort(key=lambda block: (block.header.sequence, block.state is not BlockState.GOOD))
+    return _decide(files, directory, found, damage, released)
+
+
+def _decide(
+    files: FileSystem, directory: str, found: list[FoundBlock], damage: list[Damage], released: int
+) -> Recovered:
+    """Tells damage from the torn end, in blocks ordered by sequence (a good one before its bad twin)."""
+    durable = max([released, *(block.header.durable_sequence for block in found)])
+    usable: list[FoundBlock] = []
+    torn_end: TornEnd | None = None
+    previous: FoundBlock | None = None
+    sequence = released
+    for block in found:
+        header = block.header
+        if header.sequence == sequence:
+            if block.state is BlockState.GOOD:
+                damage.append(_damage_of(block._replace(bad_keys=None), "another block has the same sequence"))
+            continue
+        if header.sequence > sequence + 1:
+            damage.append(_gap(directory, previous, header, sequence + 1))
+        if block.state is BlockState.GOOD:
+            usable.append(block)
+        elif header.sequence <= durable or block.state is BlockState.UNREADABLE:
+            damage.append(_damage_of(block, block.state.value))
+            if block.state is BlockState.BAD_PAYLOAD:
+                usable.append(block)
+        else:
+            torn_end = TornEnd(block.path, header.offset, header.sequence)
+        sequence, previous = header.sequence, block
+    return Recovered(files, tuple(usable), tuple(damage), torn_end, sequence)
+
+
+def _damage_of(block: FoundBlock, reason: str) -> Damage:
+    header = block.header
+    keys = None if block.bad_keys is None else frozenset(map(unpack_key, block.bad_keys))
+    return Damage(block.path, header.offset, header.sequence, header.sequence, keys, reason)
+
+
+def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_missing: int) -> Damage:
+    """Names the place where the first missing block was: each block's lap tells where its file's pass began."""
+    after_path = posixpath.join(directory, file_name(after.file_number))
+    if previous is not None and (after.lap > first_missing or previous.header.file_number == after.file_number):
+        path, offset = previous.path, previous.header.offset + previous.header.block_bytes
+    else:
+        path, offset = after_path, 0
+    reason = "the block is missing or its header does not match its checksum"
+    return Damage(path, offset, first_missing, after.sequence - 1, None, reason)
+
+
+def _unreadable(place: UnreadablePlace) -> Damage:
+    """It may be free space; nobody can tell, so it counts as damage."""
+    return Damage(place.path, place.offset, 0, 0, None, f"it cannot be read: {place.error}")

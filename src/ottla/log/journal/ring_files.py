@@ -1,0 +1,123 @@
+"""The files of the ring on disk: made, opened and removed. Every function here is blocking.
+
+A file gets its name `journal-NNNN` only after it was written in full, synced and closed: a name of that form means a
+file that can be written in place without allocating anything. A number is not used twice while the broker runs, so a
+file that failed is never written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+
+from ottla.log.journal.format import ALIGNMENT_MIN
+from ottla.log.journal.group import JournaledLog
+from ottla.ports import DataFile, FileSystem
+
+_NAME = re.compile(r"journal-(\d{4,9})")
+_UNFINISHED = ".new"
+_ZEROS_BYTES = 1 << 20
+
+
+class RingFile:
+    """An open file of the ring, and what the present pass over it holds."""
+
+    __slots__ = ("ends", "file", "lap", "last_sequence", "number", "position", "size_bytes")
+
+    def __init__(self, number: int, file: DataFile, size_bytes: int) -> None:
+        self.number = number
+        self.file = file
+        self.size_bytes = size_bytes
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Nothing in the file is needed any more: the next pass begins."""
+        self.position = 0
+        self.lap = 0
+        self.last_sequence = 0
+        self.ends: dict[JournaledLog, int] = {}
+        """Each log with an entry here, and its end after the last of them; -1 if none had an end."""
+
+    @property
+    def left_bytes(self) -> int:
+        return self.size_bytes - self.position
+
+
+def file_name(number: int) -> str:
+    return f"journal-{number:04d}"
+
+
+def file_number(name: str) -> int | None:
+    """None if this is not the name of a finished ring file."""
+    found = _NAME.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def create_file(files: FileSystem, directory: str, number: int, size_bytes: int) -> RingFile:
+    path = posixpath.join(directory, file_name(number))
+    unfinished = path + _UNFINISHED
+    try:
+        _write_zeros(files, unfinished, size_bytes)
+        files.rename(unfinished, path)
+        files.sync_dir(directory)
+        return _open_file(files, directory, number)
+    except BaseException:
+        for name in (unfinished, path):
+            with contextlib.suppress(OSError):
+                files.remove(name)
+        raise
+
+
+def open_files(files: FileSystem, directory: str, bytes_max: int) -> list[RingFile]:
+    """Opens what an earlier run left, and removes what it did not finish and what is over the limit.
+
+    The caller has a durable checkpoint that covers every block in these files. The names are synced again: an earlier
+    run may have ended between a rename and its sync.
+    """
+    files.make_dirs(directory)
+    files.sync_dir(posixpath.dirname(directory))
+    opened: list[RingFile] = []
+    total_bytes = 0
+    for name in files.list_dir(directory):
+        number = file_number(name)
+        if number is None:
+            if name.endswith(_UNFINISHED):
+                files.remove(posixpath.join(directory, name))
+            continue
+        file = _open_file(files, directory, number)
+        total_bytes += file.size_bytes
+        if total_bytes > bytes_max and (opened or file.size_bytes > bytes_max):
+            total_bytes -= file.size_bytes
+            remove_file(files, file)
+            continue
+        opened.append(file)
+    files.sync_dir(directory)
+    return opened
+
+
+def remove_file(files: FileSystem, file: RingFile) -> None:
+    file.file.close()
+    files.remove(file.file.path)
+
+
+def alignment_of(file: RingFile) -> int:
+    return max(ALIGNMENT_MIN, file.file.alignment)
+
+
+def _open_file(files: FileSystem, directory: str, number: int) -> RingFile:
+    file = files.open_durable(posixpath.join(directory, file_name(number)))
+    size_bytes = file.size()
+    return RingFile(number, file, size_bytes - size_bytes % max(ALIGNMENT_MIN, file.alignment))
+
+
+def _write_zeros(files: FileSystem, path: str, size_bytes: int) -> None:
+    """Writes them, not only allocates: an allocated extent is converted at its first write, which costs a sync."""
+    file = files.open(path, create=True)
+    try:
+        zeros = memoryview(bytes(min(size_bytes, _ZEROS_BYTES)))
+        for at in range(0, size_bytes, _ZEROS_BYTES):
+            file.write_at(at, [zeros[: size_bytes - at]])
+        file.sync()
+    finally:
+        file.close()
