@@ -23,7 +23,8 @@ from ottla.sim.faults import Faults
 from ottla.sim.files import DiskState, SimFile, SimFileSystem
 
 Keep = Literal["some", "all", "none"]
-QueueName = Literal["journal", "segment"]
+QueueName = Literal["journal", "segment", "sync", "read"]
+QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read")
 
 
 class SimDisk:
@@ -42,13 +43,12 @@ class SimDisk:
         self.seed = seed
         self.faults = Faults()
         self.state = DiskState(seed, capacity_bytes, alignment, self.faults)
-        self._queues: dict[QueueName, SimDiskQueue] = {
-            "journal": SimDiskQueue(clock, self.state),
-            "segment": SimDiskQueue(clock, self.state),
-        }
+        self._queues = {name: SimDiskQueue(clock, self.state) for name in QUEUES}
         self.files: FileSystem = SimFileSystem(self.state)
         self.journal_queue: DiskQueue = self._queues["journal"]
         self.segment_queue: DiskQueue = self._queues["segment"]
+        self.sync_queue: DiskQueue = self._queues["sync"]
+        self.read_queue: DiskQueue = self._queues["read"]
         self.state.tree.make_dirs(root)
         self.state.make_all_names_durable()
 

@@ -1,0 +1,31 @@
+"""The clock of the operating system and the timers of the event loop."""
+
+from __future__ import annotations
+
+import time
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+
+from ottla.ports import Timer
+
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Counts while the machine is suspended, where there is such a clock: a lease must not outlive a closed lid."""
+
+
+class RealClock:
+    """Implements `ports.Clock`. Timers stand still during a suspend, so deadlines are checked with `monotonic_ms`."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.clock_gettime(_MONOTONIC) * 1000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)

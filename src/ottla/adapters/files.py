@@ -1,0 +1,228 @@
+"""Files and directories of the operating system, as the ports want them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+from ottla.adapters._disk_py import read_nowait as read_nowait_in_python
+from ottla.adapters._disk_py import sync_descriptor, write_all
+from ottla.adapters.kernel import (
+    DIRECT_ALIGNMENT_MIN,
+    allocate_keeping_size,
+    direct_alignment,
+    is_memory_file_system,
+)
+from ottla.ports import ReadOnlyBuffer
+
+FILE_MODE = 0o640
+READ_BYTES_MAX = 1 << 30
+"""A single read call returns at most 2 GiB."""
+
+ReadNowait = Callable[[int, int, int], bytes | None]
+
+
+def best_read_nowait() -> ReadNowait:
+    try:
+        from ottla.adapters._disk import read_nowait
+    except ImportError:
+        return read_nowait_in_python
+    return read_nowait
+
+
+class RealFile:
+    """Implements `ports.DataFile`, and `HeldFile` for the disk threads.
+
+    A direct file has a second descriptor for reads, which need no aligned memory through the page cache.
+    """
+
+    def __init__(self, path: str, fd: int, *, read_fd: int | None = None, alignment: int = 1, durable: bool = False):
+        self._path = path
+        self._fd = fd
+        self._read_fd = fd if read_fd is None else read_fd
+        self._alignment = alignment
+        self._syncs_after_write = durable and read_fd is None
+        self._read_nowait = best_read_nowait()
+        self._held = 0
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def alignment(self) -> int:
+        return self._alignment
+
+    @property
+    def syncs_after_write(self) -> bool:
+        """True where direct writes were refused: each write is followed by a sync instead."""
+        return self._syncs_after_write
+
+    def size(self) -> int:
+        return os.fstat(self._open_fd()).st_size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        self._open_fd()
+        data = os.pread(self._read_fd, min(length, READ_BYTES_MAX), offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        left = length - len(data)
+        while left and (data := os.pread(self._read_fd, min(left, READ_BYTES_MAX), offset + length - left)):
+            parts.append(data)
+            left -= len(data)
+        return b"".join(parts)
+
+    def read_cached(self, offset: int, length: int) -> bytes | None:
+        self._open_fd()
+        try:
+            data = self._read_nowait(self._read_fd, offset, length)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read_at(offset, length) if is_memory_file_system(self._path) else None
+        if data is None or len(data) == length or offset + len(data) >= os.fstat(self._read_fd).st_size:
+            return data
+        return None
+
+    def write_at(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
+        fd = self._open_fd()
+        views = [memoryview(part).cast("B") for part in data]
+        if self._alignment > 1:
+            views = [_aligned_copy(views, offset, self._alignment)]
+        write_all(fd, offset, views)
+        if self._syncs_after_write:
+            sync_descriptor(fd)
+
+    def sync(self) -> None:
+        sync_descriptor(self._open_fd())
+
+    def allocate(self, offset: int, length: int) -> None:
+        allocate_keeping_size(self._open_fd(), offset, length)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._open_fd(), size)
+
+    def close(self) -> None:
+        """The descriptor goes when the last request in flight is done: its number must not be reused before."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._held:
+            self._close_descriptors()
+
+    def hold(self) -> int:
+        """The descriptor, open until `release`; -1 if the file is closed, which the system call then refuses."""
+        self._held += 1
+        return -1 if self._closed else self._fd
+
+    def release(self) -> None:
+        self._held -= 1
+        if self._closed and not self._held:
+            self._close_descriptors()
+
+    def _open_fd(self) -> int:
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._fd
+
+    def _close_descriptors(self) -> None:
+        descriptors = {self._fd, self._read_fd} - {-1}
+        self._fd = self._read_fd = -1
+        for fd in descriptors:
+            os.close(fd)
+
+
+def _aligned_copy(views: list[memoryview], offset: int, alignment: int) -> memoryview:
+    import mmap
+
+    total = sum(map(len, views))
+    if offset % alignment or total % alignment:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    if not total:
+        return memoryview(b"")
+    copy = mmap.mmap(-1, total)
+    for view in views:
+        copy.write(view)
+    return memoryview(copy)
+
+
+class RealFileSystem:
+    """Implements `ports.FileSystem`."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, FILE_MODE))
+
+    def open_durable(self, path: str) -> RealFile:
+        read_fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        alignment = direct_alignment(path)
+        direct = getattr(os, "O_DIRECT", None)
+        if direct is not None and alignment is not None:
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_DSYNC | direct)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                    os.close(read_fd)
+                    raise
+            else:
+                return RealFile(path, fd, read_fd=read_fd, alignment=alignment, durable=True)
+        return RealFile(path, read_fd, alignment=alignment or DIRECT_ALIGNMENT_MIN, durable=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            try:
+                write_all(fd, 0, [memoryview(data)])
+                sync_descriptor(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, path)
+        except OSError:
+            _remove_if_there(temporary)
+            raise
+        self.sync_dir(os.path.dirname(path) or ".")
+
+    def free_bytes(self, path: str) -> int:
+        answer = os.statvfs(path)
+        return answer.f_bavail * answer.f_frsize
+
+
+def _remove_if_there(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

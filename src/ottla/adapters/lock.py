@@ -1,0 +1,47 @@
+"""One broker a data directory: a lock that the kernel drops when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+LOCK_FILE = ".lock"
+
+
+class DirectoryInUseError(Exception):
+    """Another process works in this directory. The message is for the person who started the second one."""
+
+
+class DirectoryLock:
+    """Taken by its creation, held until `release` or the end of the process."""
+
+    def __init__(self, directory: str) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._path = os.path.join(directory, LOCK_FILE)
+        self._fd: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+            self._close()
+            by_whom = f"the process {holder}" if holder.isdigit() else "another process"
+            raise DirectoryInUseError(
+                f"The data directory {directory} is in use by {by_whom}. Stop that broker first, or give this one "
+                "another directory with --data."
+            ) from None
+        except OSError:
+            self._close()
+            raise
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """The file stays: removing it would let two processes lock two files of one name."""
+        if self._fd is not None:
+            os.ftruncate(self._fd, 0)
+            self._close()
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
