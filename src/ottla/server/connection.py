@@ -1,0 +1,365 @@
+"""One client connection: frames in, replies out in the order of their requests.
+
+The handler answers a frame in one of four ways: at once (buffers), later (a future: the connection goes on with its
+next frame), later with the next frame waiting (a coroutine), or not at all (None). The first stage of a handler runs
+before the next frame is looked at, without an await in between (SAFETY 22).
+
+Replies that are ready leave with one call of the transport a turn of the loop. A reply may be ready while the client
+is gone: whoever completes a future never hears of it (DATAPATH 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from struct import Struct
+from typing import Any, cast
+
+from ottla.server.frames import FrameAssembler
+from ottla.server.limits import WRITE_HIGH_WATER_BYTES
+from ottla.server.serving import Buffers, Later, Outcome, Serving
+from ottla.wire.primitives import MalformedRequest
+
+log = logging.getLogger("ottla.server")
+
+JOINED_BYTES_MAX = 8 * 1024
+"""Replies up to this size together are joined: one buffer is cheaper to send than many. Larger ones never are."""
+READ_BYTES_WHEN_FULL = 4 * 1024
+"""What a connection may still read when the memory for requests is used up, before it finds out."""
+
+_SIZE = Struct(">i")
+_COROUTINE, _INFLIGHT, _WRITING = 1, 2, 4
+"""Why no further frame is handled now."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    __slots__ = (
+        "_assembler",
+        "_broker",
+        "_dispatch_request",
+        "_flush_is_due",
+        "_heard",
+        "_held_bytes",
+        "_is_closed",
+        "_is_stopping",
+        "_memory",
+        "_offered_bytes",
+        "_out",
+        "_out_bytes",
+        "_pending",
+        "_quiet_since_s",
+        "_serving",
+        "_slots",
+        "_state",
+        "_stops",
+        "_transport",
+        "_unwritten_bytes",
+        "peer",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, serving: Serving, peer: str) -> None:
+        self.peer = peer
+        self._serving = serving
+        self._broker = serving.broker
+        self._dispatch_request = serving.dispatch
+        self._memory = serving.request_memory
+        self._state = serving.new_state(peer)
+        self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
+        self._slots: deque[tuple[Buffers | Later, int]] = deque()
+        """One place for each reply that did not leave yet, in the order of requests, with its frame's size."""
+        self._pending: deque[memoryview] = deque()
+        """Whole frames that wait for `_stops` to end."""
+        self._out: Buffers = []
+        self._out_bytes = 0
+        self._flush_is_due = False
+        self._stops = 0
+        self._offered_bytes = 0
+        self._held_bytes = 0
+        """What the assembler's unfinished frame takes of the memory for requests."""
+        self._is_closed = False
+        self._is_stopping = False
+        self._heard = True
+        self._quiet_since_s = 0.0
+        self._unwritten_bytes = 0
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._serving.wheel.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        buffer = self._assembler.buffer()
+        if self._memory.is_full and not self._held_bytes:
+            buffer = buffer[:READ_BYTES_WHEN_FULL]
+        self._offered_bytes = len(buffer)
+        return buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
+        if self._is_closed or self._is_stopping:
+            return
+        assembler = self._assembler
+        for frame in assembler.received(nbytes):
+            if self._stops or self._pending:
+                self._put_aside(frame)
+            else:
+                self._handle(frame)
+        if assembler.held_bytes != self._held_bytes:
+            self._account_for_beginning()
+        if assembler.refusal is not None:
+            self._refuse(assembler.refusal)
+            return
+        if self._out:
+            # A full buffer means that more may come in this turn of the loop; its replies leave with these.
+            if nbytes < self._offered_bytes:
+                self._flush()
+            elif not self._flush_is_due:
+                self._flush_is_due = True
+                self._serving.loop.call_soon(self._flush)
+        if self._stops or self._pending or self._memory.is_full:
+            self._stop_reading()
+
+    def eof_received(self) -> None:
+        self._flush()
+
+    def pause_writing(self) -> None:
+        self._stops |= _WRITING
+        self._stop_reading()
+
+    def resume_writing(self) -> None:
+        self._stops &= ~_WRITING
+        self._drain()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closed = True
+        held_bytes = self._held_bytes + sum(map(len, self._pending))
+        for outcome, frame_bytes in self._slots:
+            held_bytes += frame_bytes
+            if isinstance(outcome, asyncio.Future) and outcome not in self._serving.coroutines:
+                outcome.cancel()
+        self._slots.clear()
+        self._pending.clear()
+        self._out.clear()
+        self._held_bytes = 0
+        self._memory.forget(self)
+        self._memory.take(-held_bytes)
+        self._serving.wheel.remove(self)
+        self._serving.connections.pop(self, None)
+
+    # Requests
+
+    def _handle(self, frame: memoryview) -> None:
+        if self._is_closed:
+            return
+        try:
+            outcome: Outcome = self._dispatch_request(self._broker, self._state, frame)
+        except Exception as error:
+            self._fail(error)
+            return
+        if outcome.__class__ is list:
+            if self._slots:
+                self._slots.append((outcome, 0))
+                self._note_inflight()
+            else:
+                self._put_reply(outcome)
+        elif outcome is not None:
+            self._wait_for(outcome, len(frame))  # type: ignore[arg-type] # a list was handled above
+
+    def _wait_for(self, outcome: Later | Coroutine[Any, Any, Buffers | None], frame_bytes: int) -> None:
+        if not isinstance(outcome, asyncio.Future):
+            self._stops |= _COROUTINE
+            task = self._serving.loop.create_task(outcome)
+            self._serving.coroutines.add(task)
+            task.add_done_callback(self._on_coroutine_done)
+            outcome = task
+        else:
+            outcome.add_done_callback(self._on_reply_ready)
+        self._memory.take(frame_bytes)
+        self._slots.append((outcome, frame_bytes))
+        self._note_inflight()
+
+    def _note_inflight(self) -> None:
+        if len(self._slots) >= self._serving.limits.inflight_max:
+            self._stops |= _INFLIGHT
+
+    def _put_aside(self, frame: memoryview) -> None:
+        self._memory.take(len(frame))
+        self._pending.append(frame)
+
+    def _go_on(self) -> None:
+        """Handles the frames that waited, then reads again: as far as nothing stops it."""
+        while self._pending and not self._stops:
+            frame = self._pending.popleft()
+            self._memory.take(-len(frame))
+            self._handle(frame)
+        self._flush()
+        if self._stops or self._is_closed:
+            return
+        if self._is_stopping:
+            if not self._slots:
+                self._finish()
+        elif self._memory.is_full and not self._held_bytes:
+            self._memory.wait(self)
+        else:
+            self._transport.resume_reading()
+
+    def on_memory_freed(self) -> None:
+        if not self._is_closed:
+            self._go_on()
+
+    def _stop_reading(self) -> None:
+        """Until `_go_on`. A frame that has begun is read on if memory alone is short: its end is what frees some."""
+        if self._stops or self._pending:
+            self._transport.pause_reading()
+        elif not self._held_bytes:
+            self._transport.pause_reading()
+            self._memory.wait(self)
+
+    def _account_for_beginning(self) -> None:
+        held_bytes = self._assembler.held_bytes
+        grown_bytes = held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
+        self._memory.take(grown_bytes)
+        if grown_bytes > 0 and self._memory.is_exhausted:
+            self._refuse("was closed: the memory for requests is used up (queued.max.request.bytes)")
+
+    # Replies
+
+    def _on_reply_ready(self, reply: Later) -> None:
+        """The first in line takes all that are ready with it, so of many completed together one does the work."""
+        if self._slots and self._slots[0][0] is reply:
+            self._drain()
+
+    def _on_coroutine_done(self, task: asyncio.Task[Buffers | None]) -> None:
+        self._serving.coroutines.discard(task)
+        if self._is_closed:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("peer %s: a request failed after its client had left", self.peer, exc_info=error)
+            return
+        self._stops &= ~_COROUTINE
+        self._drain()
+
+    def _drain(self) -> None:
+        """Sends the replies at the head of the line, as far as they are ready and the client takes them."""
+        slots = self._slots
+        while slots and not self._stops & _WRITING and not self._is_closed:
+            outcome, frame_bytes = slots[0]
+            if isinstance(outcome, asyncio.Future):
+                if not outcome.done():
+                    break
+                try:
+                    reply = outcome.result()
+                except (Exception, asyncio.CancelledError) as error:
+                    self._fail(error)
+                    return
+            else:
+                reply = outcome
+            slots.popleft()
+            if frame_bytes:
+                self._memory.take(-frame_bytes)
+            if reply is not None:
+                self._put_reply(reply)
+        if self._stops & _INFLIGHT and len(slots) <= self._serving.limits.inflight_max * 3 // 4:
+            self._stops &= ~_INFLIGHT
+        self._go_on()
+
+    def _put_reply(self, reply: Buffers) -> None:
+        size = sum(map(len, reply))
+        self._out.append(_SIZE.pack(size))
+        self._out += reply
+        self._out_bytes += size
+        if self._out_bytes > WRITE_HIGH_WATER_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        out = self._out
+        if not out or self._is_closed:
+            return
+        out_bytes = self._out_bytes
+        self._out = []
+        self._out_bytes = 0
+        try:
+            if out_bytes <= JOINED_BYTES_MAX:
+                self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(out)
+        except Exception as error:
+            log.debug("peer %s went away while a reply was written: %s", self.peer, error)
+            self.abort()
+
+    # The end
+
+    def _fail(self, error: BaseException) -> None:
+        """A request could not be handled: the fault of its sender, or a bug. Either ends this connection alone."""
+        if isinstance(error, MalformedRequest):
+            self._refuse(f"sent a malformed request: {error}")
+            return
+        if isinstance(error, asyncio.CancelledError):
+            log.debug("peer %s: its request was cancelled", self.peer)
+        else:
+            log.error("peer %s: a request failed; its connection is closed", self.peer, exc_info=error)
+        self._close()
+
+    def _refuse(self, sentence: str) -> None:
+        self._serving.quiet_log.warning("refused", f"peer {self.peer} {sentence}")
+        self._close()
+
+    def _close(self) -> None:
+        """Lets what was written leave; everything else is given up when the transport reports the end."""
+        self._flush()
+        self._is_closed = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._is_closed = True
+        self._transport.abort()
+
+    def begin_stop(self) -> None:
+        """Takes no more requests, answers those that it has, then says so to the client by closing its half."""
+        self._is_stopping = True
+        if self._is_closed:
+            return
+        self._transport.pause_reading()
+        if not self._slots and not self._pending:
+            self._finish()
+
+    def _finish(self) -> None:
+        """What the client still sends is read and dropped: closing a socket with unread data would reset the
+        connection, and with it replies that are on their way."""
+        self._flush()
+        if not self._is_closed:
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    @property
+    def is_answered(self) -> bool:
+        if self._is_closed:
+            return True
+        return not self._slots and not self._pending and not self._transport.get_write_buffer_size()
+
+    def check_timeouts(self, now_s: float) -> None:
+        unwritten_bytes = self._transport.get_write_buffer_size()
+        waits_for_us = not unwritten_bytes and (self._slots or self._pending or not self._transport.is_reading())
+        if self._heard or unwritten_bytes != self._unwritten_bytes or (waits_for_us and not self._is_closed):
+            self._heard = False
+            self._unwritten_bytes = unwritten_bytes
+            self._quiet_since_s = now_s
+            return
+        quiet_ms = (now_s - self._quiet_since_s) * 1000
+        limits = self._serving.limits
+        if self._is_closed:
+            if quiet_ms >= limits.stall_ms:
+                self.abort()
+        elif self._held_bytes and not unwritten_bytes:
+            if quiet_ms >= limits.stall_ms:
+                self._refuse(f"sent a part of a request and then nothing for {limits.stall_ms} ms")
+        elif 0 <= limits.idle_ms <= quiet_ms:
+            log.debug("peer %s was idle for %d ms and is closed", self.peer, quiet_ms)
+            self.abort()

@@ -1,0 +1,204 @@
+"""From reads to whole frames: a request is four bytes of size and that many bytes.
+
+Small frames are read into one buffer that all connections share, many with one read, and each is copied out: a log
+may keep it for long, and must not keep its neighbours with it. Large frames are read into a buffer of their own.
+That buffer grows as data really arrives, so a stranger's size field allocates nothing. A connection that has just
+sent a large frame reads the next one without any copy: into a spare buffer of the expected size.
+
+Pure: no sockets here. Call `buffer`, read into it, call `received` with the number of bytes read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+SIZE_BYTES = 4
+FRAME_BYTES_MIN = 8
+"""API key, API version and correlation id: no request is shorter."""
+SHARED_BYTES = 64 * 1024
+LARGE_FRAME_BYTES = 32 * 1024
+"""From here on a frame is worth a buffer of its own; below, copying it is cheaper than another read."""
+CARRY_BYTES_MAX = 16 * 1024
+"""A part of a frame up to this size waits as plain bytes and goes in front of the next read."""
+GROWTH = 4
+SIZE_SLACK = 16
+"""One sixteenth more than the last large frame is read for the next: sizes vary, and a read that does not fill its
+buffer needs no second one to find that nothing is left."""
+
+_SIZE = Struct(">i")
+_HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"HTTP", b"PRI ")
+
+Allocate = Callable[[int], Any]
+"""From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
+
+
+class ReceiveMemory:
+    """What the connections of one server read into, one after another: a read never outlives its turn of the loop."""
+
+    __slots__ = ("_allocate", "shared", "spare")
+
+    def __init__(self, allocate: Allocate = bytearray, shared_bytes: int = SHARED_BYTES) -> None:
+        self._allocate = allocate
+        self.shared = memoryview(bytearray(shared_bytes))
+        self.spare = memoryview(b"")
+        """A large buffer for the next large frame. It stays here until a frame keeps it, so that a read that finds
+        nothing leaves nothing behind."""
+
+    def new(self, size: int) -> memoryview:
+        return memoryview(self._allocate(size))[:size]
+
+    def offer_spare(self, size: int) -> memoryview:
+        if not size <= len(self.spare) <= size + size // SIZE_SLACK:
+            self.spare = self.new(size)
+        return self.spare
+
+    def take_spare(self) -> memoryview:
+        spare = self.spare
+        self.spare = memoryview(b"")
+        return spare
+
+
+class FrameAssembler:
+    """The frames of one connection."""
+
+    __slots__ = ("_carry", "_expected_bytes", "_filled", "_frame_bytes_max", "_in_spare", "_memory", "_own", "refusal")
+
+    def __init__(self, memory: ReceiveMemory, frame_bytes_max: int) -> None:
+        self._memory = memory
+        self._frame_bytes_max = frame_bytes_max
+        self._carry = b""
+        """The beginning of a frame, as long as it is short."""
+        self._own: memoryview | None = None
+        """The buffer of an unfinished large frame, its size field included."""
+        self._in_spare = False
+        """Without a buffer of its own, the read went to the spare one, not to the shared one."""
+        self._filled = 0
+        """How much of the buffer was there before the read."""
+        self._expected_bytes = 0
+        """The buffer that the next frame will need, if the last one was large; else 0."""
+        self.refusal: str | None = None
+        """Why this stream cannot go on: a sentence about what the peer sent."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that an unfinished frame takes now."""
+        return len(self._carry) if self._own is None else len(self._own)
+
+    def buffer(self) -> memoryview:
+        """Where the next read goes; never empty."""
+        if self._own is not None:
+            return self._own[self._filled :]
+        if self._expected_bytes:
+            self._in_spare = True
+            target = self._memory.offer_spare(self._expected_bytes)
+        else:
+            self._in_spare = False
+            target = self._memory.shared
+        carry = self._carry
+        if not carry:
+            self._filled = 0
+            return target
+        self._filled = at = len(carry)
+        target[:at] = carry
+        return target[at:]
+
+    def received(self, byte_count: int) -> list[memoryview]:
+        """The frames that are whole now, without their sizes; each is memory that nobody else writes."""
+        frames: list[memoryview] = []
+        if self.refusal is not None:
+            return frames
+        target = self._own
+        if target is None:
+            target = self._memory.spare if self._in_spare else self._memory.shared
+        end = self._filled + byte_count
+        at = size = 0
+        unpack = _SIZE.unpack_from
+        frame_bytes_max = self._frame_bytes_max
+        while end - at >= SIZE_BYTES:
+            (size,) = unpack(target, at)
+            if not FRAME_BYTES_MIN <= size <= frame_bytes_max:
+                self._refuse(size, bytes(target[at : at + SIZE_BYTES]))
+                return frames
+            start = at + SIZE_BYTES
+            if start + size > end:
+                break
+            if size < LARGE_FRAME_BYTES:
+                frames.append(memoryview(bytearray(target[start : start + size])))
+            else:
+                frames.append(self._large_frame(target, start, size))
+            at = start + size
+        if frames:
+            self._expect(len(frames[-1]))
+        if at == end:
+            self._own = None
+            self._carry = b""
+        else:
+            self._keep_partial(target, at, end, size)
+        return frames
+
+    def _large_frame(self, target: memoryview, start: int, size: int) -> memoryview:
+        """A frame that fills its buffer keeps it; one that would waste a quarter of it is copied."""
+        mine = self._own is not None or self._in_spare
+        if not mine or start != SIZE_BYTES or size < len(target) - len(target) // 4:
+            frame = self._memory.new(size)
+            frame[:] = target[start : start + size]
+            return frame
+        self._give_away()
+        return target[start : start + size]
+
+    def _give_away(self) -> None:
+        """The buffer that was read into belongs to a frame now."""
+        if self._own is None:
+            self._memory.take_spare()
+
+    def _expect(self, last_frame_bytes: int) -> None:
+        if last_frame_bytes < LARGE_FRAME_BYTES:
+            self._expected_bytes = 0
+        else:
+            self._expected_bytes = SIZE_BYTES + last_frame_bytes + last_frame_bytes // SIZE_SLACK
+
+    def _keep_partial(self, target: memoryview, at: int, end: int, size: int) -> None:
+        """The bytes from `at` to `end` begin a frame of `size` (unknown if they are fewer than four)."""
+        arrived = end - at
+        if arrived < CARRY_BYTES_MAX:
+            self._carry = bytes(target[at:end])
+            self._own = None
+            return
+        self._carry = b""
+        needed = SIZE_BYTES + size
+        mine = self._own is not None or self._in_spare
+        if at == 0 and mine and (needed <= len(target) or arrived < len(target)):
+            self._give_away()
+            self._own = target
+        else:
+            self._own = self._memory.new(self._next_size(arrived, needed))
+            self._own[:arrived] = target[at:end]
+        self._filled = arrived
+
+    def _next_size(self, arrived: int, needed: int) -> int:
+        """At most four times what has arrived, or what this connection's last frame needed: never what it claims."""
+        return min(needed, max(SHARED_BYTES, GROWTH * arrived, self._expected_bytes))
+
+    def _refuse(self, size: int, head: bytes) -> None:
+        self.refusal = describe_refusal(size, head, self._frame_bytes_max)
+        self._own = None
+        self._carry = b""
+        self._expected_bytes = 0
+
+
+def describe_refusal(size: int, head: bytes, frame_bytes_max: int) -> str:
+    """A sentence about a size that no request has, for the one who reads the log."""
+    if head in _HTTP_STARTS:
+        return f"sent {head!r}; is it speaking HTTP? This port speaks the Kafka protocol"
+    if head[:2] == b"\x16\x03":
+        return "sent a TLS handshake; is it speaking TLS? This port speaks the Kafka protocol in plain text"
+    if head == b"SSH-":
+        return "sent an SSH greeting; is it speaking SSH? This port speaks the Kafka protocol"
+    if size > frame_bytes_max:
+        return (
+            f"sent a request of {size} bytes ({head!r}), more than socket.request.max.bytes ({frame_bytes_max}); "
+            "is it speaking another protocol, or is the limit too low?"
+        )
+    return f"sent a request size of {size} ({head!r}), which no request has; is it speaking another protocol?"

@@ -1,0 +1,113 @@
+"""What the server allows its clients, and the memory that their requests share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ottla.model.broker_config import BrokerConfig
+
+log = logging.getLogger("ottla.server")
+
+WRITE_HIGH_WATER_BYTES = 1024 * 1024
+"""Replies waiting for a slow reader: above this no further request of its connection is taken."""
+LOG_INTERVAL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    frame_bytes_max: int
+    connections_max: int
+    inflight_max: int
+    queued_bytes_max: int
+    idle_ms: int
+    """-1: never closed for being idle."""
+    stall_ms: int
+
+    @property
+    def shortest_timeout_ms(self) -> int:
+        return self.stall_ms if self.idle_ms < 0 else min(self.stall_ms, self.idle_ms)
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Limits:
+        return cls(
+            frame_bytes_max=config.socket_request_max_bytes,
+            connections_max=config.max_connections,
+            inflight_max=config.max_inflight_per_connection,
+            queued_bytes_max=config.queued_max_request_bytes,
+            idle_ms=config.connections_max_idle_ms,
+            stall_ms=config.frame_stall_ms,
+        )
+
+
+class WaitsForMemory(Protocol):
+    def on_memory_freed(self) -> None: ...
+
+
+class RequestMemory:
+    """The bytes of requests that are not answered yet, over all connections: whole ones and beginnings.
+
+    Above the limit no connection begins a new frame; beginnings go on, for their end is what frees memory. Should
+    they alone come to a second limit, the one that wants more is closed. So the memory is bounded, and nobody waits
+    for a peer that sends nothing.
+    """
+
+    __slots__ = ("_call_soon", "_hard_limit", "_limit", "_waiting", "_wake_is_due", "is_full", "used_bytes")
+
+    def __init__(self, limits: Limits, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self.used_bytes = 0
+        self.is_full = False
+        self._limit = limits.queued_bytes_max
+        self._hard_limit = self._limit + max(self._limit, limits.frame_bytes_max)
+        """The largest frame gets through, however low the limit."""
+        self._call_soon = call_soon
+        self._waiting: dict[WaitsForMemory, None] = {}
+        self._wake_is_due = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.used_bytes > self._hard_limit
+
+    def take(self, byte_count: int) -> None:
+        """Negative: gives back."""
+        self.used_bytes += byte_count
+        self.is_full = self.used_bytes >= self._limit
+        if self._waiting and not self._wake_is_due and not self.is_full:
+            self._wake_is_due = True
+            self._call_soon(self._wake)
+
+    def wait(self, connection: WaitsForMemory) -> None:
+        self._waiting[connection] = None
+
+    def forget(self, connection: WaitsForMemory) -> None:
+        self._waiting.pop(connection, None)
+
+    def _wake(self) -> None:
+        """In the order of their coming, so that none waits for ever."""
+        self._wake_is_due = False
+        while self._waiting and not self.is_full:
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            connection.on_memory_freed()
+
+
+class QuietLog:
+    """At most one line in some seconds about one kind of event, with the number of those that were left out."""
+
+    __slots__ = ("_left_out", "_next_at", "_now")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._next_at: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def warning(self, kind: str, sentence: str) -> None:
+        now = self._now()
+        if now < self._next_at.get(kind, 0.0):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._next_at[kind] = now + LOG_INTERVAL_S
+        left_out = self._left_out.pop(kind, 0)
+        log.warning("%s%s", sentence, f" ({left_out} more like this before)" if left_out else "")

@@ -1,0 +1,134 @@
+"""The listening server: accepts connections, holds what they share, and ends without losing a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ottla.model.broker_config import BrokerConfig
+from ottla.server.connection import Connection
+from ottla.server.frames import Allocate, ReceiveMemory
+from ottla.server.limits import Limits, QuietLog, RequestMemory
+from ottla.server.listener import Listener
+from ottla.server.serving import Dispatch, Serving
+from ottla.server.wheel import TimeoutWheel
+
+log = logging.getLogger("ottla.server")
+
+LINGER_S = 0.5
+"""How long an answered client may take to close its half of the connection when the server ends."""
+_LOOK_AGAIN_S = 0.005
+
+
+class Server:
+    def __init__(
+        self,
+        broker: Any,
+        config: BrokerConfig,
+        dispatch: Dispatch,
+        allocate: Allocate = bytearray,
+        *,
+        new_state: Callable[[str], Any] = str,
+    ) -> None:
+        self._broker = broker
+        self._dispatch = dispatch
+        self._new_state = new_state
+        self._limits = Limits.of(config)
+        self._receive_memory = ReceiveMemory(allocate)
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
+        self._serving: Serving
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens; returns the address, with the port that the system chose for port 0.
+
+        OSError, with a sentence for a person, if that address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        quiet_log = QuietLog(loop.time)
+        self._serving = Serving(
+            broker=self._broker,
+            dispatch=self._dispatch,
+            new_state=self._new_state,
+            limits=self._limits,
+            loop=loop,
+            receive_memory=self._receive_memory,
+            request_memory=RequestMemory(self._limits, loop.call_soon),
+            wheel=TimeoutWheel(loop, self._limits.shortest_timeout_ms),
+            quiet_log=quiet_log,
+        )
+        self._listener = Listener(self._on_accepted, quiet_log)
+        return host, self._listener.open(host, port)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._serving.connections)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Of requests that are not answered, and of those that have only begun."""
+        return self._serving.request_memory.used_bytes
+
+    def _on_accepted(self, accepted: socket.socket, peer: str) -> None:
+        serving = self._serving
+        if len(serving.connections) >= self._limits.connections_max:
+            accepted.close()
+            serving.quiet_log.warning(
+                "connections",
+                f"peer {peer} was turned away: {self._limits.connections_max} connections are open (max.connections)",
+            )
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = Connection(serving, peer)
+        serving.connections[connection] = None
+        task = serving.loop.create_task(self._connect(accepted, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+        try:
+            await self._serving.loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            log.debug("peer %s left before it was served: %s", connection.peer, error)
+            self._serving.connections.pop(connection, None)
+            accepted.close()
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more connections or requests, answers those that it has within the grace, then closes."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        serving = self._serving
+        for connection in list(serving.connections):
+            connection.begin_stop()
+        if (begin_shutdown := getattr(self._broker, "begin_shutdown", None)) is not None:
+            begin_shutdown()
+        await self._wait_until(lambda: all(connection.is_answered for connection in serving.connections), grace_s)
+        await self._wait_until(lambda: not serving.connections, min(grace_s, LINGER_S))
+        await self._close_all()
+
+    async def _wait_until(self, is_reached: Callable[[], bool], timeout_s: float) -> None:
+        loop = self._serving.loop
+        deadline_s = loop.time() + timeout_s
+        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - a transport does not tell when it is empty
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _close_all(self) -> None:
+        serving = self._serving
+        unanswered = sum(not connection.is_answered for connection in serving.connections)
+        if unanswered:
+            log.warning("%d connections are closed with requests that were not answered in time", unanswered)
+        for connection in list(serving.connections):
+            connection.abort()
+        for task in list(serving.coroutines):
+            task.cancel()
+        await self._wait_until(lambda: not serving.connections, LINGER_S)
+        await asyncio.gather(*serving.coroutines, return_exceptions=True)
+        serving.wheel.stop()

@@ -1,0 +1,56 @@
+"""One timer for the timeouts of all connections.
+
+The wheel has a few buckets; each turn looks at one of them. A connection stays in its bucket for life, and only notes
+that it heard something: no timer is set or cancelled while it works. A timeout is noticed at most a quarter late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+BUCKETS = 8
+ROUNDS_A_TIMEOUT = 4
+TURN_S_MIN = 0.01
+
+
+class Watched(Protocol):
+    def check_timeouts(self, now_s: float) -> None:
+        """Called once a round; may close the connection."""
+        ...
+
+
+class TimeoutWheel:
+    def __init__(self, loop: asyncio.AbstractEventLoop, shortest_timeout_ms: int) -> None:
+        self._loop = loop
+        self._turn_s = max(TURN_S_MIN, shortest_timeout_ms / 1000 / ROUNDS_A_TIMEOUT / BUCKETS)
+        self._buckets: list[dict[Watched, None]] = [{} for _ in range(BUCKETS)]
+        self._bucket_of: dict[Watched, int] = {}
+        self._next = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, watched: Watched) -> None:
+        """Into the emptiest bucket; the timer runs only while there is something to watch."""
+        bucket = min(range(BUCKETS), key=lambda index: len(self._buckets[index]))
+        self._buckets[bucket][watched] = None
+        self._bucket_of[watched] = bucket
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._turn_s, self._turn)
+
+    def remove(self, watched: Watched) -> None:
+        bucket = self._bucket_of.pop(watched, None)
+        if bucket is not None:
+            del self._buckets[bucket][watched]
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _turn(self) -> None:
+        self._timer = self._loop.call_later(self._turn_s, self._turn) if self._bucket_of else None
+        now_s = self._loop.time()
+        bucket = self._buckets[self._next]
+        self._next = (self._next + 1) % BUCKETS
+        for watched in list(bucket):
+            watched.check_timeouts(now_s)
