@@ -31,6 +31,7 @@ from ottla.records.varint import append_varint, read_varint, read_varlong, varin
 
 Headers = tuple[tuple[str, bytes | None], ...]
 HeaderRows = Sequence[tuple[str, bytes | None]]
+EncodedHeaders = Sequence[tuple[bytes, bytes | None]]
 
 
 class Record(NamedTuple):
@@ -86,9 +87,13 @@ def _encode_records(records: Iterable[Record], base_offset: int) -> RecordBytes:
         if not count:
             base_timestamp = max_timestamp = timestamp_ms
         max_timestamp = max(max_timestamp, timestamp_ms)
-        append_record(buffer, delta, timestamp_ms - base_timestamp, key, value, headers)
+        append_record(buffer, delta, timestamp_ms - base_timestamp, key, value, encode_header_keys(headers))
         count += 1
     return RecordBytes(buffer, count, delta, base_timestamp, max_timestamp)
+
+
+def encode_header_keys(headers: HeaderRows) -> EncodedHeaders:
+    return [(name.encode(), value) for name, value in headers]
 
 
 def append_record(
@@ -97,7 +102,7 @@ def append_record(
     timestamp_delta: int,
     key: bytes | None,
     value: bytes | None,
-    headers: HeaderRows,
+    headers: EncodedHeaders,
 ) -> None:
     body = bytearray(1)
     append_varint(body, timestamp_delta)
@@ -106,7 +111,7 @@ def append_record(
     _append_bytes(body, value)
     append_varint(body, len(headers))
     for name, header_value in headers:
-        _append_bytes(body, name.encode())
+        _append_bytes(body, name)
         _append_bytes(body, header_value)
     append_varint(into, len(body))
     into += body
@@ -121,7 +126,7 @@ def _append_bytes(into: bytearray, data: bytes | None) -> None:
 
 
 def record_size(
-    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: HeaderRows
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: EncodedHeaders
 ) -> int:
     """What `append_record` will add, known beforehand: a record that does not fit goes into the next batch."""
     if not INT64_MIN <= timestamp_delta <= INT64_MAX:
@@ -129,7 +134,7 @@ def record_size(
     size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + _bytes_size(key) + _bytes_size(value)
     size += varint_size(len(headers))
     for name, header_value in headers:
-        size += _bytes_size(name.encode()) + _bytes_size(header_value)
+        size += _bytes_size(name) + _bytes_size(header_value)
     if size > INT32_MAX - HEADER_BYTES:
         raise TooLarge(f"a record of {size} bytes does not fit into a batch")
     return size + varint_size(size)
