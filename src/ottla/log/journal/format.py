@@ -7,7 +7,8 @@ A group commit is one block, in one file, at a multiple of the alignment:
 All numbers are big-endian, as in Kafka's batches.
 
     block header  magic 4, version 2, unused 2, journal id 16, file number 4, offset in the file 8, lap 8, sequence 8,
-                  durable sequence 8, block length 4, entry count 4, entries' CRC 4, header's CRC 4
+                  durable sequence 8, file number and offset of the block before 12, block length 4, entry count 4,
+                  entries' CRC 4, header's CRC 4
     entry header  kind 1, unused 3, topic id 16, partition 4, generation 4, offset 8, next offset 8, leader epoch 4,
                   batch CRC 4, payload length 4
 
@@ -22,7 +23,7 @@ is torn is still known by its sequence.
 
 The lap is the sequence of the first block of this pass over the file: blocks of an earlier pass, which lie behind the
 end of the present one, never look like its continuation. File number and offset show a block that was written to the
-wrong place. The id is random, made with the data directory, and never shown to a client: nobody can send a batch that
+wrong place; those of the block before tell where to look for one that is missing. The id is random, made with the data directory, and never shown to a client: nobody can send a batch that
 reads as a block.
 """
 
@@ -44,7 +45,7 @@ JOURNAL_ID_BYTES = 16
 ALIGNMENT_MIN = 4096
 """Blocks start at multiples of this at least; a reader looks for blocks at all of them."""
 
-_BLOCK_FIELDS = Struct(">4sHxx16sIQQQQIII")
+_BLOCK_FIELDS = Struct(">4sHxx16sIQQQQIQIII")
 _CRC = Struct(">I")
 _KEY = Struct(">16sII")
 _ENTRY = Struct(">Bxxx24sqqiII")
@@ -72,6 +73,9 @@ class BlockHeader(NamedTuple):
     sequence: int
     durable_sequence: int
     """All blocks up to this one were on stable storage when this one was written."""
+    previous_file_number: int
+    """Where the block before is; 0 in the first block of a run."""
+    previous_offset: int
     block_bytes: int
     entry_count: int
     entries_crc: int

@@ -67,6 +67,7 @@ class Journal:
         self._waiting_bytes = 0
         self._spare_groups: list[Group] = []
         self._in_flight: tuple[Group, RingFile] | None = None
+        self._previous_place = 0, 0
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
         self._closed = False
@@ -253,10 +254,13 @@ class Journal:
             lap=file.lap,
             sequence=sequence,
             durable_sequence=self.durable_sequence,
+            previous_file_number=self._previous_place[0],
+            previous_offset=self._previous_place[1],
             block_bytes=block_bytes,
             entry_count=group.entry_count,
             entries_crc=0,
         )
+        self._previous_place = file.number, offset
         self._in_flight = group, file
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
 

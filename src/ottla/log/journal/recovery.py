@@ -159,14 +159,16 @@ def _damage_of(block: FoundBlock, reason: str) -> Damage:
 
 
 def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_missing: int) -> Damage:
-    """Names the place where the first missing block was: each block's lap tells where its file's pass began."""
-    after_path = posixpath.join(directory, file_name(after.file_number))
-    if previous is not None and (after.lap > first_missing or previous.header.file_number == after.file_number):
+    """Names the place of the first missing block; if that cannot be known, of the last one."""
+    last_missing = after.sequence - 1
+    path = posixpath.join(directory, file_name(after.previous_file_number))
+    offset = after.previous_offset
+    if last_missing > first_missing and previous is not None:
         path, offset = previous.path, previous.header.offset + previous.header.block_bytes
-    else:
-        path, offset = after_path, 0
+    elif last_missing > first_missing and after.lap <= first_missing:
+        path, offset = posixpath.join(directory, file_name(after.file_number)), 0
     reason = "the block is missing or its header does not match its checksum"
-    return Damage(path, offset, first_missing, after.sequence - 1, None, reason)
+    return Damage(path, offset, first_missing, last_missing, None, reason)
 
 
 def _unreadable(place: UnreadablePlace) -> Damage:

@@ -1,0 +1,215 @@
+"""The broker: topics and partitions over logs, as the handlers see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+from uuid import UUID, uuid4
+
+from ottla.broker.blocking import run_blocking
+from ottla.broker.catalog import Catalog, CatalogState
+from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.log_store import LogStore
+from ottla.broker.partition import AnyLog, Partition
+from ottla.broker.topic_admin import TopicAdmin
+from ottla.broker.topics import Topic, Topics
+from ottla.broker.waits import Deadlines, Wakeups
+from ottla.log.file_log import FileLog
+from ottla.log.memory_log import MemoryLog
+from ottla.log.shared import SharedByLogs
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.durability import Durability
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.model.topic_config import TopicConfig
+from ottla.ports import Clock
+
+T = TypeVar("T")
+PRODUCER_ID_BLOCK = 1000
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class ProducerIds:
+    """Ids are handed out from a block that was reserved durably, so that no id is given twice."""
+
+    next_id: int = 0
+    block_end: int = 0
+    reserving: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        shared: SharedByLogs,
+        store: LogStore,
+        catalog: Catalog,
+        log_dir: str,
+        new_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.config = config
+        self.static_config = config
+        self.shared = shared
+        self.store = store
+        self.catalog = catalog
+        self.log_dir = log_dir
+        self.new_id = new_id
+        self.clock: Clock = shared.clock
+        self.node_id = config.node_id
+        self.endpoint = Endpoint("127.0.0.1", 0)
+        self.cluster_id = ""
+        self.leader_epoch = 0
+        self.topics = Topics()
+        self.deadlines = Deadlines(self.clock)
+        self.wakeups = Wakeups(self.clock)
+        self.stopping = False
+        self.dynamic_overrides: dict[str, str] = {}
+        self.admin = TopicAdmin(self)
+        self.housekeeping = Housekeeping(self)
+        self._producer_ids = ProducerIds()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recovers everything. Blocking; afterwards the broker serves."""
+        state = self.catalog.load()
+        self.cluster_id = state.cluster_id
+        self.dynamic_overrides = dict(state.dynamic_configs)
+        self.admin.apply_dynamic_configs()
+        # A new epoch for every start: what a crash may have taken back is never confused with what follows (SAFETY 1).
+        self.leader_epoch = self.catalog.begin_incarnation()
+        known = [(record, self.admin.config_for(record.overrides)) for record in state.topics]
+        self.store.recover(
+            (LogKey(record.id, PartitionIndex(index)), config)
+            for record, config in known
+            if config.durability is not Durability.MEMORY
+            for index in range(record.partition_count)
+        )
+        for record, config in known:
+            topic = Topic(record.name, record.id, config, dict(record.overrides), record.created_ms)
+            self.add_partitions(topic, record.partition_count, state)
+            self.topics.add(topic)
+        self.housekeeping.reserve_offsets_blocking()
+        self.housekeeping.start()
+
+    def begin_shutdown(self) -> None:
+        """Parked requests are answered with what there is; new ones do not park."""
+        self.stopping = True
+        for partition in self.partitions():
+            partition.wake_fetches()
+
+    async def stop(self) -> None:
+        """Makes everything durable, so that the next start has nothing to replay. The server has stopped before."""
+        self.begin_shutdown()
+        self.housekeeping.stop()
+        await self.housekeeping.flush_everything()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of everything as it is: what a crash would leave."""
+        self.housekeeping.stop()
+        self.store.close()
+
+    # -- topics and partitions ---------------------------------------------------------------------------------
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics:
+            yield from topic.partitions
+
+    def add_partitions(self, topic: Topic, total: int, state: CatalogState | None = None) -> None:
+        """Opens partitions up to the total. With a catalog state: at start-up, over what was recovered."""
+        for index in range(len(topic.partitions), total):
+            key = LogKey(topic.id, PartitionIndex(index))
+            log = self._log_for(key, topic.config, state)
+            topic.partitions.append(
+                Partition(
+                    topic,
+                    index,
+                    log,
+                    node_id=self.node_id,
+                    leader_epoch=self.leader_epoch,
+                    wakeups=self.wakeups,
+                )
+            )
+        self.housekeeping.look_at(topic)
+
+    def _log_for(self, key: LogKey, config: TopicConfig, state: CatalogState | None) -> AnyLog:
+        if config.durability is Durability.MEMORY:
+            # What a memory log held is gone; it goes on above every offset it may have given out (SAFETY 25).
+            reserved = state.reserved_offsets.get((key.topic_id, key.partition), 0) if state else 0
+            return MemoryLog(self.shared, key, config, reserved)
+        existing = self.store.logs.get(key)
+        return existing if existing is not None else self.store.create(key, config)
+
+    def file_logs(self) -> Iterator[FileLog]:
+        return iter(self.store.logs.values())
+
+    async def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        *,
+        replication_factor: int = 1,
+        validate_only: bool = False,
+    ) -> Topic | Refused:
+        return await self.admin.create_topic(name, partition_count, configs, replication_factor, validate_only)
+
+    async def delete_topic(self, topic: Topic) -> Refused | None:
+        return await self.admin.delete_topic(topic)
+
+    async def create_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> Refused | None:
+        return await self.admin.create_partitions(topic, total, validate_only)
+
+    async def alter_topic_configs(
+        self, topic: Topic, overrides: Mapping[str, str], *, validate_only: bool = False
+    ) -> Refused | None:
+        return await self.admin.alter_topic_configs(topic, overrides, validate_only)
+
+    async def alter_broker_configs(
+        self, overrides: Mapping[str, str], *, validate_only: bool = False
+    ) -> Refused | None:
+        return await self.admin.alter_broker_configs(overrides, validate_only)
+
+    async def ensure_topic(self, name: str) -> Topic | Refused:
+        """The topic, created if it may be: what asking for its metadata does in Kafka."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        if not self.config.auto_create_topics_enable:
+            return Refused(ErrorCode.unknown_topic_or_partition, f"there is no topic '{name}'")
+        created = await self.create_topic(name, -1, {}, replication_factor=-1)
+        if isinstance(created, Refused) and created.error is ErrorCode.topic_already_exists:
+            return self.topics.get(name) or created
+        return created
+
+    # -- producer ids, space -----------------------------------------------------------------------------------
+
+    async def allocate_producer_id(self) -> int | Refused:
+        ids = self._producer_ids
+        async with ids.reserving:
+            if ids.next_id >= ids.block_end:
+                try:
+                    first = await self.on_catalog(lambda: self.catalog.reserve_producer_ids(PRODUCER_ID_BLOCK))
+                except OSError as error:
+                    return Refused(ErrorCode.kafka_storage_error, str(error))
+                ids.next_id, ids.block_end = first, first + PRODUCER_ID_BLOCK
+            ids.next_id += 1
+            return ids.next_id - 1
+
+    def on_catalog(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Catalog calls block; they run in order on one disk thread."""
+        return run_blocking(self.shared.disk.sync_queue, job)
+
+    def log_dir_free_bytes(self) -> int:
+        return self.shared.disk.files.free_bytes(self.log_dir)
+
+    def topic_by(self, key: str | TopicId) -> Topic | None:
+        return self.topics.get(key) if isinstance(key, str) else self.topics.by_id(key)

@@ -1,0 +1,179 @@
+"""What has to happen by itself: retention, flushing, expiry of producers, reserving offsets for memory logs."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING
+
+from ottla.broker.blocking import resolve
+from ottla.log.file_log import FileLog
+from ottla.log.memory_log import MemoryLog
+from ottla.log.retention import apply_retention
+from ottla.model.durability import Durability
+from ottla.ports import Timer
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.partition import Partition
+    from ottla.broker.topics import Topic
+
+TICK_MS = 250.0
+RETENTION_CHECKS_A_PERIOD = 10
+"""A log is looked at ten times within its retention, so that a retention of seconds is kept to a fraction of it."""
+RETENTION_CHECK_MS_MIN = 250
+PRODUCER_EXPIRY_CHECK_MS = 600_000
+OFFSETS_RESERVED = 10_000_000
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer: Timer | None = None
+        self._stopped = False
+        self._next_flush_ms = 0.0
+        self._next_expiry_ms = 0.0
+        self._retention_due: list[tuple[float, int, Partition]] = []
+        self._planned: dict[Partition, float] = {}
+        """When each partition is due: an entry of the heap that says otherwise is stale."""
+        self._number = 0
+        self._reserving = asyncio.Lock()
+
+    def start(self) -> None:
+        now = self._broker.clock.monotonic_ms()
+        self._next_flush_ms = now + self._broker.config.flush_interval_ms
+        self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
+        self._arm()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        if not self._stopped:
+            self._timer = self._broker.clock.call_later(TICK_MS, self._tick)
+
+    def _tick(self) -> None:
+        try:
+            now = self._broker.clock.monotonic_ms()
+            self._check_retention(now)
+            self._check_flush(now)
+            if now >= self._next_expiry_ms:
+                self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
+                self._expire_producers()
+            if self._memory_logs_running_out():
+                task = asyncio.ensure_future(self.reserve_offsets())
+                task.add_done_callback(lambda done: done.exception())
+        finally:
+            self._arm()
+
+    # -- retention ---------------------------------------------------------------------------------------------
+
+    def look_at(self, topic: Topic) -> None:
+        """The topic is new, or its configuration has changed: its partitions are due at once."""
+        for partition in topic.partitions:
+            self._plan(partition, 0.0)
+
+    def _plan(self, partition: Partition, at: float) -> None:
+        self._planned[partition] = at
+        self._number += 1
+        heapq.heappush(self._retention_due, (at, self._number, partition))
+
+    def _check_retention(self, now: float) -> None:
+        wall_ms = self._broker.clock.now_ms()
+        due = self._retention_due
+        while due and due[0][0] <= now:
+            at, _, partition = heapq.heappop(due)
+            if self._planned.get(partition) != at:
+                continue
+            if partition.deleted:
+                del self._planned[partition]
+                continue
+            self._apply_retention(partition, wall_ms)
+            self._plan(partition, now + self._retention_interval_ms(partition))
+
+    def _apply_retention(self, partition: Partition, wall_ms: int) -> None:
+        log = partition.log
+        if isinstance(log, MemoryLog):
+            log.apply_retention(wall_ms)
+        elif self._broker.store.flusher is not None:
+            apply_retention(log, self._broker.store.flusher, wall_ms)
+
+    def _retention_interval_ms(self, partition: Partition) -> float:
+        interval = self._broker.config.log_retention_check_interval_ms
+        retention_ms = partition.topic.config.retention_ms
+        if retention_ms >= 0:
+            interval = min(interval, retention_ms // RETENTION_CHECKS_A_PERIOD)
+        if partition.topic.config.retention_bytes >= 0:
+            interval = min(interval, 1000)
+        return max(interval, RETENTION_CHECK_MS_MIN)
+
+    # -- flushing ----------------------------------------------------------------------------------------------
+
+    def _check_flush(self, now: float) -> None:
+        flusher, journal = self._broker.store.flusher, self._broker.shared.journal
+        if flusher is None or flusher.is_running:
+            return
+        wall_ms = self._broker.clock.now_ms()
+        for log in list(self._broker.shared.unsynced):
+            if isinstance(log, FileLog) and log.wants_flush(wall_ms):
+                flusher.want(log)
+        if now >= self._next_flush_ms:
+            self._next_flush_ms = now + self._broker.config.flush_interval_ms
+            flusher.run(everything=True)
+        elif flusher.has_wanted or (journal is not None and journal.under_pressure):
+            flusher.run()
+
+    async def flush_everything(self) -> None:
+        """At a clean stop."""
+        flusher = self._broker.store.flusher
+        if flusher is None:
+            return
+        logs = [log for log in self._broker.file_logs() if log.failed is None and log.is_dirty]
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        flusher.run(lambda: resolve(done, None), logs, everything=True)
+        await done
+
+    # -- producers and memory logs ------------------------------------------------------------------------------
+
+    def _expire_producers(self) -> None:
+        before = self._broker.clock.now_ms() - self._broker.config.producer_id_expiration_ms
+        for partition in self._broker.partitions():
+            partition.log.producers.expire(before)
+
+    def _memory_logs(self) -> list[MemoryLog]:
+        return [
+            partition.log
+            for topic in self._broker.topics
+            if topic.config.durability is Durability.MEMORY
+            for partition in topic.partitions
+            if isinstance(partition.log, MemoryLog)
+        ]
+
+    def _memory_logs_running_out(self) -> bool:
+        return any(log.end_offset + OFFSETS_RESERVED // 2 > log.reserved_end for log in self._memory_logs())
+
+    async def reserve_offsets(self) -> None:
+        async with self._reserving:
+            wanted = self._wanted_reservations()
+            if wanted:
+                keys = {(log.key.topic_id, int(log.key.partition)): end for log, end in wanted.items()}
+                await self._broker.on_catalog(lambda: self._broker.catalog.reserve_offsets(keys))
+                for log, end in wanted.items():
+                    log.reserved_end = end
+
+    def reserve_offsets_blocking(self) -> None:
+        wanted = self._wanted_reservations()
+        if wanted:
+            keys = {(log.key.topic_id, int(log.key.partition)): end for log, end in wanted.items()}
+            self._broker.catalog.reserve_offsets(keys)
+            for log, end in wanted.items():
+                log.reserved_end = end
+
+    def _wanted_reservations(self) -> dict[MemoryLog, int]:
+        return {
+            log: log.end_offset + OFFSETS_RESERVED
+            for log in self._memory_logs()
+            if log.end_offset + OFFSETS_RESERVED // 2 > log.reserved_end
+        }

@@ -1,0 +1,211 @@
+"""Creating, changing and deleting topics. A change is in the catalog, durably, before anyone sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.broker.catalog import TopicRecord
+from ottla.broker.topics import Topic
+from ottla.log.file_log import FileLog
+from ottla.model.broker_config import with_overrides
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import TopicId
+from ottla.model.topic_config import TopicConfig, parse_topic_config
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+PARTITIONS_MAX = 10_000
+"""A topic with more is refused: each partition costs a file and an entry in every metadata reply."""
+
+
+class TopicAdmin:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._creating: set[str] = set()
+        self._unsaved: list[tuple[TopicRecord, asyncio.Future[None]]] = []
+        self._saving = False
+
+    # -- configuration ----------------------------------------------------------------------------------------
+
+    def broker_defaults(self) -> Mapping[str, str]:
+        return {**self._broker.static_config.given, **self._broker.dynamic_overrides}
+
+    def config_for(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """For overrides that were accepted before: a setting that this version no longer takes is an error here."""
+        config = parse_topic_config(overrides, self.broker_defaults())
+        if isinstance(config, Refused):
+            raise ValueError(f"the catalog holds a topic configuration that is not valid: {config.message}")
+        return config
+
+    def apply_dynamic_configs(self) -> None:
+        broker = self._broker
+        merged = with_overrides(broker.static_config, broker.dynamic_overrides)
+        if isinstance(merged, Refused):
+            raise ValueError(f"the catalog holds a broker configuration that is not valid: {merged.message}")
+        broker.config = merged
+        for topic in broker.topics:
+            self._use_config(topic, topic.overrides)
+
+    def _use_config(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        topic.config = self.config_for(overrides)
+        topic.overrides = dict(overrides)
+        for partition in topic.partitions:
+            partition.log.config = topic.config
+        self._broker.housekeeping.look_at(topic)
+
+    # -- create -----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int, validate_only: bool
+    ) -> Topic | Refused:
+        broker = self._broker
+        refused = broker.topics.check_new_name(name) or self._check_counts(partition_count, replication_factor)
+        if refused is None and name in self._creating:
+            refused = Refused(ErrorCode.topic_already_exists, f"Topic '{name}' is being created.")
+        config = refused or parse_topic_config(configs, self.broker_defaults())
+        if isinstance(config, Refused):
+            return config
+        count = broker.config.num_partitions if partition_count == -1 else partition_count
+        record = TopicRecord(name, self._new_id(), count, dict(configs), broker.clock.now_ms())
+        topic = Topic(name, record.id, config, dict(configs), record.created_ms)
+        if validate_only:
+            return topic
+        self._creating.add(name)
+        try:
+            await self._save(record)
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, str(error))
+        finally:
+            self._creating.discard(name)
+        broker.add_partitions(topic, count)
+        broker.topics.add(topic)
+        await broker.housekeeping.reserve_offsets()
+        return topic
+
+    def _check_counts(self, partition_count: int, replication_factor: int) -> Refused | None:
+        if partition_count != -1 and not 1 <= partition_count <= PARTITIONS_MAX:
+            return Refused(
+                ErrorCode.invalid_partitions, f"Number of partitions must be between 1 and {PARTITIONS_MAX}."
+            )
+        if replication_factor not in (-1, 1):
+            error = ErrorCode.invalid_replication_factor
+            return Refused(error, f"Replication factor: {replication_factor} larger than available brokers: 1.")
+        return None
+
+    def _new_id(self) -> TopicId:
+        while True:
+            # Ids 0 and 1 are Kafka's own.
+            candidate: UUID = self._broker.new_id()
+            if candidate.int > 1:
+                return TopicId(candidate)
+
+    async def _save(self, record: TopicRecord) -> None:
+        """Topics that are created at the same time share one transaction of the catalog."""
+        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsaved.append((record, saved))
+        if not self._saving:
+            self._saving = True
+            try:
+                while self._unsaved:
+                    await self._save_all()
+            finally:
+                self._saving = False
+        await saved
+
+    async def _save_all(self) -> None:
+        await asyncio.sleep(0)
+        batch, self._unsaved = self._unsaved, []
+        try:
+            await self._broker.on_catalog(lambda: self._broker.catalog.put_topics([record for record, _ in batch]))
+        except OSError as error:
+            for _, saved in batch:
+                saved.set_exception(OSError(*error.args))
+        else:
+            for _, saved in batch:
+                saved.set_result(None)
+
+    # -- change -----------------------------------------------------------------------------------------------
+
+    async def create_partitions(self, topic: Topic, total: int, validate_only: bool) -> Refused | None:
+        current = len(topic.partitions)
+        if total <= current:
+            return Refused(
+                ErrorCode.invalid_partitions,
+                f"The topic {topic.name} currently has {current} partition(s); {total} would not be an increase.",
+            )
+        if total > PARTITIONS_MAX:
+            return Refused(ErrorCode.invalid_partitions, f"Number of partitions must be at most {PARTITIONS_MAX}.")
+        if validate_only:
+            return None
+        refused = await self._put(topic, total, topic.overrides)
+        if refused is None:
+            self._broker.add_partitions(topic, total)
+            self._broker.topics.changed()
+            await self._broker.housekeeping.reserve_offsets()
+        return refused
+
+    async def alter_topic_configs(
+        self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
+    ) -> Refused | None:
+        config = parse_topic_config(overrides, self.broker_defaults())
+        if isinstance(config, Refused):
+            return config
+        if config.durability is not topic.config.durability:
+            return Refused(
+                ErrorCode.invalid_config,
+                f"ottla.durability is fixed when a topic is created; '{topic.name}' is {topic.config.durability}",
+            )
+        if validate_only:
+            return None
+        refused = await self._put(topic, len(topic.partitions), overrides)
+        if refused is None:
+            self._use_config(topic, overrides)
+        return refused
+
+    async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:
+        broker = self._broker
+        merged = with_overrides(broker.static_config, overrides)
+        if isinstance(merged, Refused):
+            return merged
+        if validate_only:
+            return None
+        kept = dict(overrides)
+        try:
+            await broker.on_catalog(lambda: broker.catalog.put_dynamic_configs(kept))
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, str(error))
+        broker.dynamic_overrides = kept
+        self.apply_dynamic_configs()
+        return None
+
+    async def _put(self, topic: Topic, partition_count: int, overrides: Mapping[str, str]) -> Refused | None:
+        record = TopicRecord(topic.name, topic.id, partition_count, dict(overrides), topic.created_ms)
+        try:
+            await self._broker.on_catalog(lambda: self._broker.catalog.put_topic(record))
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, str(error))
+        return None
+
+    # -- delete -----------------------------------------------------------------------------------------------
+
+    async def delete_topic(self, topic: Topic) -> Refused | None:
+        broker = self._broker
+        try:
+            await broker.on_catalog(lambda: broker.catalog.delete_topic(topic.id))
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, str(error))
+        if broker.topics.by_id(topic.id) is None:
+            return Refused(ErrorCode.unknown_topic_or_partition)
+        broker.topics.remove(topic)
+        for partition in topic.partitions:
+            partition.close()
+            log = partition.log
+            if isinstance(log, FileLog):
+                broker.store.delete(log)
+            else:
+                log.close()
+        return None

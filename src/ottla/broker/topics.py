@@ -1,0 +1,103 @@
+"""The topics of a broker, by name and by id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ottla.broker.partition import Partition
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import TopicId
+from ottla.model.topic_config import TopicConfig
+
+NAME_LENGTH_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    name: str
+    id: TopicId
+    config: TopicConfig
+    overrides: dict[str, str]
+    created_ms: int
+    partitions: list[Partition] = field(default_factory=list)
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+class Topics:
+    __slots__ = ("_by_id", "_by_name", "_metric_names", "version")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._metric_names: dict[str, str] = {}
+        self.version = 0
+        """Grows with every change, so that encoded metadata can be cached."""
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: TopicId) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        self._metric_names[_metric_name(topic.name)] = topic.name
+        self.version += 1
+
+    def remove(self, topic: Topic) -> None:
+        del self._by_name[topic.name], self._by_id[topic.id]
+        self._metric_names.pop(_metric_name(topic.name), None)
+        self.version += 1
+
+    def changed(self) -> None:
+        self.version += 1
+
+    def check_new_name(self, name: str) -> Refused | None:
+        refused = check_name(name)
+        if refused is not None:
+            return refused
+        if name in self._by_name:
+            return Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+        similar = self._metric_names.get(_metric_name(name))
+        if similar is not None:
+            return Refused(
+                ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topics: {similar}"
+            )
+        return None
+
+
+def check_name(name: str) -> Refused | None:
+    problem = None
+    if not name:
+        problem = "it is empty"
+    elif name in (".", ".."):
+        problem = "it cannot be '.' or '..'"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"it is longer than {NAME_LENGTH_MAX} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = "it contains characters other than ASCII letters and digits, '.', '_' and '-'"
+    if problem is None:
+        return None
+    return Refused(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
+
+
+def _metric_name(name: str) -> str:
+    """'.' and '_' are one character in metric names: two topics that differ in them alone would share theirs."""
+    return name.replace(".", "_")

@@ -1,0 +1,60 @@
+"""Which leader epoch begins at which offset of one log."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+NONE = (-1, -1)
+
+
+class LeaderEpochs:
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start_offset in entries:
+            self.note(epoch, start_offset)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else -1
+
+    def note(self, epoch: int, base_offset: int) -> None:
+        """A batch of this epoch was appended; only the first of an epoch matters."""
+        if not self._epochs or epoch > self._epochs[-1]:
+            self._epochs.append(epoch)
+            self._starts.append(base_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else -1
+
+    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the asked one, and where it ends: where a reader of that epoch may go on.
+
+        An epoch from before the log's first one ends where that begins. (-1, -1) for an epoch that is yet to come.
+        """
+        if epoch < 0 or epoch > self.latest:
+            return NONE
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        index = bisect_right(self._epochs, epoch)
+        return (self._epochs[index - 1] if index else epoch), self._starts[index]
+
+    def truncate_from(self, end_offset: int) -> None:
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def truncate_before(self, start_offset: int) -> None:
+        """Forgets epochs that lie wholly below the log's start; the one that reaches over it begins there."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index > 0:
+            del self._epochs[:index], self._starts[:index]
+        if self._starts and self._starts[0] < start_offset:
+            self._starts[0] = start_offset

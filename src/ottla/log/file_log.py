@@ -1,0 +1,380 @@
+"""A log in segment files: the `disk` and `cache` classes.
+
+    append ----> tail cache (readable at once below the watermark)
+       |-------> journal, group commit  ----> acknowledged (`disk`)
+       '-------> segment write, gathered ---> acknowledged (`cache`)
+                        '---- lazily: sync, checkpoint ----> journal space is free again
+
+Everything here runs on the event loop's thread and never waits: disk work goes to queues, completions come back.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.log.batches import BatchList, Slice
+from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.contract import ColdRead, Damage, LogEvents
+from ottla.log.file_reads import read_from_segments
+from ottla.log.journal import Mutation, pack_key
+from ottla.log.notes import note_batch
+from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment
+from ottla.log.shared import SharedByLogs
+from ottla.log.state_file import LogState
+from ottla.model.durability import Durability
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import LogKey
+from ottla.model.topic_config import TopicConfig
+from ottla.ports import Completion
+from ottla.records.batch import BatchHeader
+
+LAZY_WRITE_BYTES = 1024 * 1024
+GATHERED_BYTES_MAX = 8 * 1024 * 1024
+RETRY_FULL_DISK_MS = 500.0
+
+
+@dataclass(slots=True)
+class PendingWrite:
+    """Batches that follow one another in one segment and are to be written by one call."""
+
+    segment: Segment
+    position: int
+    batches: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    end_offset: int = 0
+
+
+class FileLog:
+    def __init__(
+        self,
+        shared: SharedByLogs,
+        key: LogKey,
+        directory: str,
+        config: TopicConfig,
+        segments: list[Segment],
+        state: LogState,
+        start_offset: int,
+    ) -> None:
+        self.shared = shared
+        self.key = key
+        self.journal_key = pack_key(key)
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.start_offset = start_offset
+        self.end_offset = segments[-1].end_offset
+        self.epochs = state.epochs
+        self.producers = state.producers
+        self.tail = BatchList()
+        self.failed: OSError | None = None
+        self.deleted = False
+        self.damages: list[Damage] = []
+        self.events: LogEvents | None = None
+        self.recovery_point: RecoveryPoint | None = None
+        """As the durable checkpoint has it."""
+        self.flushed_ms = shared.clock.now_ms()
+        self.is_journaled = config.durability is Durability.DISK
+        self._journaled_end = self.end_offset
+        self._written_end = self.end_offset
+        self._pending: deque[PendingWrite] = deque()
+        self._pending_bytes = 0
+        self._writing = False
+        self._write_due = False
+        self._end_waits: list[tuple[int, Callable[[], None]]] = []
+
+    @classmethod
+    def empty(cls, shared: SharedByLogs, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
+        segment = Segment(shared.disk.files, directory, 0, config.index_interval_bytes, shared.clock.now_ms())
+        return cls(shared, key, directory, config, [segment], LogState(), 0)
+
+    # -- how far the log has got ------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def written_end(self) -> int:
+        return self._written_end
+
+    @property
+    def acknowledged_end(self) -> int:
+        return self._journaled_end if self.is_journaled else self._written_end
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.appended_end for segment in self.segments)
+
+    # -- append -----------------------------------------------------------------------------------------------
+
+    def refusal(self, size_bytes: int) -> Refused | None:
+        """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
+        if self.failed is not None:
+            return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
+        try:
+            if self._must_roll(size_bytes):
+                self.roll()
+            segment = self.active
+            if segment.appended_end + size_bytes > segment.allocated_end:
+                self._allocate(segment, size_bytes)
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, _sentence_for(error, self.directory))
+        return None
+
+    def append(self, header: BatchHeader, batch: memoryview) -> None:
+        segment = self.active
+        position = segment.append(header, len(batch))
+        note_batch(header, self.epochs, self.producers)
+        self.end_offset = header.next_offset
+        self.shared.tail.add(self, header.base_offset, header.next_offset, batch)
+        self._add_pending(segment, position, header, batch)
+        if self.is_journaled:
+            assert self.shared.journal is not None
+            self.shared.journal.append_batch(self, header, batch)
+            if self._pending_bytes >= LAZY_WRITE_BYTES:
+                self.write_now()
+            elif not self._write_due:
+                self._write_due = True
+                self.shared.turns.later(self)
+        elif not self._write_due:
+            self._write_due = True
+            self.shared.turns.this_turn(self)
+            self.shared.unsynced.add(self)
+        if segment.allocated_end - segment.appended_end < segment.appended_end // 4 and not segment.allocating:
+            self._allocate_ahead(segment)
+
+    def replay(self, header: BatchHeader, batch: memoryview) -> None:
+        """Puts a batch from the journal where the segments miss it. Blocking, at start-up; the flush that ends the
+        recovery makes it durable."""
+        if header.base_offset != self.end_offset:
+            self._skip_to(header.base_offset)
+        elif self._must_roll(len(batch)):
+            self.roll()
+        segment = self.active
+        position = segment.append(header, len(batch))
+        segment.file.write_at(position, [batch])
+        segment.written_end = segment.appended_end
+        segment.allocated_end = max(segment.allocated_end, segment.appended_end)
+        note_batch(header, self.epochs, self.producers)
+        self.end_offset = header.next_offset
+        self._written_end = self._journaled_end = self.end_offset
+
+    def _skip_to(self, offset: int) -> None:
+        """The journal lost what stood between (SAFETY 5: a gap is damage). It is named, and the log goes on above."""
+        reason = f"the journal goes on at offset {offset}, what was before it is lost"
+        self.add_damage(Damage(self.active.path, self.active.appended_end, self.end_offset, offset, reason))
+        self.end_offset = self._written_end = self._journaled_end = offset
+        self.roll()
+
+    def _must_roll(self, size_bytes: int) -> bool:
+        active = self.active
+        if active.appended_end == 0:
+            return False
+        if active.appended_end + size_bytes > self.config.segment_bytes:
+            return True
+        if self.end_offset - active.base_offset > 2**31 - 2**20:
+            return True
+        return self.shared.clock.now_ms() - active.created_ms >= self.config.segment_ms
+
+    def roll(self) -> None:
+        sealed = self.active
+        now_ms = self.shared.clock.now_ms()
+        self.segments.append(
+            Segment(self.shared.disk.files, self.directory, self.end_offset, self.config.index_interval_bytes, now_ms)
+        )
+        self.when_written(self.end_offset, lambda: self._seal(sealed))
+
+    def _seal(self, segment: Segment) -> None:
+        def report_failure(_: None, error: BaseException | None) -> None:
+            if error is not None and not segment.removed:
+                self.shared.report(f"{segment.path}: could not be sealed: {error}")
+
+        def seal() -> None:
+            if not segment.removed:
+                segment.seal()
+                segment.persist_index()
+
+        self.shared.disk.segment_queue.call(seal, report_failure)
+
+    # -- space ------------------------------------------------------------------------------------------------
+
+    def _allocate(self, segment: Segment, size_bytes: int) -> None:
+        """Reserves space at once: the first batches of a segment, or a writer that outran `_allocate_ahead`."""
+        start, length = segment.next_allocation(self.config.segment_bytes)
+        missing = segment.appended_end + size_bytes - start
+        length = max(length, missing)
+        try:
+            segment.file.allocate(start, length)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or length == missing:
+                raise
+            # The last bytes of a disk are still good for what is needed just now.
+            segment.file.allocate(start, max(missing, ALLOCATION_BYTES_MIN))
+            length = max(missing, ALLOCATION_BYTES_MIN)
+        segment.allocated_end = start + length
+
+    def _allocate_ahead(self, segment: Segment) -> None:
+        if segment.allocated_end >= self.config.segment_bytes:
+            return
+        start, length = segment.next_allocation(self.config.segment_bytes)
+        segment.allocating = True
+
+        def done(_: None, error: BaseException | None) -> None:
+            segment.allocating = False
+            if error is None:
+                segment.allocated_end = max(segment.allocated_end, start + length)
+
+        file = segment.file
+        self.shared.disk.segment_queue.call(lambda: file.allocate(start, length), done)
+
+    # -- segment writes ---------------------------------------------------------------------------------------
+
+    def _add_pending(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview) -> None:
+        last = self._pending[-1] if self._pending else None
+        issued = last is not None and self._writing and len(self._pending) == 1
+        if last is None or issued or last.segment is not segment or last.size_bytes >= GATHERED_BYTES_MAX:
+            last = PendingWrite(segment, position)
+            self._pending.append(last)
+        last.batches.append(batch)
+        last.size_bytes += len(batch)
+        last.end_offset = header.next_offset
+        self._pending_bytes += len(batch)
+
+    def write_now(self) -> None:
+        self._write_due = False
+        if self._writing or not self._pending or self.failed is not None:
+            return
+        self._writing = True
+        write = self._pending[0]
+        self.shared.disk.segment_queue.write(
+            write.segment.file, write.position, write.batches, lambda error: self._on_written(write, error)
+        )
+
+    def _on_written(self, write: PendingWrite, error: OSError | None) -> None:
+        self._writing = False
+        if error is not None:
+            self._on_write_failed(error)
+            return
+        self._pending.popleft()
+        self._pending_bytes -= write.size_bytes
+        write.segment.written_end = write.position + write.size_bytes
+        self._written_end = write.end_offset
+        self.shared.tail.shrink()
+        if self._pending and (not self.is_journaled or self._pending_bytes >= LAZY_WRITE_BYTES or self._end_waits):
+            self.write_now()
+        self._run_end_waits()
+        if not self.is_journaled:
+            self._acknowledged()
+
+    def _on_write_failed(self, error: OSError) -> None:
+        """A full disk heals: the same bytes are written again at the same place (SAFETY 1). Nothing else does."""
+        if error.errno == errno.ENOSPC:
+            self.shared.report(_sentence_for(error, self.directory))
+            self.shared.clock.call_later(RETRY_FULL_DISK_MS, self.write_now)
+        else:
+            self.fail(error)
+
+    def when_written(self, offset: int, callback: Callable[[], None]) -> None:
+        """Runs the callback once everything below the offset is in the segments and, for `disk`, in the journal."""
+        if self._settled_end() >= offset:
+            callback()
+            return
+        self._end_waits.append((offset, callback))
+        self.write_now()
+
+    def _settled_end(self) -> int:
+        return min(self._written_end, self._journaled_end) if self.is_journaled else self._written_end
+
+    def _run_end_waits(self) -> None:
+        if self._end_waits:
+            settled = self._settled_end()
+            due = [callback for offset, callback in self._end_waits if offset <= settled]
+            self._end_waits = [wait for wait in self._end_waits if wait[0] > settled]
+            for callback in due:
+                callback()
+
+    # -- acknowledgement and failure --------------------------------------------------------------------------
+
+    def on_journaled(self, end_offset: int) -> None:
+        self._journaled_end = end_offset
+        self._run_end_waits()
+        self._acknowledged()
+
+    def on_journal_failed(self, error: OSError) -> None:
+        self.fail(error)
+
+    def _acknowledged(self) -> None:
+        if self.events is not None:
+            self.events.on_acknowledged()
+
+    def fail(self, error: OSError) -> None:
+        """The log takes nothing any more; what was acknowledged stays readable."""
+        if self.failed is None:
+            self.failed = error
+            self.shared.report(f"{self.directory}: the log has failed and takes no more records: {error}")
+            if self.events is not None:
+                self.events.on_log_failed(error)
+
+    # -- reads ------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
+        if offset >= upto:
+            return Slice([], 0, offset)
+        if self.tail.covers(offset):
+            return self.tail.read(offset, max_bytes, upto)
+        return read_from_segments(self, offset, max_bytes, upto)
+
+    def damage_at(self, offset: int) -> Damage | None:
+        for damage in self.damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return damage
+        return None
+
+    def add_damage(self, damage: Damage) -> None:
+        if damage not in self.damages:
+            self.damages.append(damage)
+            self.shared.report(str(damage))
+
+    # -- the log's start --------------------------------------------------------------------------------------
+
+    def advance_start(self, offset: int, done: Completion) -> None:
+        if offset <= self.start_offset:
+            done(None)
+            return
+        self.start_offset = offset
+        self.epochs.truncate_before(offset)
+        if self.is_journaled and self.shared.journal is not None:
+            self.shared.journal.append_mutation(self, Mutation.LOG_START, offset, done)
+        else:
+            done(None)
+
+    # -- flushing ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """The checkpoint does not have all of it."""
+        point = self.recovery_point
+        return point is None or point.offset < self.end_offset or point.start_offset != self.start_offset
+
+    def wants_flush(self, now_ms: int) -> bool:
+        """For `cache`: a segment is full, or the topic's flush.messages or flush.ms say so."""
+        if len(self.segments) > 1 and self.segments[-2].synced_end < self.segments[-2].written_end:
+            return True
+        flushed = self.recovery_point.offset if self.recovery_point is not None else self.segments[0].base_offset
+        if self._written_end - flushed >= self.config.flush_messages:
+            return True
+        return now_ms - self.flushed_ms >= self.config.flush_ms
+
+    def close(self) -> None:
+        self.shared.tail.forget(self)
+        for segment in self.segments:
+            segment.close()
+
+
+def _sentence_for(error: OSError, directory: str) -> str:
+    if error.errno == errno.ENOSPC:
+        return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
+    return f"{directory}: {error}"

@@ -1,0 +1,98 @@
+"""Makes a log's segments durable in the background and tells up to where they are.
+
+The order is what keeps data (SAFETY 10): segments, directory, state file, and only then, by the caller, the
+checkpoint that gives the journal's space back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.file_log import FileLog
+from ottla.log.segment import Segment
+from ottla.log.state_file import STATE_FILE, encode_state
+
+Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
+
+
+class Flush:
+    """One flush of one log: everything that is in it when the flush begins."""
+
+    def __init__(self, log: FileLog, done: Flushed) -> None:
+        self._log = log
+        self._done = done
+        self._queue = log.shared.disk.sync_queue
+        # The state as of now is written only after everything below this offset is durable: a state that is ahead of
+        # the log it describes would answer lost batches as duplicates.
+        self._state = encode_state(log.end_offset, log.epochs, log.producers)
+        self._syncs: list[tuple[Segment, int]] = []
+        self._point: RecoveryPoint | None = None
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        self._log.when_written(self._log.end_offset, self._sync_segments)
+
+    def _sync_segments(self) -> None:
+        log = self._log
+        self._point = recovery_point_of(log)
+        self._syncs = [(s, s.written_end) for s in log.segments if s.synced_end < s.written_end]
+        if not self._syncs:
+            self._finish_directory()
+            return
+        last = len(self._syncs) - 1
+        for number, (segment, end) in enumerate(self._syncs):
+            self._queue.sync(segment.file, self._on_synced(segment, end, is_last=number == last))
+
+    def _on_synced(self, segment: Segment, end: int, *, is_last: bool) -> Callable[[OSError | None], None]:
+        def synced(error: OSError | None) -> None:
+            if error is None:
+                segment.synced_end = max(segment.synced_end, end)
+            elif not segment.removed:
+                self._error = self._error or error
+            if is_last:
+                self._finish_directory()
+
+        return synced
+
+    def _finish_directory(self) -> None:
+        if self._error is not None:
+            self._done(None, self._error)
+            return
+
+        def finished(_: None, error: BaseException | None) -> None:
+            self._done(None if error else self._point, error)
+
+        self._queue.call(lambda: finish_directory(self._log, self._state), finished)
+
+    @staticmethod
+    def blocking(log: FileLog) -> RecoveryPoint:
+        """The same at start-up, before anything is served: everything that was replayed becomes durable."""
+        for segment in log.segments:
+            if segment.synced_end < segment.written_end:
+                segment.file.sync()
+                segment.synced_end = segment.written_end
+        finish_directory(log, encode_state(log.end_offset, log.epochs, log.producers))
+        return recovery_point_of(log)
+
+
+def recovery_point_of(log: FileLog) -> RecoveryPoint:
+    written = next((s for s in reversed(log.segments) if s.written_end > 0), log.segments[0])
+    return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
+
+
+def finish_directory(log: FileLog, state: bytes) -> None:
+    """After the segments are synced: their indexes, their names, the log's state. Blocking."""
+    files = log.shared.disk.files
+    if not files.exists(log.directory):
+        files.make_dirs(log.directory)
+    touched = [segment for segment in log.segments if segment.written_end > 0 and not segment.removed]
+    for segment in touched:
+        segment.persist_index()
+    new = [segment for segment in touched if not segment.entry_durable]
+    files.replace_file(f"{log.directory}/{STATE_FILE}", state)
+    if new:
+        files.sync_dir(log.directory)
+        files.sync_dir(log.directory.rpartition("/")[0])
+        for segment in new:
+            segment.entry_durable = True

@@ -1,0 +1,135 @@
+"""Moves what is only in the journal into synced segments, checkpoints it, and gives the journal its space back.
+
+Runs when the journal is half full, when a log asks, and every few seconds, so that a restart has little to replay.
+The logs of the oldest journal file go first (SAFETY 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
+from ottla.log.file_log import FileLog
+from ottla.log.flush import Flush
+from ottla.log.shared import SharedByLogs
+from ottla.model.ids import LogKey
+
+
+class Flusher:
+    def __init__(
+        self, shared: SharedByLogs, checkpoint_path: str, points: dict[LogKey, RecoveryPoint], released: int
+    ) -> None:
+        self._shared = shared
+        self._checkpoint_path = checkpoint_path
+        self._points = points
+        self._released = released
+        self._running = False
+        self._wanted: dict[LogKey, FileLog] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._errors: list[BaseException] = []
+        self._everything = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    def want(self, log: FileLog) -> None:
+        """The next round includes this log (a cache log that rolled, retention that waits for a checkpoint)."""
+        self._wanted[log.key] = log
+
+    def forget(self, log: FileLog) -> None:
+        """The log is deleted: its point leaves the next checkpoint."""
+        self._points.pop(log.key, None)
+        self._wanted.pop(log.key, None)
+
+    @property
+    def has_wanted(self) -> bool:
+        return bool(self._wanted)
+
+    def run(
+        self, done: Callable[[], None] | None = None, logs: Iterable[FileLog] = (), *, everything: bool = False
+    ) -> None:
+        """Starts a round; `done` comes after a round that began at or after this call.
+
+        With `everything`, all that is in the journal is moved; else its oldest full file.
+        """
+        self._everything = self._everything or everything
+        for log in logs:
+            self.want(log)
+        if done is not None:
+            self._waiting.append(done)
+        if not self._running:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        journal = self._shared.journal
+        everything, self._everything = self._everything, False
+        oldest = journal.oldest(everything=everything) if journal is not None and journal.failed is None else None
+        sequence = 0
+        logs = dict(self._wanted)
+        if oldest is not None:
+            sequence, ends = oldest
+            logs.update({log.key: log for log in ends if isinstance(log, FileLog) and not log.deleted})
+        self._wanted.clear()
+        waiting, self._waiting = self._waiting, []
+        if not logs and not sequence:
+            self._end_round(waiting)
+            return
+        self._running = True
+        self._errors = []
+        remaining = len(logs)
+        if not remaining:
+            self._write_checkpoint(sequence, [], waiting)
+
+        def flushed(log: FileLog, point: RecoveryPoint | None, error: BaseException | None) -> None:
+            nonlocal remaining
+            remaining -= 1
+            if error is not None:
+                self._on_flush_failed(log, error)
+            elif point is not None and not log.deleted:
+                self._points[log.key] = point
+            if remaining == 0:
+                self._write_checkpoint(sequence, list(logs.values()), waiting)
+
+        for log in logs.values():
+            if log.failed is not None:
+                flushed(log, None, log.failed)
+            else:
+                Flush(log, lambda point, error, log=log: flushed(log, point, error)).begin()  # type: ignore[misc]
+
+    def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
+        """The journal keeps its entries of this log, so nothing acknowledged is lost; but its space stays taken."""
+        self._errors.append(error)
+        if log.failed is None:
+            log.fail(error if isinstance(error, OSError) else OSError(str(error)))
+
+    def _write_checkpoint(self, sequence: int, logs: list[FileLog], waiting: list[Callable[[], None]]) -> None:
+        if not self._errors:
+            self._released = max(self._released, sequence)
+        data = encode_checkpoint(Checkpoint(self._released, self._points))
+        points = {log: self._points.get(log.key) for log in logs}
+
+        def written(_: None, error: BaseException | None) -> None:
+            if error is None:
+                for log, point in points.items():
+                    log.recovery_point = point
+                    log.flushed_ms = self._shared.clock.now_ms()
+                    if not log.is_dirty:
+                        self._shared.unsynced.discard(log)
+                if not self._errors and self._shared.journal is not None:
+                    self._shared.journal.release(sequence)
+            else:
+                self._shared.report(f"the checkpoint could not be written: {error}")
+            self._end_round(waiting)
+
+        files = self._shared.disk.files
+        self._shared.disk.sync_queue.call(lambda: files.replace_file(self._checkpoint_path, data), written)
+
+    def _end_round(self, waiting: list[Callable[[], None]]) -> None:
+        self._running = False
+        for callback in waiting:
+            callback()
+        if self._waiting or (
+            self._shared.journal is not None and self._shared.journal.under_pressure and not self._errors
+        ):
+            self._begin_round()

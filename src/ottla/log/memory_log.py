@@ -1,0 +1,114 @@
+"""A log that never touches a disk: the `memory` class.
+
+For write-ahead logs that are kept for a minute and live on several brokers. Retention drops batch by batch. The bytes
+of all memory logs together are bounded; a full budget refuses writes before the machine runs out (SAFETY 25).
+"""
+
+from __future__ import annotations
+
+from ottla.log.batches import BatchList, Slice
+from ottla.log.contract import ColdRead, LogEvents
+from ottla.log.epochs import LeaderEpochs
+from ottla.log.file_reads import TimedOffset
+from ottla.log.notes import note_batch
+from ottla.log.shared import SharedByLogs
+from ottla.machines.producers import ProducerStates
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import LogKey
+from ottla.model.topic_config import TopicConfig
+from ottla.ports import Completion
+from ottla.records.batch import BatchHeader, read_header
+from ottla.records.validation import first_at_or_after, max_timestamp_record
+
+
+class MemoryLog:
+    def __init__(self, shared: SharedByLogs, key: LogKey, config: TopicConfig, start_offset: int) -> None:
+        self.shared = shared
+        self.key = key
+        self.config = config
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerStates()
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.reserved_end = start_offset
+        """Offsets below this are durably reserved: after a restart the log goes on above, never below."""
+        self.failed: OSError | None = None
+        self.events: LogEvents | None = None
+        self._batches = BatchList()
+
+    @property
+    def acknowledged_end(self) -> int:
+        return self.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self._batches.size_bytes
+
+    def refusal(self, size_bytes: int) -> Refused | None:
+        if self.shared.memory.has_room_for(size_bytes):
+            return None
+        limit = self.shared.memory.size_bytes_max
+        return Refused(
+            ErrorCode.kafka_storage_error,
+            f"memory logs hold their {limit} bytes: shorten retention, or raise ottla.memory.max.bytes",
+        )
+
+    def append(self, header: BatchHeader, batch: memoryview) -> None:
+        note_batch(header, self.epochs, self.producers)
+        self._batches.append(header.base_offset, header.next_offset, batch)
+        self.shared.memory.size_bytes += len(batch)
+        self.end_offset = header.next_offset
+        if self.events is not None:
+            self.events.on_acknowledged()
+
+    def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
+        if offset >= upto:
+            return Slice([], 0, offset)
+        return self._batches.read(offset, max_bytes, upto)
+
+    def advance_start(self, offset: int, done: Completion) -> None:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_before(offset)
+            while (first_end := self._batches.first_end) is not None and first_end <= offset:
+                self._drop_first()
+        done(None)
+
+    def apply_retention(self, now_ms: int) -> None:
+        if "delete" not in self.config.cleanup_policy:
+            return
+        retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
+        while len(self._batches):
+            too_much = 0 <= retention_bytes < self._batches.size_bytes
+            too_old = retention_ms >= 0 and now_ms - self._first_header().max_timestamp > retention_ms
+            if not (too_much or too_old):
+                break
+            first_end = self._batches.first_end
+            self._drop_first()
+            if first_end is not None and first_end > self.start_offset:
+                self.start_offset = first_end
+        self.epochs.truncate_before(self.start_offset)
+
+    def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
+        for _, _, batch in self._batches.views_from(self.start_offset):
+            if read_header(batch).max_timestamp >= timestamp_ms:
+                found = first_at_or_after(batch, timestamp_ms)
+                if found is not None:
+                    return TimedOffset(found[0], max(found[1], self.start_offset))
+        return None
+
+    def max_timestamp(self) -> TimedOffset | None:
+        views = [view for _, _, view in self._batches.views_from(self.start_offset)]
+        if not views:
+            return None
+        found = max_timestamp_record(max(views, key=lambda view: read_header(view).max_timestamp))
+        return TimedOffset(*found) if found is not None else None
+
+    def close(self) -> None:
+        self.shared.memory.size_bytes -= self._batches.drop_all()
+
+    def _first_header(self) -> BatchHeader:
+        return read_header(self._batches.first_view)
+
+    def _drop_first(self) -> None:
+        self.shared.memory.size_bytes -= self._batches.drop_first()

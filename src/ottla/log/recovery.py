@@ -1,0 +1,254 @@
+"""Opens a file log at start-up, after a clean stop or a crash. Blocking.
+
+A `disk` log is its segments up to the recovery point plus the journal; every other byte is cut, because only the
+journal knows what was acknowledged (SAFETY 6). A `cache` log is read from its recovery point on: a torn end is cut,
+which the class allows; damage with intact batches behind it is kept apart and named, never cut in silence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.contract import Damage
+from ottla.log.file_log import FileLog
+from ottla.log.file_reads import Place, describe_damage
+from ottla.log.index import SparseIndex
+from ottla.log.notes import note_batch
+from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from ottla.log.shared import SharedByLogs
+from ottla.log.state_file import STATE_FILE, LogState, decode_state
+from ottla.log.walk import Walk, Walked, find_next_valid
+from ottla.model.durability import Durability
+from ottla.model.ids import LogKey
+from ottla.model.topic_config import TopicConfig
+
+DAMAGED_SUFFIX = ".damaged"
+
+
+class Opening(NamedTuple):
+    """What the steps of opening one log share."""
+
+    shared: SharedByLogs
+    directory: str
+    config: TopicConfig
+    now_ms: int
+    damages: list[Damage]
+
+    def segment(self, base_offset: int) -> Segment:
+        return Segment(
+            self.shared.disk.files, self.directory, base_offset, self.config.index_interval_bytes, self.now_ms
+        )
+
+
+def open_file_log(
+    shared: SharedByLogs,
+    key: LogKey,
+    directory: str,
+    config: TopicConfig,
+    point: RecoveryPoint | None,
+    *,
+    trust_checkpoint: bool = True,
+) -> FileLog:
+    """`trust_checkpoint` is False when the checkpoint itself was lost: then even a `disk` log is read and verified."""
+    opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
+    files = shared.disk.files
+    names = files.list_dir(directory) if files.exists(directory) else []
+    bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
+    if config.durability is Durability.DISK and trust_checkpoint:
+        segments = _open_up_to(opening, bases, point)
+    else:
+        segments = _open_verified(opening, bases, point)
+    start_offset = max(segments[0].base_offset, point.start_offset if point else 0)
+    if not segments[-1].appended_end and len(segments) == 1:
+        start_offset = segments[0].base_offset
+    state = _load_state(opening, segments, start_offset)
+    log = FileLog(shared, key, directory, config, segments, state, start_offset)
+    log.recovery_point = point
+    for damage in opening.damages:
+        log.add_damage(damage)
+    return log
+
+
+# -- disk: what the checkpoint covers, not a byte more ----------------------------------------------------------------
+
+
+def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[Segment]:
+    if point is None:
+        for base in bases:
+            _remove(opening, base)
+        return [opening.segment(0)]
+    segments: list[Segment] = []
+    for base in bases:
+        if base > point.segment_base:
+            _remove(opening, base)
+            continue
+        segment = opening.segment(base)
+        size = segment.file.size()
+        if base == point.segment_base:
+            if size > point.position:
+                segment.file.truncate(point.position)
+            size = min(size, point.position)
+        _load(opening, segment, size)
+        segments.append(segment)
+    return _complete_to(opening, segments, point)
+
+
+def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint) -> list[Segment]:
+    """If the segments end before the recovery point, something removed or cut a file: that is damage."""
+    have = segments[-1].end_offset if segments else point.start_offset
+    if have < point.offset:
+        path = segments[-1].path if segments else opening.segment(point.segment_base).path
+        position = segments[-1].appended_end if segments else 0
+        reason = f"the file ends here, but {point.offset - have} more offsets had been synced"
+        opening.damages.append(Damage(path, position, have, point.offset, reason))
+        segments.append(opening.segment(point.offset))
+    if not segments:
+        segments.append(opening.segment(point.offset))
+    return segments
+
+
+# -- cache: what reads back well -----------------------------------------------------------------------------------
+
+
+def _open_verified(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[Segment]:
+    segments: list[Segment] = []
+    intact = True
+    for base in bases:
+        segment = opening.segment(base)
+        if not intact:
+            _set_apart(opening, segment)
+            continue
+        size = segment.file.size()
+        covered = 0
+        if point is not None and base < point.segment_base:
+            covered = size
+        elif point is not None and base == point.segment_base:
+            covered = min(point.position, size)
+        _load(opening, segment, covered)
+        intact = _verify_rest(opening, segment, covered, size)
+        segments.append(segment)
+    if not segments:
+        segments.append(opening.segment(point.offset if point else 0))
+    return segments
+
+
+def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) -> bool:
+    """Reads what no checkpoint covers. False if what follows this segment cannot belong to the log any more."""
+    walk = Walk(segment.file, covered, size, verify=True, next_offset=segment.end_offset)
+    for position, header, batch in walk:
+        if header.base_offset != segment.end_offset:
+            walk.position = position
+            break
+        segment.append(header, len(batch))
+    segment.written_end = segment.allocated_end = segment.appended_end
+    if segment.appended_end == size:
+        return True
+    bad_at = segment.appended_end
+    if find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None:
+        _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "offsets do not follow on")
+    segment.file.truncate(bad_at)
+    return False
+
+
+def _keep_rest_apart(opening: Opening, segment: Segment, size: int, reason: str) -> None:
+    files = opening.shared.disk.files
+    path = f"{segment.path}.{segment.appended_end}{DAMAGED_SUFFIX}"
+    files.replace_file(path, segment.file.read_at(segment.appended_end, size - segment.appended_end))
+    opening.shared.report(
+        f"{segment.path} is damaged at position {segment.appended_end}, offset {segment.end_offset}: {reason}. "
+        f"Intact batches follow the damage; they and it are kept in {path}, and the log goes on before it."
+    )
+
+
+def _set_apart(opening: Opening, segment: Segment) -> None:
+    files = opening.shared.disk.files
+    if segment.file.size() > 0:
+        files.rename(segment.path, segment.path + DAMAGED_SUFFIX)
+        opening.shared.report(f"{segment.path} follows a damaged segment: kept as {segment.path}{DAMAGED_SUFFIX}")
+    else:
+        files.remove(segment.path)
+    segment.close()
+
+
+# -- one segment ---------------------------------------------------------------------------------------------------
+
+
+def _load(opening: Opening, segment: Segment, size: int) -> None:
+    """Takes a segment's index from its file and what the index misses from the batch headers."""
+    files = opening.shared.disk.files
+    if files.exists(segment.index_path):
+        data = files.read_file(segment.index_path)
+        segment.index = SparseIndex.parse(data, opening.config.index_interval_bytes, size)
+    last = segment.index.last_entry()
+    if last is not None and not _index_agrees(segment, last):
+        segment.index = SparseIndex(opening.config.index_interval_bytes)
+        last = None
+    if last is not None:
+        segment.index.truncate(last[1])
+        segment.appended_end = last[1]
+        segment.max_timestamp = last[2]
+    _take_headers(opening, segment, size)
+    segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
+    segment.entry_durable = True
+
+
+def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:
+    walk = Walk(segment.file, last[1], segment.file.size(), verify=False)
+    first = next(iter(walk), None)
+    return first is not None and first.header.base_offset == segment.base_offset + last[0]
+
+
+def _take_headers(opening: Opening, segment: Segment, size: int) -> None:
+    position, next_offset = segment.appended_end, segment.base_offset
+    while position < size:
+        walk = Walk(segment.file, position, size, verify=False, next_offset=next_offset)
+        for found in walk:
+            _take(segment, found)
+        position = size
+        if walk.bad is not None:
+            place = Place(segment, 0, size, segment.end_offset + 1)
+            damage = describe_damage(place, walk.bad, walk.next_offset)
+            opening.damages.append(damage)
+            found_next = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)
+            if found_next is not None:
+                position, next_offset = found_next.position, found_next.header.base_offset
+    segment.appended_end = size
+
+
+def _take(segment: Segment, found: Walked) -> None:
+    segment.appended_end = found.position
+    segment.append(found.header, found.header.size_bytes)
+
+
+def _remove(opening: Opening, base_offset: int) -> None:
+    files = opening.shared.disk.files
+    path = opening.segment(base_offset).path
+    files.remove(path)
+    index_path = path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+    if files.exists(index_path):
+        files.remove(index_path)
+
+
+# -- epochs and producers ------------------------------------------------------------------------------------------
+
+
+def _load_state(opening: Opening, segments: list[Segment], start_offset: int) -> LogState:
+    files = opening.shared.disk.files
+    path = f"{opening.directory}/{STATE_FILE}"
+    state = decode_state(files.read_file(path)) if files.exists(path) else None
+    if state is None or state.offset > segments[-1].end_offset:
+        state = LogState(offset=0)
+    for segment in segments:
+        if segment.end_offset > state.offset:
+            _note_headers(segment, state)
+    state.epochs.truncate_before(start_offset)
+    return state
+
+
+def _note_headers(segment: Segment, state: LogState) -> None:
+    position = segment.index.position_for_offset(max(state.offset - segment.base_offset, 0))
+    for _, header, _ in Walk(segment.file, position, segment.written_end, verify=False):
+        if header.base_offset < state.offset:
+            continue
+        note_batch(header, state.epochs, state.producers)

@@ -1,0 +1,129 @@
+"""One segment of a log: a file of record batches with its index, and how far it has got.
+
+A segment has three ends, as positions in its file: appended (in memory), written (the write call returned) and
+synced (on stable storage). They never cross: synced <= written <= appended.
+"""
+
+from __future__ import annotations
+
+from ottla.log.index import SparseIndex
+from ottla.ports import DataFile, FileSystem
+from ottla.records.batch import BatchHeader
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+ALLOCATION_BYTES_MIN = 64 * 1024
+ALLOCATION_BYTES_MAX = 64 * 1024 * 1024
+OFFSET_SPAN_MAX = 2**31 - 1
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}{LOG_SUFFIX}"
+
+
+class Segment:
+    __slots__ = (
+        "_allocation_bytes",
+        "_file",
+        "_files",
+        "allocated_end",
+        "allocating",
+        "appended_end",
+        "base_offset",
+        "created_ms",
+        "end_offset",
+        "entry_durable",
+        "index",
+        "max_timestamp",
+        "path",
+        "removed",
+        "synced_end",
+        "written_end",
+    )
+
+    def __init__(self, files: FileSystem, directory: str, base_offset: int, interval_bytes: int, now_ms: int) -> None:
+        self._files = files
+        self._file: DataFile | None = None
+        self.path = f"{directory}/{segment_name(base_offset)}"
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.appended_end = 0
+        self.written_end = 0
+        self.synced_end = 0
+        self.allocated_end = 0
+        self.allocating = False
+        """An allocation is under way in the background."""
+        self._allocation_bytes = ALLOCATION_BYTES_MIN
+        self.created_ms = now_ms
+        self.max_timestamp = -1
+        self.index = SparseIndex(interval_bytes)
+        self.entry_durable = False
+        """The directory has been synced since the file was created."""
+        self.removed = False
+
+    @property
+    def index_path(self) -> str:
+        return self.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+
+    @property
+    def file(self) -> DataFile:
+        """Opened, and created, on first use: a thousand empty partitions cost no descriptors."""
+        if self._file is None:
+            directory = self.path.rpartition("/")[0]
+            if not self._files.exists(directory):
+                self._files.make_dirs(directory)
+            self._file = self._files.open(self.path, create=True)
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def takes(self, header: BatchHeader, size: int, size_max: int) -> bool:
+        """A batch that is larger than the segment size still fits into an empty segment."""
+        if self.appended_end == 0:
+            return True
+        return self.appended_end + size <= size_max and header.last_offset - self.base_offset <= OFFSET_SPAN_MAX
+
+    def append(self, header: BatchHeader, size: int) -> int:
+        """Notes a batch at the end; returns its position."""
+        position = self.appended_end
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+        self.index.note(header.base_offset - self.base_offset, position, self.max_timestamp)
+        self.appended_end = position + size
+        self.end_offset = header.next_offset
+        return position
+
+    def next_allocation(self, segment_bytes_max: int) -> tuple[int, int]:
+        """(from, length) of the space to reserve next. Doubles with use, so that a busy log asks seldom and an idle
+        one holds little."""
+        length = min(self._allocation_bytes, max(segment_bytes_max - self.allocated_end, ALLOCATION_BYTES_MIN))
+        self._allocation_bytes = min(self._allocation_bytes * 2, ALLOCATION_BYTES_MAX)
+        return self.allocated_end, length
+
+    def persist_index(self) -> None:
+        """Appends new index entries to the index file. Blocking; not synced: the index can always be rebuilt."""
+        count, data = len(self.index), self.index.unpersisted()
+        if data:
+            index_file = self._files.open(self.index_path, create=True)
+            try:
+                index_file.write_at(self.index.persisted * 16, [data])
+            finally:
+                index_file.close()
+            self.index.persisted = count
+
+    def seal(self) -> None:
+        """No more appends: gives back the space that was reserved beyond the end. Blocking."""
+        self.file.truncate(self.appended_end)
+        self.allocated_end = self.appended_end
+
+    def release(self) -> None:
+        """Lets go of the file. It is closed when the last reader has let go too: a descriptor that is closed under a
+        reader's hands may be another file's by then."""
+        self._file = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,122 @@
+"""Walking over the batches of a segment file, from one header to the next.
+
+Used by look-ups (headers only) and by recovery and reads from disk (each batch checked against its CRC). Nothing in
+the file is trusted: a length decides how far to step only after it has been found plausible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.ports import DataFile
+from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_matches, read_header
+
+CHUNK_BYTES = 256 * 1024
+BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class BadBatch(NamedTuple):
+    position: int
+    reason: str
+
+
+class Walked(NamedTuple):
+    position: int
+    header: BatchHeader
+    batch: memoryview
+    """The whole batch if the walk verifies, else at least its header."""
+
+
+def header_fault(header: BatchHeader, expected_offset_min: int) -> str | None:
+    """Why these 61 bytes cannot be the next batch, or None."""
+    if header.magic != MAGIC:
+        return f"magic byte {header.magic}, expected {MAGIC}"
+    if header.batch_length < BATCH_LENGTH_MIN:
+        return f"batch length {header.batch_length} is too small"
+    if header.base_offset < expected_offset_min:
+        return f"base offset {header.base_offset}, expected at least {expected_offset_min}"
+    if header.last_offset_delta < 0:
+        return f"last offset delta {header.last_offset_delta} is negative"
+    return None
+
+
+class Walk:
+    """Iterates over batches in [position, end) of a file. Afterwards `bad` tells why it stopped early, if it did."""
+
+    def __init__(self, file: DataFile, position: int, end: int, *, verify: bool, next_offset: int = 0) -> None:
+        self._file = file
+        self.position = position
+        self._end = end
+        self._verify = verify
+        self.next_offset = next_offset
+        self.bad: BadBatch | None = None
+        self._chunk = memoryview(b"")
+        self._chunk_at = position
+
+    def __iter__(self) -> Iterator[Walked]:
+        while self.position < self._end:
+            head = self._bytes(HEADER_BYTES)
+            if head is None:
+                self._stop("the file ends inside a batch header")
+                return
+            header = read_header(head)
+            fault = header_fault(header, self.next_offset)
+            if fault is None and self.position + header.size_bytes > self._end:
+                fault = f"a batch of {header.size_bytes} bytes does not fit into what is left"
+            if fault is None and self._verify:
+                head = self._bytes(header.size_bytes)
+                if head is None:
+                    fault = "the file ends inside a batch"
+                elif not crc_matches(head, header):
+                    fault = "the batch does not match its CRC"
+            if fault is not None or head is None:
+                self._stop(fault or "unreadable")
+                return
+            found = Walked(self.position, header, head)
+            self.position += header.size_bytes
+            self.next_offset = header.next_offset
+            yield found
+
+    def _stop(self, reason: str) -> None:
+        self.bad = BadBatch(self.position, reason)
+
+    def _bytes(self, length: int) -> memoryview | None:
+        start = self.position - self._chunk_at
+        if start < 0 or start + length > len(self._chunk):
+            wanted = max(length, min(CHUNK_BYTES, self._end - self.position))
+            self._chunk = memoryview(self._file.read_at(self.position, wanted))
+            self._chunk_at, start = self.position, 0
+        part = self._chunk[start : start + length]
+        return part if len(part) == length else None
+
+
+def find_next_valid(file: DataFile, position: int, end: int, offset_min: int) -> Walked | None:
+    """The first intact batch after a damaged place, if there is any. Tries every byte, so that it is found wherever
+    the damage ends; the CRC makes a false find as good as impossible."""
+    at = position + 1
+    while at + HEADER_BYTES <= end:
+        chunk = file.read_at(at, min(CHUNK_BYTES, end - at))
+        if len(chunk) < HEADER_BYTES:
+            return None
+        # The magic byte stands 16 bytes into a header.
+        candidate = chunk.find(MAGIC, 16)
+        while candidate != -1 and candidate - 16 + HEADER_BYTES <= len(chunk):
+            found = _valid_at(file, at + candidate - 16, end, offset_min)
+            if found is not None:
+                return found
+            candidate = chunk.find(MAGIC, candidate + 1)
+        at += len(chunk) - HEADER_BYTES + 1
+    return None
+
+
+def _valid_at(file: DataFile, position: int, end: int, offset_min: int) -> Walked | None:
+    header = read_header(file.read_at(position, HEADER_BYTES))
+    if header_fault(header, offset_min) is not None or position + header.size_bytes > end:
+        return None
+    if header.record_count != header.last_offset_delta + 1 or header.base_offset > offset_min + 2**31:
+        return None
+    batch = file.read_at(position, header.size_bytes)
+    if len(batch) != header.size_bytes or not crc_matches(batch, header):
+        return None
+    return Walked(position, header, memoryview(batch))
