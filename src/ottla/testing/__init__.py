@@ -1,0 +1,1 @@
+"""For tests of programs that use Ottla: a real broker inside the test process."""
