@@ -1,0 +1,117 @@
+"""What the tests ask of a client, and what each client can be asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from ottla.model.errors import ErrorCode
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+TIMEOUT_S = 20.0
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Ability(Enum):
+    """What not every client has."""
+
+    ADMIN = auto()
+    IDEMPOTENCE = auto()
+    HEADERS = auto()
+    TIMESTAMPS = auto()
+    OFFSETS_OF_WRITES = auto()
+    INCREMENTAL_CONFIGS = auto()
+    DELETE_RECORDS = auto()
+    ERROR_OF_WRITE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to write, or one that was read."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    partition: int = 0
+    offset: int | None = None
+
+    def content(self) -> Record:
+        """Without what the broker adds."""
+        return replace(self, offset=None, timestamp_ms=None)
+
+
+class RefusedByBroker(Exception):  # noqa: N818 - named after what happened
+    """A client reported one of Kafka's errors."""
+
+    def __init__(self, code: int, message: str | None) -> None:
+        self.error = ErrorCode(code)
+        self.message = message or ""
+        super().__init__(f"{self.error.name}: {self.message}")
+
+
+class Client(ABC):
+    """One client library. Every call is complete in itself: it connects, does its work and waits for the outcome."""
+
+    name: str
+    abilities: frozenset[Ability]
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    @abstractmethod
+    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
+
+    @abstractmethod
+    def write(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        idempotent: bool = False,
+        acks: int = -1,
+    ) -> list[int]:
+        """Writes in this order and waits for the acknowledgements. Returns the offsets."""
+
+    @abstractmethod
+    def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:
+        """Reads by assignment from an offset on, until it has so many, or for some seconds."""
+
+    @abstractmethod
+    def topics(self) -> dict[str, int]:
+        """Names and partition counts."""
+
+    @abstractmethod
+    def offset_for_time(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
+        """The first offset at or after a time; None if there is none."""
+
+    def delete_topic(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        raise NotImplementedError
+
+    def configs(self, topic: str) -> dict[str, str | None]:
+        raise NotImplementedError
+
+    def broker_configs(self, broker_id: int) -> dict[str, str | None]:
+        raise NotImplementedError
+
+    def alter_config(self, topic: str, name: str, value: str) -> None:
+        raise NotImplementedError
+
+    def delete_records(self, topic: str, before: int, *, partition: int = 0) -> int:
+        """Returns the new first offset."""
+        raise NotImplementedError
+
+    def ends(self, topic: str, *, partition: int = 0) -> tuple[int, int]:
+        """The first offset and the one after the last."""
+        raise NotImplementedError
+
+    def close(self) -> None:  # noqa: B027 - most clients keep nothing running
+        """Ends what the client keeps running."""

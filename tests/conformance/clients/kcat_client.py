@@ -1,0 +1,97 @@
+"""kcat, a command line on librdkafka. It has no admin client: its topics are created on first use."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from tests.conformance.clients.interface import REQUEST_BYTES_MAX, TIMEOUT_S, Ability, Client, Headers, Record
+
+MISSING = None if shutil.which("kcat") else "kcat is not installed (make test installs it where it may)"
+KEY_END = "\x1f"
+RECORD_END = "\x1e"
+# Lengths first, so that keys and values may hold any bytes. A length of -1 is null.
+FORMAT = "%p %o %T %K %S %h\\n%k%s\\n"
+
+
+class KcatClient(Client):
+    name = "kcat"
+    abilities = frozenset({Ability.IDEMPOTENCE, Ability.HEADERS})
+
+    def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        assert partitions == 1
+        assert not configs, "kcat creates topics by writing to them"
+
+    def topics(self) -> dict[str, int]:
+        listed = json.loads(self._run("-L", "-J"))
+        return {topic["topic"]: len(topic["partitions"]) for topic in listed["topics"]}
+
+    def write(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        codec: str = "none",
+        idempotent: bool = False,
+        acks: int = -1,
+    ) -> list[int]:
+        """Writes runs of records with one set of headers by one kcat each, as its headers are an argument."""
+        for (partition, headers), run in itertools.groupby(records, lambda r: (r.partition, r.headers)):
+            options = ["-P", "-t", topic, "-p", str(partition), "-Z", "-K", KEY_END, "-D", RECORD_END, "-z", codec]
+            for name, value in headers:
+                options += ["-H", name if value is None else f"{name}={value.decode()}"]
+            settings = {
+                "enable.idempotence": str(idempotent).lower(),
+                "acks": str(acks),
+                "message.max.bytes": str(REQUEST_BYTES_MAX),
+            }
+            for name, text in settings.items():
+                options += ["-X", f"{name}={text}"]
+            lines = [(r.key or b"") + KEY_END.encode() + (r.value or b"") for r in run]
+            self._run(*options, data=b"".join(line + RECORD_END.encode() for line in lines))
+        return []
+
+    def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:
+        output = self._run(
+            "-C", "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count), "-e", "-f", FORMAT
+        )
+        return list(_parse(output))
+
+    def offset_for_time(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
+        output = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}").decode()
+        found = re.search(r"offset (-?\d+)", output)
+        assert found is not None, output
+        return int(found.group(1)) if int(found.group(1)) >= 0 else None
+
+    def _run(self, *options: str, data: bytes = b"") -> bytes:
+        command = ["kcat", "-b", self.bootstrap, "-q", *options]
+        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_S * 2, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.decode()}")
+        return done.stdout
+
+
+def _parse(output: bytes) -> list[Record]:
+    found = []
+    at = 0
+    while at < len(output):
+        end = output.index(b"\n", at)
+        partition, offset, timestamp_ms, key_length, value_length, headers = output[at:end].split(b" ", 5)
+        key, at = _bytes(output, end + 1, int(key_length))
+        value, at = _bytes(output, at, int(value_length))
+        at += 1
+        found.append(Record(value, key, _headers(headers), int(timestamp_ms), int(partition), int(offset)))
+    return found
+
+
+def _bytes(output: bytes, at: int, length: int) -> tuple[bytes | None, int]:
+    return (None, at) if length < 0 else (output[at : at + length], at + length)
+
+
+def _headers(text: bytes) -> Headers:
+    pairs = [pair.partition(b"=") for pair in text.split(b",") if pair]
+    return tuple((name.decode(), None if value == b"NULL" else value) for name, _, value in pairs)
