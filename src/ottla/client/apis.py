@@ -62,7 +62,7 @@ def decode_reply(connection: Connection, api: ClientApi, version: int, reply: me
     return entity
 
 
-def build(entity_type: type[Any], values: Mapping[str, Any]) -> Any:
+def build(entity_type: Any, values: Mapping[str, Any]) -> Any:
     """An entity from nested dictionaries. Fields that this version does not have are dropped."""
     nested = _nested_types(entity_type)
     chosen: dict[str, Any] = {}
@@ -77,12 +77,12 @@ def build(entity_type: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 @cache
-def _nested_types(entity_type: type[Any]) -> dict[str, type[Any] | None]:
+def _nested_types(entity_type: Any) -> dict[str, Any]:
     """Each field's name, and its entity type if it holds entities (alone, optional or in a tuple)."""
     return {field.name: _entity_in(field.type) for field in fields(entity_type)}
 
 
-def _entity_in(annotation: Any) -> type[Any] | None:
+def _entity_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and is_dataclass(annotation):
         return annotation
     for argument in get_args(annotation):

@@ -27,13 +27,14 @@ class TablePart(NamedTuple):
 
     partition: int
     base_offset: int
-    count: int
+    record_count: int
 
 
 class Delivery(Protocol):
     """Hears once how its records fared."""
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     def delivered(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
         """`append_time_ms` is -1 unless the broker stamps records with its own clock."""
@@ -84,23 +85,23 @@ class TableDelivery:
 
     def __init__(self) -> None:
         self.done: asyncio.Future[list[TablePart]] = asyncio.get_running_loop().create_future()
-        self._parts: dict[int, TablePart] = {}
+        self._parts: dict[tuple[int, ...], TablePart] = {}
         self._outstanding = 0
         self._all_handed_over = False
 
     def part(self, order: int, count: int) -> TablePartDelivery:
         self._outstanding += 1
-        return TablePartDelivery(self, order, count)
+        return TablePartDelivery(self, (order,), count)
 
     def all_handed_over(self) -> None:
         """No further parts will come."""
         self._all_handed_over = True
         self._finish_if_complete()
 
-    def split(self) -> None:
+    def one_more_part(self) -> None:
         self._outstanding += 1
 
-    def arrived(self, order: int, part: TablePart) -> None:
+    def arrived(self, order: tuple[int, ...], part: TablePart) -> None:
         self._parts[order] = part
         self._outstanding -= 1
         self._finish_if_complete()
@@ -113,18 +114,35 @@ class TableDelivery:
 
     def _finish_if_complete(self) -> None:
         if self._all_handed_over and self._outstanding == 0 and not self.done.done():
-            self.done.set_result([part for _, part in sorted(self._parts.items())])
+            self.done.set_result(merge_parts([part for _, part in sorted(self._parts.items())]))
+
+
+def merge_parts(parts: Sequence[TablePart]) -> list[TablePart]:
+    """Joins parts that follow one another in the log."""
+    merged: list[TablePart] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if last is not None and last.partition == part.partition and _follows(last, part):
+            merged[-1] = last._replace(record_count=last.record_count + part.record_count)
+        else:
+            merged.append(part)
+    return merged
+
+
+def _follows(last: TablePart, part: TablePart) -> bool:
+    if part.base_offset == UNKNOWN_OFFSET:
+        return last.base_offset == UNKNOWN_OFFSET
+    return last.base_offset != UNKNOWN_OFFSET and last.base_offset + last.record_count == part.base_offset
 
 
 class TablePartDelivery:
-    """One batch of a table. `order` sorts the parts; a cut keeps it by halving the room behind it."""
+    """One batch of a table. `order` sorts the parts; the halves of a cut come one after another in its place."""
 
-    __slots__ = ("_order", "_room", "_table", "count")
+    __slots__ = ("_order", "_table", "count")
 
-    def __init__(self, table: TableDelivery, order: int, count: int, room: int = 1 << 32) -> None:
+    def __init__(self, table: TableDelivery, order: tuple[int, ...], count: int) -> None:
         self._table = table
-        self._order = order * room if room == 1 << 32 else order
-        self._room = room
+        self._order = order
         self.count = count
 
     def delivered(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
@@ -134,9 +152,8 @@ class TablePartDelivery:
         self._table.failed(reason)
 
     def cut(self, at: int) -> tuple[Delivery, Delivery]:
-        self._table.split()
-        half = self._room // 2
+        self._table.one_more_part()
         return (
-            TablePartDelivery(self._table, self._order, at, half),
-            TablePartDelivery(self._table, self._order + half, self.count - at, half),
+            TablePartDelivery(self._table, (*self._order, 0), at),
+            TablePartDelivery(self._table, (*self._order, 1), self.count - at),
         )

@@ -1,0 +1,36 @@
+"""Who waits until certain batches are settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ottla.client.batches import Batch
+
+
+class Flushes:
+    def __init__(self) -> None:
+        self._waits: list[tuple[set[Batch], asyncio.Future[None]]] = []
+
+    async def settled_all(self, batches: Iterable[Batch]) -> None:
+        waiting = set(batches)
+        if waiting:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waits.append((waiting, done))
+            await done
+
+    def settled(self, batch: Batch) -> None:
+        if not self._waits:
+            return
+        for waiting, done in self._waits:
+            waiting.discard(batch)
+            if not waiting and not done.done():
+                done.set_result(None)
+        self._waits = [each for each in self._waits if each[0] and not each[1].done()]
+
+    def cut(self, batch: Batch, halves: Iterable[Batch]) -> None:
+        """Whoever waits for the batch waits for its halves from now on."""
+        for waiting, _ in self._waits:
+            if batch in waiting:
+                waiting.remove(batch)
+                waiting.update(halves)

@@ -1,0 +1,83 @@
+"""Puts records into the open batches of partitions: chooses the partition, closes what is full, opens what is new."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.client.batches import OpenBatch
+from ottla.client.deliveries import RecordMetadata
+from ottla.client.errors import DeliveryError
+from ottla.client.metadata import TopicView
+from ottla.client.partition_queue import PartitionQueue
+from ottla.client.partitioner import StickyChoice
+from ottla.client.producer_settings import ProducerSettings
+from ottla.client.room import Room
+from ottla.client.sender import Sender
+from ottla.records.batch import HEADER_BYTES
+from ottla.records.record import HeaderRows
+
+
+class Placement:
+    def __init__(self, settings: ProducerSettings, sender: Sender, room: Room, sticky: StickyChoice) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._room = room
+        self._sticky = sticky
+        self._loop = asyncio.get_running_loop()
+        self._bytes_max = max(1, settings.batch_bytes - HEADER_BYTES)
+
+    def place(
+        self,
+        view: TopicView,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderRows,
+        timestamp_ms: int,
+        future: asyncio.Future[RecordMetadata],
+    ) -> None:
+        """Raises DeliveryError if there is no such partition, TypeError or the like if the record is not one."""
+        if partition is None:
+            partition = self._settings.partitioner(key, len(view.partitions))
+        sticky = partition is None
+        if partition is None:
+            partition = self._sticky.current(view.name, view.with_leader)
+        elif partition not in view.partitions:
+            raise DeliveryError(f"{view.name} has partitions 0 to {len(view.partitions) - 1}, not {partition}")
+        queue = self._sender.queue(view.name, partition)
+        while queue.open is not None:
+            if self._append(queue.open, key, value, headers, timestamp_ms, future):
+                return
+            self._close(queue)
+            if sticky:
+                self._sticky.move_on(view.name, view.with_leader)
+                queue = self._sender.queue(view.name, self._sticky.current(view.name, view.with_leader))
+        batch = OpenBatch(self._bytes_max, self._ready_at_s(), self.deadline_s())
+        self._append(batch, key, value, headers, timestamp_ms, future)
+        queue.open = batch
+        self._sender.wake(queue)
+
+    def deadline_s(self) -> float:
+        return self._loop.time() + self._settings.delivery_timeout_ms / 1000
+
+    def _ready_at_s(self) -> float:
+        return self._loop.time() + self._settings.linger_ms / 1000
+
+    def _append(
+        self,
+        batch: OpenBatch,
+        key: bytes | None,
+        value: bytes | None,
+        headers: HeaderRows,
+        timestamp_ms: int,
+        future: asyncio.Future[RecordMetadata],
+    ) -> bool:
+        before = batch.size_bytes
+        if not batch.append(key, value, headers, timestamp_ms, future):
+            return False
+        self._room.take(batch.size_bytes - before)
+        return True
+
+    def _close(self, queue: PartitionQueue) -> None:
+        queue.close_open(self._sender.traits)
+        self._sender.wake(queue)

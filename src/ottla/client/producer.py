@@ -1,0 +1,320 @@
+"""The producer: by record and by Arrow table.
+
+    async with Producer("127.0.0.1:9092") as producer:
+        where = await producer.send("orders", b"one", key=b"k")
+
+With idempotence (the default) a record is in the log once and in order, whatever happens to connections and brokers
+in between; what an acknowledgement is worth is the topic's durability class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from ottla.client.batches import Batch
+from ottla.client.brokers import Brokers
+from ottla.client.deliveries import Delivery, RecordMetadata, TableDelivery, TablePart
+from ottla.client.errors import BufferFullError, ClientClosedError, ClientError, DeliveryError, RecordTooLargeError
+from ottla.client.flushes import Flushes
+from ottla.client.identity import get_identity
+from ottla.client.metadata import Metadata, TopicView
+from ottla.client.partitioner import Partitioner, StickyChoice, murmur2_partitioner
+from ottla.client.placement import Placement
+from ottla.client.producer_settings import Acks, ProducerSettings
+from ottla.client.room import Room
+from ottla.client.sender import Sender
+from ottla.records.record import HeaderRows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from ottla.client.tables import TableBatch
+
+
+class _Unplaced(NamedTuple):
+    """A record whose topic's partitions are not known yet."""
+
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderRows
+    timestamp_ms: int
+    future: asyncio.Future[RecordMetadata]
+
+
+class Producer:
+    """Start it with `async with`, or with `start` and `close`. `ProducerSettings` explains the settings."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        acks: Acks = "all",
+        idempotence: bool = True,
+        compression: str = "none",
+        compression_level: int | None = None,
+        linger_ms: float = 0,
+        batch_bytes: int = 128 * 1024,
+        buffer_bytes: int = 64 * 1024 * 1024,
+        max_in_flight: int = 5,
+        max_request_bytes: int = 1024 * 1024,
+        delivery_timeout_ms: int = 120_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        partitioner: Partitioner = murmur2_partitioner,
+        client_id: str = "ottla-producer",
+        connect_timeout_ms: int = 10_000,
+        metadata_max_age_ms: int = 300_000,
+    ) -> None:
+        self._settings = ProducerSettings(
+            acks=acks,
+            idempotence=idempotence,
+            compression=compression,
+            compression_level=compression_level,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            max_in_flight=max_in_flight,
+            max_request_bytes=max_request_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            partitioner=partitioner,
+        )
+        self._brokers = Brokers(
+            bootstrap_servers,
+            client_id=client_id,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._metadata = Metadata(self._brokers, allow_auto_create=True, max_age_ms=metadata_max_age_ms)
+        self._room = Room(buffer_bytes)
+        self._flushes = Flushes()
+        self._sticky = StickyChoice()
+        self._sender: Sender | None = None
+        self._placement: Placement | None = None
+        self._unplaced: dict[str, list[_Unplaced]] = {}
+        self._placing: dict[str, asyncio.Task[None]] = {}
+        self._first_failure: DeliveryError | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except ClientError:
+            if error is None:  # otherwise what went wrong first is already on its way up
+                raise
+
+    async def start(self) -> None:
+        """Connects, and gets a producer id if idempotence is on. NoBrokerError if nobody answers."""
+        if self._sender is not None:
+            return
+        try:
+            await self._metadata.refresh()
+            identity = await get_identity(self._brokers, self._settings) if self._settings.idempotence else None
+        except BaseException:
+            await self._brokers.close()
+            raise
+        self._sender = Sender(self._settings, self._brokers, self._metadata, identity, self._on_settled, self._flushes)
+        self._placement = Placement(self._settings, self._sender, self._room, self._sticky)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Returns when the record is acknowledged. Raises DeliveryError if it will not be."""
+        return await (await self.enqueue(topic, value, key, headers, timestamp_ms, partition))
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Waits for room in the buffer, not for the acknowledgement: that is what the future is for."""
+        used_before = self._room.used_bytes
+        while self._room.is_full:
+            self._require_sender()
+            await self._room.wait()
+        future = self.send_nowait(topic, value, key, headers, timestamp_ms, partition)
+        batch_bytes = self._settings.batch_bytes
+        if self._room.used_bytes // batch_bytes != used_before // batch_bytes:
+            await asyncio.sleep(0)  # a batch is full: let it go, a loop of enqueues would otherwise only buffer
+        return future
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Buffers the record, or raises BufferFullError. Records of one partition keep their order."""
+        sender = self._require_sender()
+        assert self._placement is not None
+        if self._room.is_full:
+            raise BufferFullError(f"{self._room.used_bytes} bytes wait for acknowledgements; `enqueue` waits for room")
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        size_bytes = (0 if value is None else len(value)) + (0 if key is None else len(key))
+        if size_bytes > self._settings.max_request_bytes:
+            limit = f"max_request_bytes={self._settings.max_request_bytes}"
+            raise RecordTooLargeError(f"a record of {size_bytes} bytes is larger than the producer's {limit}")
+        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        view = self._metadata.cached(topic)
+        if view is None or topic in self._unplaced:
+            self._place_later(topic, _Unplaced(partition, key, value, headers, timestamp_ms, future))
+        else:
+            self._placement.place(view, partition, key, value, headers, timestamp_ms, future)
+        return future
+
+    async def send_table(
+        self,
+        topic: str,
+        table: pyarrow.Table | pyarrow.RecordBatch,
+        *,
+        key: str | None = "key",
+        value: str | None = "value",
+        timestamp: str | None = "timestamp",
+        headers: str | None = "headers",
+        partition: int | None = None,
+    ) -> list[TablePart]:
+        """Sends a table's rows and returns where they are, when all are acknowledged.
+
+        Names the columns to send; those with their default name may be missing, and None leaves one out. Keys and
+        values are binary or string columns, timestamps integers (milliseconds) or Arrow timestamps, headers a map or
+        a list of structs of key and value. Rows of one partition keep their order.
+        """
+        from ottla.client.tables import named_columns, table_batches
+
+        sender = self._require_sender()
+        view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
+        await self._until_placed(topic)
+        columns = named_columns(table, key, value, timestamp, headers)
+        delivery = TableDelivery()
+        for order, piece in enumerate(table_batches(columns, view, partition, self._settings, self._sticky)):
+            while self._room.is_full:
+                await self._room.wait()
+            self._require_sender()
+            if delivery.done.done():
+                break  # an earlier part failed
+            self._append_piece(sender, topic, piece, delivery.part(order, piece.record_count))
+            await asyncio.sleep(0)
+        delivery.all_handed_over()
+        return await asyncio.shield(delivery.done)
+
+    def _append_piece(self, sender: Sender, topic: str, piece: TableBatch, delivery: Delivery) -> None:
+        assert self._placement is not None
+        queue = sender.queue(topic, piece.partition)
+        queue.close_open(sender.traits)
+        size_bytes = len(piece.payload)
+        queue.append(Batch(piece.payload, delivery, size_bytes, self._placement.deadline_s()))
+        self._room.take(size_bytes)
+        sender.wake(queue)
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is settled. Raises the first failure since the last flush."""
+        sender = self._require_sender(even_if_failed=True)
+        for topic in list(self._placing):
+            await self._until_placed(topic)
+        await self._flushes.settled_all(sender.close_and_list())
+        failure, self._first_failure = self._first_failure, None
+        if failure is not None:
+            raise failure
+
+    async def partitions(self, topic: str) -> list[int]:
+        """The topic's partitions. Creates the topic if the broker is set up to do so on first use."""
+        view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
+        return list(view.partitions)
+
+    async def close(self) -> None:
+        """Flushes, then disconnects. Raises what `flush` raises."""
+        if self._closed:
+            return
+        try:
+            if self._sender is not None:
+                await self.flush()
+        finally:
+            self._closed = True
+            if self._sender is not None:
+                self._sender.abandon(DeliveryError("the producer was closed before these records were acknowledged"))
+                self._sender.stop()
+            for task in self._placing.values():
+                task.cancel()
+            self._room.wake_all()
+            await self._brokers.close()
+
+    def _place_later(self, topic: str, record: _Unplaced) -> None:
+        """Such records do not count in the buffer: a first burst is placed as soon as the metadata is here."""
+        self._unplaced.setdefault(topic, []).append(record)
+        if topic not in self._placing:
+            task = self._placing[topic] = asyncio.create_task(self._place_when_known(topic))
+            task.add_done_callback(lambda _: self._placing.pop(topic, None))
+
+    async def _place_when_known(self, topic: str) -> None:
+        failure: DeliveryError | None = None
+        view: TopicView | None = None
+        try:
+            view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
+        except ClientError as cause:
+            failure = DeliveryError(str(cause), getattr(cause, "error", None))
+            failure.__cause__ = cause
+        for record in self._unplaced.pop(topic, []):
+            if view is not None:
+                failure = self._try_place(view, record)
+            if failure is not None:
+                self._first_failure = self._first_failure or failure
+                if not record.future.done():
+                    record.future.set_exception(failure)
+                    record.future.exception()  # `flush` raises it too
+
+    def _try_place(self, view: TopicView, record: _Unplaced) -> DeliveryError | None:
+        assert self._placement is not None
+        try:
+            self._require_sender()
+            self._placement.place(view, *record)
+        except DeliveryError as failure:
+            return failure
+        except (ClientError, TypeError, ValueError, OverflowError) as cause:
+            return DeliveryError(str(cause))
+        return None
+
+    async def _until_placed(self, topic: str) -> None:
+        task = self._placing.get(topic)
+        if task is not None:
+            await asyncio.shield(task)
+
+    def _on_settled(self, batch: Batch, failure: DeliveryError | None) -> None:
+        if failure is not None and self._first_failure is None:
+            self._first_failure = failure
+        self._flushes.settled(batch)
+        self._room.give_back(batch.buffered_bytes)
+
+    def _require_sender(self, even_if_failed: bool = False) -> Sender:
+        if self._closed:
+            raise ClientClosedError("the producer is closed")
+        if self._sender is None:
+            raise ClientClosedError("the producer was not started: use `async with Producer(...)` or `await start()`")
+        if self._sender.fatal is not None and not even_if_failed:
+            raise self._sender.fatal
+        return self._sender
