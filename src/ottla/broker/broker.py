@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from ottla.broker.blocking import run_blocking
 from ottla.broker.catalog import Catalog, CatalogState
+from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_store import LogStore
 from ottla.broker.partition import AnyLog, Partition
@@ -69,6 +70,11 @@ class Broker:
         self.topics = Topics()
         self.deadlines = Deadlines(self.clock)
         self.wakeups = Wakeups(self.clock)
+        self.fetch_sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            self.clock.monotonic_ms,
+            lambda: self.new_id().int & 0x7FFFFFFF,
+        )
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}
         self.admin = TopicAdmin(self)
@@ -211,5 +217,5 @@ class Broker:
     def log_dir_free_bytes(self) -> int:
         return self.shared.disk.files.free_bytes(self.log_dir)
 
-    def topic_by(self, key: str | TopicId) -> Topic | None:
-        return self.topics.get(key) if isinstance(key, str) else self.topics.by_id(key)
+    def topic_by(self, key: str | UUID) -> Topic | None:
+        return self.topics.get(key) if isinstance(key, str) else self.topics.by_id(TopicId(key))

@@ -5,7 +5,7 @@ One timer serves all deadlines, however many wait.
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -26,19 +26,27 @@ class Expires(Protocol):
 
 
 class Deadlines:
-    __slots__ = ("_clock", "_heap", "_number", "_timer", "_timer_at")
+    """Waits of one length end in the order of their beginning: a queue for each length, one timer for all.
+
+    What ended early falls out at the front of its queue, so that only what really waits is held.
+    """
+
+    __slots__ = ("_clock", "_queues", "_timer", "_timer_at")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, Expires]] = []
-        self._number = 0
+        self._queues: dict[int, deque[tuple[float, Expires]]] = {}
         self._timer: Timer | None = None
         self._timer_at = float("inf")
 
-    def add(self, delay_ms: float, wait: Expires) -> None:
+    def add(self, delay_ms: int, wait: Expires) -> None:
         at = self._clock.monotonic_ms() + delay_ms
-        self._number += 1
-        heapq.heappush(self._heap, (at, self._number, wait))
+        queue = self._queues.get(delay_ms)
+        if queue is None:
+            queue = self._queues[delay_ms] = deque()
+        while queue and queue[0][1].ended:
+            queue.popleft()
+        queue.append((at, wait))
         if at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -51,17 +59,24 @@ class Deadlines:
     def _run(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         now = self._clock.monotonic_ms()
-        heap = self._heap
-        while heap and (heap[0][0] <= now or heap[0][2].ended):
-            heapq.heappop(heap)[2].expire()
-        if heap:
-            self._arm(heap[0][0], heap[0][0] - now)
+        for delay_ms, queue in list(self._queues.items()):
+            while queue and (queue[0][0] <= now or queue[0][1].ended):
+                queue.popleft()[1].expire()
+            if not queue:
+                self._queues.pop(delay_ms, None)
+        if self._queues:
+            at = min(queue[0][0] for queue in self._queues.values() if queue)
+            if at < self._timer_at:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._arm(at, at - now)
 
     def expire_all(self) -> None:
         """At shutdown: everything that waits is answered with what there is."""
-        waits, self._heap = self._heap, []
-        for _, _, wait in sorted(waits, key=lambda entry: entry[:2]):
-            wait.expire()
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            for _, wait in queue:
+                wait.expire()
 
 
 class Wakeups:

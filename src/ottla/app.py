@@ -1,0 +1,160 @@
+"""The composition root: settings -> adapters -> broker -> server. The one place where all parts meet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ottla.adapters.buffers import BufferPool
+from ottla.adapters.catalog import SqliteCatalog
+from ottla.adapters.clock import RealClock
+from ottla.adapters.data_dir import open_data_directory
+from ottla.adapters.disk import RealDisk
+from ottla.adapters.kernel import is_memory_file_system
+from ottla.adapters.lock import DirectoryLock
+from ottla.adapters.volatile import VolatileDisk
+from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.log_store import LogStore
+from ottla.handlers.api import ConnectionState
+from ottla.handlers.dispatch import dispatch
+from ottla.log.journal import JournalLimits
+from ottla.log.shared import MemoryBudget, SharedByLogs
+from ottla.log.tail_cache import TailCache
+from ottla.model.broker_config import BrokerConfig, parse_broker_config
+from ottla.model.durability import Durability
+from ottla.model.errors import Refused
+from ottla.server.server import Server
+
+log = logging.getLogger("ottla")
+
+RECEIVE_POOL_BYTES = 64 * 1024 * 1024
+STOP_GRACE_S = 10.0
+
+
+class BadSettingsError(Exception):
+    """A setting is unknown or has a value that it cannot have. The message is for a person."""
+
+
+@dataclass(slots=True)
+class BrokerSettings:
+    data_dir: str
+    host: str = "127.0.0.1"
+    port: int = 9092
+    storage: Durability | None = None
+    """The durability of topics that do not name one."""
+    properties: dict[str, str] = field(default_factory=dict)
+    disk: Literal["real", "volatile"] = "real"
+    """`volatile` keeps what is not synced in this process's memory: for tests of power cuts."""
+    fault_file: str | None = None
+    """With `volatile`: a file whose content makes disk operations fail, while the broker runs."""
+    advertised_host: str | None = None
+
+
+class RunningBroker:
+    def __init__(
+        self, broker: Broker, server: Server, disk: RealDisk | VolatileDisk, lock: DirectoryLock, catalog: SqliteCatalog
+    ) -> None:
+        self.broker = broker
+        self.server = server
+        self.warnings: list[str] = []
+        self._disk = disk
+        self._lock = lock
+        self._catalog = catalog
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.broker.endpoint.host}:{self.broker.endpoint.port}"
+
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Answers what was accepted, makes everything durable, ends."""
+        self.broker.begin_shutdown()
+        await self.server.stop(grace_s)
+        await self.broker.stop()
+        self._let_go()
+
+    async def kill(self) -> None:
+        """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
+        await self.server.stop(0)
+        self.broker.abandon()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._disk.close()
+        self._catalog.close()
+        self._lock.release()
+
+
+async def start_broker(settings: BrokerSettings) -> RunningBroker:
+    """Raises BadSettingsError, DirectoryInUseError, UnusableDirectoryError or OSError, each with a sentence."""
+    config = _parse(settings)
+    loop = asyncio.get_running_loop()
+    data_dir = os.path.abspath(settings.data_dir)
+    lock = DirectoryLock(data_dir)
+    disk: RealDisk | VolatileDisk | None = None
+    try:
+        disk = _disk(settings, loop, data_dir)
+        running = await _compose(settings, config, disk, data_dir, lock)
+    except BaseException:
+        if disk is not None:
+            disk.close()
+        lock.release()
+        raise
+    return running
+
+
+async def _compose(
+    settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
+) -> RunningBroker:
+    clock = RealClock(asyncio.get_running_loop())
+    identity = open_data_directory(disk.files, data_dir, node_id=config.node_id)
+    shared = SharedByLogs(
+        disk=disk,
+        clock=clock,
+        tail=TailCache(config.tail_cache_bytes),
+        memory=MemoryBudget(config.memory_max_bytes),
+        report=log.error,
+    )
+    limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
+    store = LogStore(shared, data_dir, identity.directory_id.bytes, limits)
+    catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
+    broker = Broker(config, shared, store, catalog, data_dir)
+    broker.start()
+    server = Server(broker, broker.config, dispatch, BufferPool(RECEIVE_POOL_BYTES).allocate, new_state=ConnectionState)
+    try:
+        host, port = await server.start(settings.host, settings.port)
+    except OSError:
+        broker.abandon()
+        catalog.close()
+        raise
+    broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), port)
+    running = RunningBroker(broker, server, disk, lock, catalog)
+    if is_memory_file_system(data_dir) and settings.storage is not Durability.MEMORY:
+        running.warnings.append(
+            f"{data_dir} is on a file system in memory: topics of the class `disk` will not survive a power cut there. "
+            "Give a directory on a disk with --data."
+        )
+    return running
+
+
+def _parse(settings: BrokerSettings) -> BrokerConfig:
+    properties = dict(settings.properties)
+    if settings.storage is not None:
+        properties["ottla.durability"] = settings.storage.value
+    config = parse_broker_config(properties)
+    if isinstance(config, Refused):
+        raise BadSettingsError(config.message or "a setting is not valid")
+    return config
+
+
+def _disk(settings: BrokerSettings, loop: asyncio.AbstractEventLoop, data_dir: str) -> RealDisk | VolatileDisk:
+    if settings.disk == "volatile":
+        return VolatileDisk(loop, data_dir, fault_path=settings.fault_file)
+    return RealDisk(loop)
+
+
+def _reachable(host: str) -> str:
+    """What clients are told to connect to: an address that listens on everything is none that one can call."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

@@ -1,0 +1,153 @@
+"""Incremental fetch sessions (KIP-227): what a reader asks for is remembered, so that it sends and gets only changes.
+
+id 0,  epoch -1   no session wanted
+any,   epoch 0    a new session, with everything in the request (an old one of this id ends)
+id n,  epoch -1   session n ends
+id n,  epoch e    the next step of session n: the request names what was added, changed and forgotten
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.model.errors import ErrorCode
+from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.produce import TopicKey
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+EPOCH_MAX = 2**31 - 1
+IDLE_MS = 120_000
+"""A session that was not used for this long may make room for another."""
+
+PartitionKey = tuple[TopicKey, int]
+
+
+class LastTold(NamedTuple):
+    """What the reader last heard of a partition besides records."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    error: int
+
+
+@dataclass(slots=True)
+class Followed:
+    wanted: FetchPartition
+    told: LastTold | None = None
+
+
+@dataclass(slots=True)
+class FetchSession:
+    session_id: int
+    by_topic_id: bool
+    next_epoch: int = 1
+    used_ms: float = 0.0
+    followed: dict[PartitionKey, Followed] = field(default_factory=dict)
+
+    def update(self, request: FetchRequest) -> None:
+        for topic, partitions in request.topics:
+            for partition in partitions:
+                key = (topic, partition.partition)
+                known = self.followed.get(key)
+                if known is None:
+                    self.followed[key] = Followed(partition)
+                else:
+                    known.wanted = partition
+        for topic, indexes in request.forgotten:
+            for index in indexes:
+                self.followed.pop((topic, index), None)
+
+
+class FetchPlan(NamedTuple):
+    """What one request is to read, and how its answer is trimmed."""
+
+    session: FetchSession | None
+    partitions: Sequence[tuple[TopicKey, FetchPartition]]
+    is_incremental: bool
+    error: ErrorCode = ErrorCode.none
+
+    @property
+    def session_id(self) -> int:
+        return self.session.session_id if self.session is not None else NO_SESSION
+
+    def trimmed(self, answers: Sequence[tuple[TopicKey, PartitionData]]) -> list[tuple[TopicKey, PartitionData]]:
+        """Leaves out what the reader knows already; partitions that had records go to the end of the line, so that
+        none starves behind busy ones."""
+        if self.session is None:
+            return list(answers)
+        kept: list[tuple[TopicKey, PartitionData]] = []
+        followed = self.session.followed
+        for topic, data in answers:
+            entry = followed.get((topic, data.partition))
+            if entry is None:
+                continue
+            told = LastTold(data.high_watermark, data.last_stable_offset, data.log_start_offset, data.error)
+            if not self.is_incremental or data.records_size or data.error or told != entry.told:
+                kept.append((topic, data))
+            entry.told = told
+            if data.records_size:
+                followed[topic, data.partition] = followed.pop((topic, data.partition))
+        return kept
+
+
+class FetchSessions:
+    def __init__(self, slots: int, now_ms: Callable[[], float], new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, *, by_topic_id: bool) -> FetchPlan:
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            session = None
+            if request.session_epoch == INITIAL_EPOCH:
+                session = self._open(request, by_topic_id)
+            return FetchPlan(session, list(_all(request)), is_incremental=False)
+        return self._next_step(request, by_topic_id)
+
+    def _open(self, request: FetchRequest, by_topic_id: bool) -> FetchSession | None:
+        """None if all slots are in use: the reader gets a full answer and no session."""
+        now = self._now_ms()
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.used_ms < IDLE_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = self._new_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._new_id()
+        session = FetchSession(session_id, by_topic_id, used_ms=now)
+        session.update(request)
+        self._sessions[session_id] = session
+        return session
+
+    def _next_step(self, request: FetchRequest, by_topic_id: bool) -> FetchPlan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return FetchPlan(None, [], is_incremental=True, error=ErrorCode.fetch_session_id_not_found)
+        if request.session_epoch != session.next_epoch:
+            return FetchPlan(None, [], is_incremental=True, error=ErrorCode.invalid_fetch_session_epoch)
+        if by_topic_id != session.by_topic_id:
+            return FetchPlan(None, [], is_incremental=True, error=ErrorCode.fetch_session_topic_id_error)
+        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        session.used_ms = self._now_ms()
+        self._sessions.move_to_end(session.session_id)
+        session.update(request)
+        partitions = [(topic, entry.wanted) for (topic, _), entry in session.followed.items()]
+        return FetchPlan(session, partitions, is_incremental=True)
+
+
+def _all(request: FetchRequest) -> Iterator[tuple[TopicKey, FetchPartition]]:
+    for topic, partitions in request.topics:
+        for partition in partitions:
+            yield topic, partition

@@ -1,0 +1,124 @@
+"""Produce (key 0), v3-13.
+
+Behaviour: every partition of the request is checked and appended at once, in the order of the connection; the reply
+leaves when all of them are acknowledged as their topic's durability says, or the request's timeout is over. With
+acks=0 there is no reply.
+Versions: v9 is flexible, v13 names topics by id.
+Not implemented: transactions (a transactional batch is refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.broker.partition import Appended, Partition
+from ottla.handlers.api import Api, Buffers, Context
+from ottla.model.errors import ErrorCode, Refused
+from ottla.wire.produce import (
+    PartitionProduced,
+    ProduceRequest,
+    TopicKey,
+    encode_produce_response,
+    parse_produce_request,
+)
+
+API = Api(key=0, name="Produce", versions=(3, 13))
+
+_NONE = ErrorCode.none
+
+
+def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
+    request = parse_produce_request(body, ctx.version)
+    produce = Produce(ctx, request)
+    produce.append_all()
+    if request.acks == 0:
+        return None
+    return produce.reply()
+
+
+class Produce:
+    """One request on its way: what was appended, and what is not acknowledged yet."""
+
+    __slots__ = ("_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
+
+    def __init__(self, ctx: Context, request: ProduceRequest) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._results: list[tuple[TopicKey, list[PartitionProduced]]] = []
+        self._waiting: list[tuple[Partition, int, list[PartitionProduced], int]] = []
+        """(partition, end offset to reach, the topic's results, place in them)"""
+        self._unsettled = 0
+        self._future: asyncio.Future[Buffers] | None = None
+
+    def append_all(self) -> None:
+        broker = self._ctx.broker
+        now_ms = broker.clock.now_ms()
+        acks_known = self._request.acks in (-1, 0, 1)
+        for key, partitions in self._request.topics:
+            topic = broker.topic_by(key)
+            results: list[PartitionProduced] = []
+            self._results.append((key, results))
+            for index, records in partitions:
+                partition = topic.partition(index) if topic is not None else None
+                if not acks_known:
+                    outcome: Appended | Refused = Refused(ErrorCode.invalid_required_acks)
+                elif partition is None:
+                    unknown_id = topic is None and not isinstance(key, str)
+                    outcome = Refused(
+                        ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
+                    )
+                else:
+                    outcome = partition.append(records, now_ms)
+                results.append(_result(index, outcome))
+                if partition is None or isinstance(outcome, Refused):
+                    continue
+                if outcome.end_offset > partition.high_watermark:
+                    self._waiting.append((partition, outcome.end_offset, results, len(results) - 1))
+
+    def reply(self) -> Buffers | asyncio.Future[Buffers]:
+        if not self._waiting:
+            return self._encode()
+        self._unsettled = len(self._waiting)
+        future: asyncio.Future[Buffers] = asyncio.get_running_loop().create_future()
+        self._future = future
+        for partition, end_offset, results, place in self._waiting:
+            partition.when_acknowledged(end_offset, lambda error, r=results, p=place: self._settle(error, r, p))  # type: ignore[misc]
+        if not future.done():
+            self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self)
+        return future
+
+    @property
+    def ended(self) -> bool:
+        return self._future is None or self._future.done()
+
+    def expire(self) -> None:
+        """The time is over. What is appended stays: the client may send it again and, if it is idempotent, is told
+        the first offset."""
+        if self.ended:
+            return
+        for partition, end_offset, results, place in self._waiting:
+            if end_offset > partition.high_watermark:
+                results[place] = PartitionProduced(results[place].partition, ErrorCode.request_timed_out)
+        self._finish()
+
+    def _settle(self, error: ErrorCode, results: list[PartitionProduced], place: int) -> None:
+        if self.ended:
+            return
+        if error is not _NONE:
+            results[place] = PartitionProduced(results[place].partition, error)
+        self._unsettled -= 1
+        if self._unsettled == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._encode())
+
+    def _encode(self) -> Buffers:
+        return [self._ctx.response_header + encode_produce_response(self._ctx.version, self._results)]
+
+
+def _result(index: int, outcome: Appended | Refused) -> PartitionProduced:
+    if isinstance(outcome, Refused):
+        return PartitionProduced(index, outcome.error, error_message=outcome.message)
+    return PartitionProduced(index, _NONE, outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset)
