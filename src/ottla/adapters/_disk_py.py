@@ -99,6 +99,8 @@ class DiskThread:
             perform(fd)
         except OSError as failure:
             error = OSError(failure.errno, failure.strerror, path)
+        except Exception as bug:  # the thread must go on, and no request may stay without an answer
+            error = OSError(errno.EIO, repr(bug), path)
         self._finished_count += 1
         self._delivery.post(lambda: deliver(error))
 
