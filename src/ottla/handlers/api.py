@@ -1,0 +1,90 @@
+"""What a handler module is made of.
+
+A handler module has `API` and one of two functions:
+
+* typed: `async def handle(ctx, request) -> response`, with the dataclasses of the request's own version in and out. The
+  connection's next request waits for it.
+* raw: `def handle_raw(ctx, body) -> Reply`, for the hot path: the body's bytes in, buffers out. Its first stage runs at
+  once; a future lets the connection go on with its next request, a coroutine makes it wait, None is no reply at all.
+  The buffers begin with `ctx.response_header`: putting it there saves a second future for each reply.
+
+API versions stop here: nothing below `handlers/` knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.schema import response_type
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+Buffers = list[bytes | bytearray | memoryview]
+"""A reply, to be sent one after another: response header and body, without the size."""
+Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers] | None
+
+NO_TIME = timedelta(0)
+NO_AUTHORIZED_OPERATIONS = -(2**31)
+"""Tells a client that the broker did not look: there is no authorizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: int
+    name: str
+    versions: tuple[int, int]
+    """First and last, both included."""
+
+
+@dataclass(slots=True)
+class ConnectionState:
+    """What the broker remembers of a connection between its requests."""
+
+    peer: str
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+
+
+@dataclass(slots=True)
+class Context:
+    """One request's surroundings."""
+
+    broker: Broker
+    connection: ConnectionState
+    api: Api
+    version: int
+    client_id: str | None
+    correlation_id: int
+    response_header: bytes
+
+
+def reply(ctx: Context, **values: Any) -> object:
+    """The response of the request's version, without the fields that this version does not have."""
+    return _make(ctx.api.key, ctx.version, None, values)
+
+
+def part(ctx: Context, name: str, /, **values: Any) -> Any:
+    """A part of the response (kio's name for it), in the request's version."""
+    return _make(ctx.api.key, ctx.version, name, values)
+
+
+def _make(api_key: int, version: int, name: str | None, values: dict[str, Any]) -> Any:
+    type_, names = _shape(api_key, version, name)
+    if "throttle_time" in names:
+        values.setdefault("throttle_time", NO_TIME)
+    return type_(**{key: value for key, value in values.items() if key in names})
+
+
+@cache
+def _shape(api_key: int, version: int, name: str | None) -> tuple[Any, frozenset[str]]:
+    type_: Any = response_type(api_key, version)
+    if name is not None:
+        type_ = getattr(sys.modules[type_.__module__], name)
+    return type_, frozenset(field.name for field in fields(type_))

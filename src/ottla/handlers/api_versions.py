@@ -1,0 +1,54 @@
+"""ApiVersions (key 18), v0-4.
+
+Behaviour: lists the APIs and versions of this broker, as the registry has them. A version that we do not have is
+answered in v0 with UNSUPPORTED_VERSION and our own range, so that the client can come down to it.
+Versions: v1 throttle time; v3 flexible body (the header never is), the client's software name and version.
+Not implemented: features (none are supported or finalized).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.model.errors import ErrorCode
+from ottla.wire.headers import API_VERSIONS_KEY
+from ottla.wire.schema import encode, response_type
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4 import ApiVersionsRequest
+
+API = Api(API_VERSIONS_KEY, "ApiVersions", (0, 4))
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+async def handle(ctx: Context, request: ApiVersionsRequest) -> object:
+    if ctx.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return reply(ctx, error_code=ErrorCode.invalid_request, api_keys=())
+        ctx.connection.client_software_name = name
+        ctx.connection.client_software_version = version
+    return reply(ctx, error_code=ErrorCode.none, api_keys=tuple(_range(ctx, api) for api in _apis()))
+
+
+def _apis() -> list[Api]:
+    from ottla.handlers.registry import APIS  # the registry lists this module too
+
+    return APIS
+
+
+def _range(ctx: Context, api: Api) -> Any:
+    return part(ctx, "ApiVersion", api_key=api.key, min_version=api.versions[0], max_version=api.versions[1])
+
+
+def unsupported_version_body() -> bytes:
+    """In v0, which every client can read."""
+    response = response_type(API.key, 0)
+    from kio.schema.api_versions.v0.response import ApiVersion
+
+    low, high = API.versions
+    own_range: Any = ApiVersion(api_key=API.key, min_version=low, max_version=high)  # type: ignore[arg-type]
+    return encode(response(error_code=ErrorCode.unsupported_version, api_keys=(own_range,)))

@@ -1,0 +1,94 @@
+"""Changing the configuration of a topic or of the broker: what AlterConfigs and IncrementalAlterConfigs share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers.api import Context, part
+from ottla.handlers.config_resources import Resource, check_broker_name, find_topic, unsupported_type
+from ottla.model.broker_config import BROKER_CONFIGS
+from ottla.model.config_keys import ConfigKey, unknown_name
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.topic_config import TOPIC_CONFIGS
+
+if TYPE_CHECKING:
+    from ottla.broker.topics import Topic
+
+Overrides = dict[str, str]
+Change = Callable[[Any, Mapping[str, ConfigKey], Mapping[str, str]], Overrides | Refused]
+"""From a resource of the request, the table of its keys and the overrides so far to the overrides that it wants."""
+
+
+async def alter_all(ctx: Context, resources: Sequence[Any], change: Change, *, validate_only: bool) -> tuple[Any, ...]:
+    """Alters each resource or says why not; one that is named twice is not touched."""
+    times_named = Counter((each.resource_type, each.resource_name) for each in resources)
+    results = []
+    for each in resources:
+        if times_named[each.resource_type, each.resource_name] > 1:
+            refused: Refused | None = Refused(
+                ErrorCode.invalid_request, "Each resource must appear at most once in a request."
+            )
+        else:
+            refused = await _alter(ctx, each, change, validate_only)
+        results.append(
+            part(
+                ctx,
+                "AlterConfigsResourceResponse",
+                error_code=refused.error if refused else ErrorCode.none,
+                error_message=refused.message if refused else None,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+        )
+    return tuple(results)
+
+
+async def _alter(ctx: Context, resource: Any, change: Change, validate_only: bool) -> Refused | None:
+    broker = ctx.broker
+    if resource.resource_type == Resource.TOPIC:
+        topic = find_topic(broker, resource.resource_name)
+        if isinstance(topic, Refused):
+            return topic
+        wanted = change(resource, TOPIC_CONFIGS, topic.overrides)
+        if isinstance(wanted, Refused):
+            return wanted
+        return _keep_fixed(topic, wanted) or await broker.alter_topic_configs(
+            topic, wanted, validate_only=validate_only
+        )
+    if resource.resource_type == Resource.BROKER:
+        refused = check_broker_name(broker, resource.resource_name)
+        if refused is not None:
+            return refused
+        wanted = change(resource, BROKER_CONFIGS, broker.dynamic_overrides)
+        if isinstance(wanted, Refused):
+            return wanted
+        return _check_dynamic(wanted) or await broker.alter_broker_configs(wanted, validate_only=validate_only)
+    return unsupported_type(resource.resource_type)
+
+
+def _keep_fixed(topic: Topic, wanted: Overrides) -> Refused | None:
+    """What was fixed at the topic's creation stays as it is, also when the request does not name it (SAFETY 26)."""
+    for key in TOPIC_CONFIGS.values():
+        if key.dynamic:
+            continue
+        current = str(getattr(topic.config, key.attribute))
+        if wanted.get(key.name, current).strip() != current:
+            return Refused(
+                ErrorCode.invalid_config, f"{key.name} is fixed when a topic is created; this one has {current}."
+            )
+        wanted.pop(key.name, None)
+        if key.name in topic.overrides:
+            wanted[key.name] = topic.overrides[key.name]
+    return None
+
+
+def _check_dynamic(wanted: Overrides) -> Refused | None:
+    for name in wanted:
+        key = BROKER_CONFIGS.get(name)
+        if key is None:
+            return unknown_name("broker", name, BROKER_CONFIGS)
+        if not key.dynamic:
+            return Refused(ErrorCode.invalid_request, f"Cannot update this config while the broker runs: {name}")
+    return None

@@ -1,0 +1,43 @@
+"""The resources that have a configuration, as the three configuration APIs name them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ottla.broker.topics import check_name
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.topics import Topic
+
+
+class Resource(IntEnum):
+    TOPIC = 2
+    BROKER = 4
+
+
+EVERY_BROKER = ""
+"""The resource name of the cluster-wide broker configuration."""
+
+
+def find_topic(broker: Broker, name: str) -> Topic | Refused:
+    refused = check_name(name)
+    if refused is not None:
+        return refused
+    topic = broker.topics.get(name)
+    return topic or Refused(ErrorCode.unknown_topic_or_partition, f"Topic {name} does not exist.")
+
+
+def check_broker_name(broker: Broker, name: str) -> Refused | None:
+    if name in (EVERY_BROKER, str(broker.node_id)):
+        return None
+    return Refused(
+        ErrorCode.invalid_request,
+        f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
+    )
+
+
+def unsupported_type(resource_type: int) -> Refused:
+    return Refused(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")

@@ -1,0 +1,136 @@
+"""CreateTopics (key 19), v2-7.
+
+Behaviour: creates each topic or says why not; one bad topic does not stop the others. -1 partitions or replicas mean
+the broker's default. The reply has the topic's configuration as it will be.
+Versions: v4 allows -1; v5 flexible, partition count, replication factor and configs in the reply; v7 topic ids.
+Not implemented: the timeout; the reply waits until the topic is durable.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.assignments import check_assignment
+from ottla.handlers.config_entries import topic_config_entries
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7 import CreateTopicsRequest
+    from kio.schema.create_topics.v7.request import CreatableTopic
+
+    from ottla.broker.topics import Topic
+
+API = Api(19, "CreateTopics", (2, 7))
+
+_DEFAULT = -1
+
+
+async def handle(ctx: Context, request: CreateTopicsRequest) -> object:
+    times_named = Counter(topic.name for topic in request.topics)
+    results = []
+    for asked in {topic.name: topic for topic in request.topics}.values():
+        if times_named[asked.name] > 1:
+            outcome: Topic | Refused = Refused(ErrorCode.invalid_request, "Duplicate topic name.")
+        else:
+            outcome = await _create(ctx, asked, request.validate_only)
+        if isinstance(outcome, Refused):
+            results.append(_refusal(ctx, asked.name, outcome))
+        else:
+            results.append(_created(ctx, outcome, asked, request.validate_only))
+    return reply(ctx, topics=tuple(results))
+
+
+async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> Topic | Refused:
+    counts = _assigned_counts(ctx, asked) if asked.assignments else _plain_counts(ctx, asked)
+    if isinstance(counts, Refused):
+        return counts
+    partition_count, replication_factor = counts
+    configs: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            return Refused(ErrorCode.invalid_config, f"Null value not supported for topic configs: {config.name}")
+        configs[config.name] = config.value
+    return await ctx.broker.create_topic(
+        asked.name, partition_count, configs, replication_factor=replication_factor, validate_only=validate_only
+    )
+
+
+def _plain_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
+    config = ctx.broker.config
+    partitions, replicas = asked.num_partitions, asked.replication_factor
+    if partitions < 1 and partitions != _DEFAULT:
+        return Refused(ErrorCode.invalid_partitions, f"Number of partitions must be larger than 0, not {partitions}.")
+    if replicas < 1 and replicas != _DEFAULT:
+        return Refused(
+            ErrorCode.invalid_replication_factor, f"Replication factor must be larger than 0, not {replicas}."
+        )
+    return (
+        config.num_partitions if partitions == _DEFAULT else partitions,
+        config.default_replication_factor if replicas == _DEFAULT else replicas,
+    )
+
+
+def _assigned_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
+    """The counts that a manual assignment implies."""
+    if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
+        return Refused(
+            ErrorCode.invalid_request,
+            "A request gives either partition count and replication factor, or a manual assignment.",
+        )
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        return Refused(
+            ErrorCode.invalid_replica_assignment, "The assigned partitions must be numbered from 0 without gaps."
+        )
+    for assignment in asked.assignments:
+        refused = check_assignment(ctx.broker, assignment.broker_ids)
+        if refused is not None:
+            return refused
+    factors = {len(assignment.broker_ids) for assignment in asked.assignments}
+    if len(factors) > 1:
+        return Refused(ErrorCode.invalid_replica_assignment, "All partitions must have the same number of replicas.")
+    return len(indexes), factors.pop()
+
+
+def _refusal(ctx: Context, name: str, refused: Refused) -> Any:
+    return part(
+        ctx,
+        "CreatableTopicResult",
+        name=name,
+        topic_id=None,
+        error_code=refused.error,
+        error_message=refused.message,
+        configs=(),
+    )
+
+
+def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: bool) -> Any:
+    configs = ()
+    if ctx.version >= 5:
+        entries = topic_config_entries(ctx.broker, topic)
+        configs = tuple(
+            part(
+                ctx,
+                "CreatableTopicConfigs",
+                name=entry.key.name,
+                value=entry.value,
+                read_only=not entry.key.dynamic,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in entries
+        )
+    partition_count = len(topic.partitions) or len(asked.assignments) or asked.num_partitions
+    return part(
+        ctx,
+        "CreatableTopicResult",
+        name=topic.name,
+        topic_id=None if validate_only else topic.id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=ctx.broker.config.num_partitions if partition_count == _DEFAULT else partition_count,
+        replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 1,
+        configs=configs,
+    )

@@ -1,0 +1,55 @@
+"""DeleteRecords (key 21), v0-2.
+
+Behaviour: moves a partition's log start offset up; -1 means to the high watermark. Answers with the new start.
+A topic that is compacted only, and an internal one, keep their records.
+Versions: v2 flexible.
+Not implemented: the timeout; there is no other replica to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.partitions import find_partition
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2 import DeleteRecordsRequest
+
+API = Api(21, "DeleteRecords", (0, 2))
+
+_NO_WATERMARK = -1
+
+
+async def handle(ctx: Context, request: DeleteRecordsRequest) -> object:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            outcome = await _delete(ctx, topic.name, asked.partition_index, asked.offset)
+            partitions.append(_result(ctx, asked.partition_index, outcome))
+        topics.append(part(ctx, "DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
+    return reply(ctx, topics=tuple(topics))
+
+
+def _result(ctx: Context, index: int, outcome: int | Refused) -> Any:
+    is_refused = isinstance(outcome, Refused)
+    return part(
+        ctx,
+        "DeleteRecordsPartitionResult",
+        partition_index=index,
+        low_watermark=_NO_WATERMARK if is_refused else outcome,
+        error_code=outcome.error if isinstance(outcome, Refused) else ErrorCode.none,
+    )
+
+
+async def _delete(ctx: Context, topic_name: str, index: int, offset: int) -> int | Refused:
+    partition = find_partition(ctx.broker, topic_name, index)
+    if partition is None:
+        return Refused(ErrorCode.unknown_topic_or_partition)
+    if partition.topic.internal:
+        return Refused(ErrorCode.invalid_topic_exception)
+    if "delete" not in partition.topic.config.cleanup_policy:
+        return Refused(ErrorCode.policy_violation)
+    return await partition.delete_records(offset)

@@ -1,0 +1,49 @@
+"""DescribeCluster (key 60), v0-2.
+
+Behaviour: this broker, which is also what clients see as the controller.
+Versions: v1 endpoint type (brokers alone); v2 fenced brokers (none).
+Not implemented: authorized operations; there is no authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
+from ottla.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2 import DescribeClusterRequest
+
+API = Api(60, "DescribeCluster", (0, 2))
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
+    broker = ctx.broker
+    endpoint_type = request.endpoint_type if ctx.version >= 1 else _BROKERS
+    error, message = ErrorCode.none, None
+    if endpoint_type == _CONTROLLERS:
+        error, message = ErrorCode.mismatched_endpoint_type, "This is a broker endpoint, not a controller's."
+    elif endpoint_type != _BROKERS:
+        error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}."
+    node = part(
+        ctx,
+        "DescribeClusterBroker",
+        broker_id=broker.node_id,
+        host=broker.endpoint.host,
+        port=broker.endpoint.port,
+        rack=broker.config.broker_rack,
+        is_fenced=False,
+    )
+    return reply(
+        ctx,
+        error_code=error,
+        error_message=message,
+        endpoint_type=endpoint_type,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=(node,) if error is ErrorCode.none else (),
+        cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+    )

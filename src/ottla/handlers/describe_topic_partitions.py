@@ -1,0 +1,97 @@
+"""DescribeTopicPartitions (key 75), v0.
+
+Behaviour: topics with their partitions, sorted by name, a limited number of partitions a reply; the cursor says where
+the next reply begins. No topics means all of them.
+Versions: v0 is flexible.
+Not implemented: eligible leader replicas, authorized operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ottla.broker.topics import check_name
+from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
+from ottla.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
+
+    from ottla.broker.partition import Partition
+    from ottla.broker.topics import Topic
+
+API = Api(75, "DescribeTopicPartitions", (0, 0))
+
+
+async def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> object:
+    room = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
+    topics = []
+    next_cursor = None
+    for name, topic, first in _in_order(ctx, request):
+        if topic is None:
+            topics.append(_unknown(ctx, name))
+            continue
+        if room == 0:
+            next_cursor = part(ctx, "Cursor", topic_name=name, partition_index=first)
+            break
+        shown = topic.partitions[first : first + room]
+        room -= len(shown)
+        topics.append(_described(ctx, topic, shown))
+        if first + len(shown) < len(topic.partitions):
+            next_cursor = part(ctx, "Cursor", topic_name=name, partition_index=first + len(shown))
+            break
+    return reply(ctx, topics=tuple(topics), next_cursor=next_cursor)
+
+
+def _in_order(ctx: Context, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, Topic | None, int]]:
+    """Names from the cursor on, with the topic if there is one and the first partition to show."""
+    topics = ctx.broker.topics
+    names: list[str] = sorted({topic.name for topic in request.topics}) or [topic.name for topic in topics]
+    cursor = request.cursor
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        is_cursor = cursor is not None and name == cursor.topic_name
+        yield name, topics.get(name), max(0, cursor.partition_index) if cursor is not None and is_cursor else 0
+
+
+def _unknown(ctx: Context, name: str) -> Any:
+    refused = check_name(name)
+    return part(
+        ctx,
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=refused.error if refused else ErrorCode.unknown_topic_or_partition,
+        name=name,
+        topic_id=None,
+        partitions=(),
+    )
+
+
+def _described(ctx: Context, topic: Topic, partitions: list[Partition]) -> Any:
+    return part(
+        ctx,
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.internal,
+        partitions=tuple(_partition(ctx, partition) for partition in partitions),
+        topic_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+    )
+
+
+def _partition(ctx: Context, partition: Partition) -> Any:
+    return part(
+        ctx,
+        "DescribeTopicPartitionsResponsePartition",
+        error_code=ErrorCode.none,
+        partition_index=partition.index,
+        leader_id=ctx.broker.node_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=(),
+    )

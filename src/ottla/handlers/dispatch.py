@@ -1,0 +1,64 @@
+"""From a frame to its handler and back: the one way in for the server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers import api_versions
+from ottla.handlers.api import Buffers, ConnectionState, Context, Reply
+from ottla.handlers.error_replies import error_reply
+from ottla.handlers.registry import HANDLERS
+from ottla.model.errors import ErrorCode
+from ottla.wire.headers import RequestHeader, parse_request_header, response_header
+from ottla.wire.primitives import MalformedRequest
+from ottla.wire.schema import decode, encode, request_type
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+log = logging.getLogger("ottla.handlers")
+
+Handle = Callable[[Context, Any], Awaitable[object]]
+
+
+def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> Reply:
+    """A request's reply, now or later; see `ottla.handlers.api`. Raises MalformedRequest: close the connection."""
+    header = parse_request_header(frame)
+    api_key, version, correlation_id, client_id, body_at = header
+    handler = HANDLERS.get(api_key)
+    if handler is None or not handler.api.versions[0] <= version <= handler.api.versions[1]:
+        return _unsupported(header)
+    reply_header = response_header(api_key, version, correlation_id)
+    ctx = Context(broker, connection, handler.api, version, client_id, correlation_id, reply_header)
+    if handler.handle_raw is not None:
+        return handler.handle_raw(ctx, frame[body_at:])
+    assert handler.handle is not None
+    request, _ = decode(request_type(api_key, version), frame, body_at)
+    return _answer(ctx, handler.handle, request)
+
+
+async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
+    """What a handler did not foresee is answered too: the client need not guess from a closed connection."""
+    try:
+        response = await handle(ctx, request)
+    except Exception as error:
+        log.exception("%s v%d from %s failed", ctx.api.name, ctx.version, ctx.connection.peer)
+        is_disk = isinstance(error, OSError)
+        code = ErrorCode.kafka_storage_error if is_disk else ErrorCode.unknown_server_error
+        failure = error_reply(ctx.api.key, ctx.version, code)
+        if failure is None:
+            raise
+        response = failure
+    return [ctx.response_header, encode(response)]
+
+
+def _unsupported(header: RequestHeader) -> Buffers:
+    """An API or version that we do not have. What the schema cannot express either ends the connection."""
+    if header.api_key == api_versions.API.key:
+        return [response_header(header.api_key, 0, header.correlation_id), api_versions.unsupported_version_body()]
+    response = error_reply(header.api_key, header.api_version, ErrorCode.unsupported_version)
+    if response is None:
+        raise MalformedRequest(f"API {header.api_key} v{header.api_version} is unknown")
+    return [response_header(header.api_key, header.api_version, header.correlation_id), encode(response)]

@@ -1,0 +1,84 @@
+"""A reply that carries nothing but an error code, for any API and version that the schema knows.
+
+Used where no handler could say something better: an API that we do not have, a version that we do not have, a bug.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from kio.schema.index import api_key_map, schema_name_map
+
+from ottla.model.errors import ErrorCode
+from ottla.wire.schema import response_type
+
+_EMPTY: dict[str, object] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": None,
+    "float64": 0.0,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime(1970, 1, 1, tzinfo=UTC),
+}
+
+
+def error_reply(api_key: int, version: int, error: ErrorCode) -> object | None:
+    """None if the schema does not know the version, or its response has no place for an error."""
+    name = api_key_map.get(api_key)
+    if name is None or version not in schema_name_map[name]:
+        return None
+    type_ = response_type(api_key, version)
+    if not _carries_error(type_):
+        return None
+    return _filled(type_, error)
+
+
+def _filled(type_: Any, error: ErrorCode) -> object:
+    """The code in the field for it; if there is none at this level, in one element of the first array that has one."""
+    values: dict[str, object] = {}
+    is_placed = any(field.name == "error_code" for field in fields(type_))
+    for field in fields(type_):
+        element = _array_element(field.type)
+        if field.name == "error_code":
+            values[field.name] = error
+        elif not is_placed and element is not None and _carries_error(element):
+            values[field.name] = (_filled(element, error),)
+            is_placed = True
+        else:
+            values[field.name] = _empty(field)
+    return type_(**values)
+
+
+def _empty(field: Field[Any]) -> object:
+    if field.default is not MISSING:
+        return field.default
+    if NoneType in get_args(field.type):
+        return None
+    if get_origin(field.type) is tuple:
+        return ()
+    if is_dataclass(field.type):
+        return _filled(field.type, ErrorCode.none)
+    return _EMPTY.get(field.metadata["kafka_type"], 0)
+
+
+def _array_element(type_: Any) -> Any:
+    """The entity type of an array's elements; None if it is anything else."""
+    for candidate in (type_, *get_args(type_)):
+        if get_origin(candidate) is tuple:
+            element = get_args(candidate)[0]
+            return element if is_dataclass(element) else None
+    return None
+
+
+def _carries_error(type_: Any) -> bool:
+    if any(field.name == "error_code" for field in fields(type_)):
+        return True
+    elements = (_array_element(field.type) for field in fields(type_))
+    return any(element is not None and _carries_error(element) for element in elements)

@@ -1,0 +1,191 @@
+"""Metadata (key 3), v0-13.
+
+Behaviour: this broker and the topics that were asked for by name or id; null topics (v0: an empty list) mean all of
+them. A name that is not there is created if the client and `auto.create.topics.enable` allow it.
+Versions: v1 rack, controller, internal topics, an empty list means none; v2 cluster id; v3 throttle time; v4 the flag
+for auto-creation; v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12
+topics by id alone; v13 top-level error.
+Not implemented: authorized operations; there is no authorizer.
+
+The reply is encoded by hand: clients of a large broker ask for all of it, and each asks again every few minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.broker.topics import check_name
+from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Buffers, Context, Reply
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import NO_TOPIC_ID, TopicId
+from ottla.wire.primitives import (
+    I32,
+    Writer,
+    compact_string_bytes,
+    legacy_string_bytes,
+    uvarint_bytes,
+)
+from ottla.wire.schema import decode, request_type
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+    from ottla.broker.topics import Topic
+
+API = Api(3, "Metadata", (0, 13))
+
+_FLEXIBLE_FROM = 9
+_PARTITION_V0 = Struct(">hii")
+_PARTITION_V7 = Struct(">hiii")
+
+
+class _Missing(NamedTuple):
+    """A topic that was asked for and is not there."""
+
+    error: ErrorCode
+    name: str | None
+    topic_id: TopicId = NO_TOPIC_ID
+
+
+def handle_raw(ctx: Context, body: memoryview) -> Reply:
+    request: Any = decode(request_type(API.key, ctx.version), body)[0]
+    asked = request.topics
+    if asked is None or (ctx.version == 0 and not asked):
+        return _reply(ctx, list(ctx.broker.topics))
+    may_create = ctx.version < 4 or request.allow_auto_topic_creation
+    found = [_find(ctx, each) for each in asked]
+    if may_create and any(_is_creatable(topic) for topic in found):
+        return _create_and_reply(ctx, found)
+    return _reply(ctx, found)
+
+
+def _find(ctx: Context, asked: Any) -> Topic | _Missing:
+    topics = ctx.broker.topics
+    topic_id = asked.topic_id if ctx.version >= 10 else None
+    if topic_id is not None:
+        return topics.by_id(topic_id) or _Missing(ErrorCode.unknown_topic_id, None, topic_id)
+    if asked.name is None:
+        return _Missing(ErrorCode.invalid_request, None)
+    topic = topics.get(asked.name)
+    if topic is not None:
+        return topic
+    refused = check_name(asked.name)
+    return _Missing(refused.error if refused else ErrorCode.unknown_topic_or_partition, asked.name)
+
+
+def _is_creatable(topic: Topic | _Missing) -> bool:
+    return isinstance(topic, _Missing) and topic.error is ErrorCode.unknown_topic_or_partition
+
+
+async def _create_and_reply(ctx: Context, found: list[Topic | _Missing]) -> Buffers:
+    """The connection's next request waits: it is likely to use the topic."""
+    for at, topic in enumerate(found):
+        if isinstance(topic, _Missing) and topic.name is not None and _is_creatable(topic):
+            created = await ctx.broker.ensure_topic(topic.name)
+            if isinstance(created, Refused):
+                found[at] = topic._replace(error=created.error)
+            else:
+                found[at] = created
+    return _reply(ctx, found)
+
+
+def _reply(ctx: Context, topics: Sequence[Topic | _Missing]) -> Buffers:
+    version = ctx.version
+    flexible = version >= _FLEXIBLE_FROM
+    out = _head(ctx, flexible)
+    out += uvarint_bytes(len(topics) + 1) if flexible else I32.pack(len(topics))
+    for topic in topics:
+        out += _missing_bytes(version, topic) if isinstance(topic, _Missing) else _topic_bytes(ctx, topic)
+    if 8 <= version <= 10:
+        out += I32.pack(NO_AUTHORIZED_OPERATIONS)
+    if version >= 13:
+        out += b"\0\0"
+    if flexible:
+        out.append(0)
+    return [ctx.response_header, out]
+
+
+def _head(ctx: Context, flexible: bool) -> bytearray:
+    """Everything before the topics."""
+    broker, version = ctx.broker, ctx.version
+    writer = Writer()
+    if version >= 3:
+        writer.i32(0)
+    write_count = writer.compact_array_length if flexible else writer.array_length
+    write_string = writer.compact_string if flexible else writer.string
+    write_nullable = writer.nullable_compact_string if flexible else writer.nullable_string
+    write_count(1)
+    writer.i32(broker.node_id)
+    write_string(broker.endpoint.host)
+    writer.i32(broker.endpoint.port)
+    if version >= 1:
+        write_nullable(broker.config.broker_rack)
+    if flexible:
+        writer.no_tagged_fields()
+    if version >= 2:
+        write_nullable(broker.cluster_id)
+    if version >= 1:
+        writer.i32(broker.node_id)
+    return writer.out
+
+
+def _topic_bytes(ctx: Context, topic: Topic) -> bytes:
+    version = ctx.version
+    partitions = topic.partitions
+    parts = [_topic_head(version, ErrorCode.none, topic.name, topic.id, topic.internal)]
+    leader = ctx.broker.node_id
+    if version >= _FLEXIBLE_FROM:
+        parts.append(uvarint_bytes(len(partitions) + 1))
+        parts += [_flexible_partition(leader, partition) for partition in partitions]
+    else:
+        parts.append(I32.pack(len(partitions)))
+        parts += [_legacy_partition(version, leader, partition) for partition in partitions]
+    parts.append(_topic_tail(version))
+    return b"".join(parts)
+
+
+def _missing_bytes(version: int, topic: _Missing) -> bytes:
+    head = _topic_head(version, topic.error, topic.name, topic.topic_id, is_internal=False)
+    no_partitions = b"\x01" if version >= _FLEXIBLE_FROM else b"\0\0\0\0"
+    return head + no_partitions + _topic_tail(version)
+
+
+def _topic_head(version: int, error: ErrorCode, name: str | None, topic_id: TopicId, is_internal: bool) -> bytes:
+    code = error.to_bytes(2, "big", signed=True)
+    internal = b"\x01" if is_internal else b"\0"
+    if version < _FLEXIBLE_FROM:
+        return code + legacy_string_bytes(name or "") + (internal if version >= 1 else b"")
+    named = b"\0" if name is None and version >= 12 else compact_string_bytes(name or "")
+    return code + named + (topic_id.bytes if version >= 10 else b"") + internal
+
+
+def _topic_tail(version: int) -> bytes:
+    operations = I32.pack(NO_AUTHORIZED_OPERATIONS) if version >= 8 else b""
+    return operations + b"\0" if version >= _FLEXIBLE_FROM else operations
+
+
+def _flexible_partition(leader: int, partition: Partition) -> bytes:
+    """Error, index, leader, leader epoch, replicas, in-sync replicas, no offline replicas, no tagged fields."""
+    replicas, isr = partition.replicas, partition.isr
+    return b"".join(
+        (
+            _PARTITION_V7.pack(0, partition.index, leader, partition.leader_epoch),
+            uvarint_bytes(len(replicas) + 1),
+            *map(I32.pack, replicas),
+            uvarint_bytes(len(isr) + 1),
+            *map(I32.pack, isr),
+            b"\x01\0",
+        )
+    )
+
+
+def _legacy_partition(version: int, leader: int, partition: Partition) -> bytes:
+    replicas, isr = partition.replicas, partition.isr
+    if version >= 7:
+        fixed = _PARTITION_V7.pack(0, partition.index, leader, partition.leader_epoch)
+    else:
+        fixed = _PARTITION_V0.pack(0, partition.index, leader)
+    nodes = (len(replicas), *replicas, len(isr), *isr)
+    no_offline = b"\0\0\0\0" if version >= 5 else b""
+    return fixed + b"".join(map(I32.pack, nodes)) + no_offline

@@ -1,0 +1,25 @@
+"""Finding the partition that a request names, and checking that its sender knows who leads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.partition import Partition
+
+
+def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | None:
+    topic = broker.topics.get(topic_name)
+    return None if topic is None else topic.partition(index)
+
+
+def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:
+    """A client with old metadata is fenced; one that is ahead of us should try again. -1 asks for no check."""
+    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
+        return ErrorCode.none
+    if current_leader_epoch < partition.leader_epoch:
+        return ErrorCode.fenced_leader_epoch
+    return ErrorCode.unknown_leader_epoch

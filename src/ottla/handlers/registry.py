@@ -1,0 +1,105 @@
+"""Every API of this broker, one explicit list. The ApiVersions reply and `docs/protocol.md` come from it.
+
+python -m ottla.handlers.registry > docs/protocol.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from ottla.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from ottla.handlers.api import Api, Context, Reply
+
+MODULES: list[ModuleType] = [
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    api_versions,
+    create_topics,
+    delete_topics,
+    delete_records,
+    init_producer_id,
+    offset_for_leader_epoch,
+    describe_configs,
+    alter_configs,
+    describe_log_dirs,
+    create_partitions,
+    incremental_alter_configs,
+    describe_cluster,
+    describe_topic_partitions,
+]
+"""In the order of their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One of the two functions is there."""
+
+    api: Api
+    handle: Callable[[Context, Any], Awaitable[object]] | None
+    handle_raw: Callable[[Context, memoryview], Reply] | None
+
+
+HANDLERS: dict[int, Handler] = {
+    module.API.key: Handler(module.API, getattr(module, "handle", None), getattr(module, "handle_raw", None))
+    for module in MODULES
+}
+APIS: list[Api] = [module.API for module in MODULES]
+
+
+def render_protocol_table() -> str:
+    """`docs/protocol.md`, from the modules' own headers."""
+    lines = [
+        "# The Kafka protocol in Ottla",
+        "",
+        "Generated from `src/ottla/handlers` by `python -m ottla.handlers.registry`; do not edit.",
+        "",
+        "An API or version that is not here is answered with UNSUPPORTED_VERSION.",
+        "",
+        "| API | key | versions | not implemented |",
+        "|---|---|---|---|",
+    ]
+    for module in MODULES:
+        api: Api = module.API
+        low, high = api.versions
+        versions = f"v{low}" if low == high else f"v{low}-{high}"
+        lines.append(f"| {api.name} | {api.key} | {versions} | {_section(module, 'Not implemented')} |")
+    for module in MODULES:
+        lines += ["", f"## {module.API.name}", "", _section(module, "Behaviour"), "", _section(module, "Versions")]
+    return "\n".join(lines) + "\n"
+
+
+def _section(module: ModuleType, title: str) -> str:
+    """A part of the module's docstring, from its title to the next one, as one line."""
+    text = (module.__doc__ or "").partition(f"{title}:")[2]
+    for following in ("Behaviour:", "Versions:", "Not implemented:"):
+        text = text.partition(following)[0]
+    sentence = " ".join(text.split())
+    assert sentence, f"{module.__name__} has no section {title!r}"
+    return sentence[0].upper() + sentence[1:]
+
+
+if __name__ == "__main__":
+    print(render_protocol_table(), end="")
