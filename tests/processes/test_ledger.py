@@ -60,3 +60,13 @@ def test_deleted_on_request() -> None:
     findings = compared([(2, 1, 12), (3, 1, 13)], start_offset=2)
     assert findings.ok
     assert findings.acknowledged == 2
+
+
+def test_what_was_lost_by_permission_does_not_count() -> None:
+    ledger = Ledger()
+    for offset in range(4):
+        ledger.acknowledged(P, offset, 1, offset)
+    ledger.rewind(P, [(0, 1, 0), (1, 1, 1)])
+    ledger.acknowledged(P, 2, 1, 9)
+    assert ledger.compare(P, [(0, 1, 0), (1, 1, 1), (2, 1, 9)]).ok
+    assert ledger.compare(P, [(0, 1, 0), (1, 1, 1)]).missing == 1

@@ -64,6 +64,10 @@ class Ledger:
             sentence = f"{partition}: offset {offset} was acknowledged to {first} and to {who}"
             self._contradictions.setdefault(partition, []).append(sentence)
 
+    def rewind(self, partition: Hashable, found: Sequence[Found]) -> None:
+        """A fault was allowed to take records back: from now on the partition is what a reader found."""
+        self._partitions[partition] = {offset: (source, sequence) for offset, source, sequence in found}
+
     def count(self) -> int:
         return sum(len(entries) for entries in self._partitions.values())
 

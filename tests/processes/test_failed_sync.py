@@ -1,0 +1,54 @@
+"""A journal that cannot be written any more: `disk` topics refuse, everything else goes on, nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes.conftest import StartBroker
+from tests.processes.traffic import acknowledged, create_topic, read, write
+
+CLASSES = ("disk", "cache", "memory")
+VALUES = [b"%d" % number for number in range(20)]
+
+
+def test_a_failed_sync_never_acknowledges(start_broker: StartBroker) -> None:
+    broker = start_broker(config={"ottla.test.fail.journal.after": "40"})
+    for name in CLASSES:
+        create_topic(broker.bootstrap, name, ottla_durability=name)
+    kept = {name: acknowledged(write(broker.bootstrap, name, VALUES)) for name in CLASSES}
+
+    refused = None
+    for _ in range(200):
+        outcome = write(broker.bootstrap, "disk", [b"more"])[0]
+        if outcome.offset is None:
+            refused = outcome
+            break
+        kept["disk"].append(outcome.offset)
+    assert refused is not None, "the journal was to fail after 40 writes"
+    assert refused.error == "KAFKA_STORAGE_ERROR"
+    assert write(broker.bootstrap, "disk", [b"again"])[0].error == "KAFKA_STORAGE_ERROR"
+
+    for name in ("cache", "memory"):
+        more = acknowledged(write(broker.bootstrap, name, VALUES))
+        assert len(more) == len(VALUES), f"{name} topics must go on"
+        kept[name] += more
+    for name in CLASSES:
+        assert [offset for offset, _ in read(broker.bootstrap, name)] == kept[name], f"{name} topics must be readable"
+
+    broker.kill()
+    healthy = start_broker()
+    found = [offset for offset, _ in read(healthy.bootstrap, "disk")]
+    assert found[: len(kept["disk"])] == kept["disk"]
+    assert write(healthy.bootstrap, "disk", [b"after"])[0].error is None
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_new_topics_of_every_class_can_still_be_created(start_broker: StartBroker, name: str) -> None:
+    """Topics are kept in the catalog, not in the journal."""
+    broker = start_broker(config={"ottla.test.fail.journal.after": "1"})
+    create_topic(broker.bootstrap, "first")
+    for _ in range(5):
+        write(broker.bootstrap, "first", [b"x"])
+    create_topic(broker.bootstrap, "second", ottla_durability=name)
+    expected = "KAFKA_STORAGE_ERROR" if name == "disk" else None
+    assert write(broker.bootstrap, "second", [b"x"])[0].error == expected

@@ -1,0 +1,68 @@
+"""A retention of seconds works: old records go, new ones stay, and the space comes back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ottla.testing.broker_process import BrokerProcess
+from tests.processes.conftest import StartBroker
+from tests.processes.traffic import create_topic, ends, read, write
+
+RETENTION_MS = 2000
+
+
+def wait_for_start(broker: BrokerProcess, offset: int) -> None:
+    deadline = time.monotonic() + 30
+    while ends(broker.bootstrap, "topic")[0] < offset and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert ends(broker.bootstrap, "topic")[0] >= offset
+
+
+@pytest.mark.parametrize("durability", ["disk", "cache", "memory"])
+def test_retention_of_seconds(start_broker: StartBroker, durability: str) -> None:
+    broker = start_broker()
+    create_topic(
+        broker.bootstrap,
+        "topic",
+        ottla_durability=durability,
+        retention_ms=str(RETENTION_MS),
+        segment_ms="1000",
+    )
+    write(broker.bootstrap, "topic", [b"old"] * 100)
+    wait_for_start(broker, 100)
+    assert read(broker.bootstrap, "topic") == []
+    assert write(broker.bootstrap, "topic", [b"new"])[0].offset == 100
+    if durability != "memory":
+        broker.kill()
+        broker.start()
+        first, end = ends(broker.bootstrap, "topic")
+        assert first >= 100, "what retention removed must not come back"
+        assert end == 101
+
+
+@pytest.mark.parametrize("durability", ["disk", "cache"])
+def test_retention_of_bytes_frees_space(start_broker: StartBroker, durability: str) -> None:
+    broker = start_broker(config={"log.retention.check.interval.ms": "500"})
+    create_topic(
+        broker.bootstrap,
+        "topic",
+        ottla_durability=durability,
+        retention_bytes=str(2 << 20),
+        segment_bytes=str(1 << 20),
+    )
+    for _ in range(20):
+        write(broker.bootstrap, "topic", [b"x" * 100_000] * 10)
+    wait_for_start(broker, 100)
+    deadline = time.monotonic() + 20
+    while used(broker) > 8 << 20 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert used(broker) <= 8 << 20
+    first, end = ends(broker.bootstrap, "topic")
+    assert end == 200
+    assert [offset for offset, _ in read(broker.bootstrap, "topic")] == list(range(first, end))
+
+
+def used(broker: BrokerProcess) -> int:
+    return sum(path.stat().st_size for path in broker.data.glob("logs/**/*.log"))
