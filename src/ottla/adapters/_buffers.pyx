@@ -1,0 +1,149 @@
+"""Receive buffers whose memory is used again.
+
+Fresh memory is dear: the kernel clears each page at its first use, and a new bytearray is cleared once more. A buffer
+here is not cleared, and its memory goes back to a free list when the Buffer object itself dies. Every memoryview of it
+keeps it alive, so memory that a transport, a journal write or a cache still holds is never used again.
+
+The plain Python twin is a bytearray: see `buffers.py`.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdlib cimport calloc, free
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void**, size_t, size_t)
+
+cdef enum:
+    ALIGNMENT = 4096
+    SMALLEST_CLASS_BITS = 16
+    CLASS_COUNT = 12
+
+cdef struct FreeBlock:
+    FreeBlock* next
+
+cdef struct PoolState:
+    FreeBlock* free_blocks[CLASS_COUNT]
+    size_t free_bytes
+    size_t free_bytes_max
+    size_t used_bytes
+    Py_ssize_t references
+
+
+cdef inline int class_of(size_t size) noexcept:
+    """The smallest class that holds this size; CLASS_COUNT if none does."""
+    cdef int number = 0
+    while number < CLASS_COUNT and (<size_t>1 << (SMALLEST_CLASS_BITS + number)) < size:
+        number += 1
+    return number
+
+
+cdef inline size_t class_bytes(int number) noexcept:
+    return <size_t>1 << (SMALLEST_CLASS_BITS + number)
+
+
+cdef void drop_reference(PoolState* pool) noexcept:
+    pool.references -= 1
+    if pool.references == 0:
+        free_unused(pool)
+        free(pool)
+
+
+cdef void free_unused(PoolState* pool) noexcept:
+    cdef int number
+    cdef FreeBlock* block
+    for number in range(CLASS_COUNT):
+        while pool.free_blocks[number] != NULL:
+            block = pool.free_blocks[number]
+            pool.free_blocks[number] = block.next
+            free(block)
+    pool.free_bytes = 0
+
+
+@cython.no_gc
+@cython.final
+cdef class Buffer:
+    """Writable memory of a fixed size, not cleared, aligned to 4096 bytes."""
+
+    cdef PoolState* _pool
+    cdef void* _memory
+    cdef Py_ssize_t _size
+    cdef size_t _capacity
+    cdef int _class
+
+    def __init__(self):
+        raise TypeError("buffers come from BufferPool.allocate")
+
+    def __len__(self):
+        return self._size
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self._memory, self._size, 0, flags)
+
+    def __dealloc__(self):
+        cdef PoolState* pool = self._pool
+        if pool == NULL:
+            return
+        if self._memory != NULL:
+            pool.used_bytes -= self._capacity
+            if self._class < CLASS_COUNT and pool.free_bytes + self._capacity <= pool.free_bytes_max:
+                (<FreeBlock*>self._memory).next = pool.free_blocks[self._class]
+                pool.free_blocks[self._class] = <FreeBlock*>self._memory
+                pool.free_bytes += self._capacity
+            else:
+                free(self._memory)
+        drop_reference(pool)
+
+
+@cython.final
+cdef class BufferPool:
+    """Memory in sizes of powers of two from 64 KiB; larger than 128 MiB is not kept for another use."""
+
+    cdef PoolState* _state
+
+    def __cinit__(self, size_t free_bytes_max):
+        self._state = <PoolState*>calloc(1, sizeof(PoolState))
+        if self._state == NULL:
+            raise MemoryError
+        self._state.free_bytes_max = free_bytes_max
+        self._state.references = 1
+
+    def __dealloc__(self):
+        if self._state != NULL:
+            drop_reference(self._state)
+
+    def allocate(self, Py_ssize_t size):
+        if size < 0:
+            raise ValueError("a buffer has no negative size")
+        cdef PoolState* pool = self._state
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        cdef int number = class_of(size)
+        cdef void* memory = NULL
+        buffer._class = number
+        buffer._capacity = class_bytes(number) if number < CLASS_COUNT else size
+        if number < CLASS_COUNT and pool.free_blocks[number] != NULL:
+            memory = pool.free_blocks[number]
+            pool.free_blocks[number] = pool.free_blocks[number].next
+            pool.free_bytes -= buffer._capacity
+        elif posix_memalign(&memory, ALIGNMENT, buffer._capacity) != 0:
+            raise MemoryError
+        buffer._memory = memory
+        buffer._size = size
+        buffer._pool = pool
+        pool.references += 1
+        pool.used_bytes += buffer._capacity
+        return buffer
+
+    @property
+    def free_bytes(self):
+        """Memory that waits for its next use."""
+        return self._state.free_bytes
+
+    @property
+    def used_bytes(self):
+        """Memory of the buffers that are alive."""
+        return self._state.used_bytes
+
+    def trim(self):
+        """Gives the free memory back to the operating system."""
+        free_unused(self._state)
