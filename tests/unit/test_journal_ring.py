@@ -121,6 +121,19 @@ def test_releasing_everything_uses_the_current_file_again() -> None:
     assert world.journal.oldest(everything=True) is None
 
 
+def test_a_file_is_used_again_only_when_all_of_it_is_released() -> None:
+    world, log = World(TWO_FILES), Log(0)
+    fill(world, log)
+    used_bytes = world.journal.used_bytes
+    for sequence in (1, 2, 3):
+        world.journal.release(sequence)
+        assert world.journal.used_bytes == used_bytes
+    world.journal.release(4)
+    assert world.journal.used_bytes == used_bytes - (16 << 10)
+    world.journal.release(world.journal.durable_sequence - 1)
+    assert world.journal.used_bytes == used_bytes - (16 << 10), "nor the current one"
+
+
 def test_only_what_is_durable_can_be_released() -> None:
     world, log = World(), Log(0)
     world.append(log)
