@@ -223,7 +223,8 @@ def _fetch_request_of(version: int, entity: Any) -> FetchRequest:
 
 
 def _entity_key(topic: Any) -> str | UUID:
-    return topic.topic_id if hasattr(topic, "topic_id") else topic.topic  # type: ignore[no-any-return]
+    key: str | UUID = topic.topic_id if hasattr(topic, "topic_id") else topic.topic
+    return key
 
 
 def _fetch_partition_of(entity: Any) -> FetchPartition:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.handlers.api import Api, Context, part, reply
 from ottla.model.errors import ErrorCode
 from ottla.wire.headers import API_VERSIONS_KEY
-from ottla.wire.schema import encode, response_type
+from ottla.wire.primitives import Writer
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4 import ApiVersionsRequest
@@ -46,9 +46,11 @@ def _range(ctx: Context, api: Api) -> Any:
 
 def unsupported_version_body() -> bytes:
     """In v0, which every client can read."""
-    response = response_type(API.key, 0)
-    from kio.schema.api_versions.v0.response import ApiVersion
-
     low, high = API.versions
-    own_range: Any = ApiVersion(api_key=API.key, min_version=low, max_version=high)  # type: ignore[arg-type]
-    return encode(response(error_code=ErrorCode.unsupported_version, api_keys=(own_range,)))
+    writer = Writer()
+    writer.i16(ErrorCode.unsupported_version)
+    writer.array_length(1)
+    writer.i16(API.key)
+    writer.i16(low)
+    writer.i16(high)
+    return bytes(writer.out)

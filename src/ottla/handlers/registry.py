@@ -87,18 +87,19 @@ def render_protocol_table() -> str:
         versions = f"v{low}" if low == high else f"v{low}-{high}"
         lines.append(f"| {api.name} | {api.key} | {versions} | {_section(module, 'Not implemented')} |")
     for module in MODULES:
-        lines += ["", f"## {module.API.name}", "", _section(module, "Behaviour"), "", _section(module, "Versions")]
+        lines += ["", f"## {module.API.name}", "", f"Behaviour: {_section(module, 'Behaviour')}"]
+        lines += ["", f"Versions: {_section(module, 'Versions')}"]
     return "\n".join(lines) + "\n"
 
 
 def _section(module: ModuleType, title: str) -> str:
     """A part of the module's docstring, from its title to the next one, as one line."""
     text = (module.__doc__ or "").partition(f"{title}:")[2]
-    for following in ("Behaviour:", "Versions:", "Not implemented:"):
+    for following in ("\n\n", "Behaviour:", "Versions:", "Not implemented:"):
         text = text.partition(following)[0]
     sentence = " ".join(text.split())
     assert sentence, f"{module.__name__} has no section {title!r}"
-    return sentence[0].upper() + sentence[1:]
+    return sentence
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from ottla.model.config_keys import (
     table,
     unknown_name,
 )
-from ottla.model.errors import Refused
-from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config, scaled
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
@@ -253,6 +253,8 @@ def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
     for key in _OWN_KEYS:
         own_text = given.get(key.name, key.default)
         values[key.attribute] = None if own_text is None else parse_value(key, own_text)
+    if values["journal_file_bytes"] > values["journal_bytes"]:
+        return Refused(ErrorCode.invalid_config, "ottla.journal.file.bytes is above ottla.journal.bytes.")
     return BrokerConfig(**values, given=MappingProxyType(dict(given)))
 
 
@@ -262,6 +264,3 @@ def with_overrides(config: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCo
     if isinstance(parsed, Refused):
         return parsed
     return replace(parsed, given=MappingProxyType({**config.given, **dynamic}))
-
-
-__all__ = ["BROKER_CONFIGS", "BrokerConfig", "parse_broker_config", "scaled", "with_overrides"]

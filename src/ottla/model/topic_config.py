@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ottla.model.config_keys import (
-    INT_MAX,
     LONG_MAX,
     ConfigKey,
     ConfigType,
@@ -20,7 +19,6 @@ from ottla.model.config_keys import (
     OneOf,
     Range,
     Synonym,
-    Value,
     parse_value,
     table,
     unknown_name,
@@ -365,15 +363,3 @@ def _check_together(config: TopicConfig) -> TopicConfig | Refused:
     if config.durability is Durability.MEMORY and config.is_compacted:
         return Refused(ErrorCode.invalid_config, "A topic of the memory class cannot be compacted.")
     return config
-
-
-__all__ = [
-    "INT_MAX",
-    "LONG_MAX",
-    "TOPIC_CONFIGS",
-    "TopicConfig",
-    "Value",
-    "default_of",
-    "parse_topic_config",
-    "scaled",
-]
