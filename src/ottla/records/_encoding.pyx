@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from ottla.records.envelope import RecordBytes
 from ottla.records.errors import TooLarge
@@ -338,6 +338,7 @@ cdef class ColumnEncoder:
             raise failure(fault)
         buffer = PyByteArray_FromStringAndSize(NULL, HEADER_BYTES + total)
         at = <uint8_t*>PyByteArray_AS_STRING(buffer)
+        memset(at, 0, HEADER_BYTES)
         with nogil:
             at = self._write(start, row, base_timestamp, at + HEADER_BYTES, at + HEADER_BYTES + total)
         if at == NULL:
