@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ottla.adapters.buffers import AnyBuffer, buffer_pool
+from ottla.adapters.buffers import AnyBuffer, BufferPool
 
 SOCKET_BUFFER_BYTES = 4 << 20
 
@@ -59,7 +59,7 @@ def main() -> None:
         )
         sender.start()
         connection, _ = server.accept()
-    allocators: dict[str, Callable[[int], AnyBuffer]] = {"bytearray": bytearray, "pool": buffer_pool().allocate}
+    allocators: dict[str, Callable[[int], AnyBuffer]] = {"bytearray": bytearray, "pool": BufferPool(64 << 20).allocate}
     with connection:
         for frame_bytes in (128 << 10, 1 << 20):
             for held in (1, 32):

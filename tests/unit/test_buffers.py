@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.adapters.buffers import AnyBuffer, AnyBufferPool, BytearrayPool, buffer_pool
+from ottla.adapters.buffers import AnyBuffer, AnyBufferPool, BufferPool, BytearrayPool
 from ottla.adapters.files import RealFile
 
 _buffers = pytest.importorskip("ottla.adapters._buffers", reason="the extension is not built")
@@ -106,7 +106,7 @@ def test_a_buffer_outlives_its_pool() -> None:
 def test_buffers_come_from_pools_alone() -> None:
     with pytest.raises(TypeError):
         _buffers.Buffer()
-    assert type(buffer_pool()).__name__ == "BufferPool"
+    assert BufferPool is _buffers.BufferPool
 
 
 def test_a_disk_write_keeps_it(tmp_path: os.PathLike[str]) -> None:

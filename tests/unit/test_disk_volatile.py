@@ -133,6 +133,18 @@ def test_faults_from_outside(loop: asyncio.AbstractEventLoop, tmp_path: Path) ->
     assert (tmp_path / "data" / "journal-1").read_bytes() == b"old", "a failed sync leaves the pages clean"
 
 
+def test_faults_after_some_calls(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> None:
+    plan = tmp_path / "faults"
+    plan.write_text("write journal EIO 2\n")
+    disk = VolatileDisk(loop, str(tmp_path / "data"), fault_path=str(plan))
+    file = disk.files.open(str(tmp_path / "data" / "journal-1"), create=True)
+    for _ in range(2):
+        file.write_at(0, [b"x"])
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            file.write_at(0, [b"x"])
+
+
 def test_the_queues(tmp_path: Path) -> None:
     async def use() -> list[object]:
         volatile = VolatileDisk(asyncio.get_running_loop(), str(tmp_path))

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
-
-FREE_BYTES_MAX = 64 << 20
-"""Enough for 64 requests of 1 MB that are in flight and not yet replaced by others."""
 
 
 class AnyBuffer(Protocol):
@@ -47,10 +45,13 @@ class BytearrayPool:
         return
 
 
-def buffer_pool(free_bytes_max: int = FREE_BYTES_MAX) -> AnyBufferPool:
-    """The best pool there is; it keeps at most so much memory for its next use."""
+def _best_pool_type() -> Callable[[int], AnyBufferPool]:
     try:
-        from ottla.adapters._buffers import BufferPool
+        from ottla.adapters import _buffers
     except ImportError:
-        return BytearrayPool(free_bytes_max)
-    return BufferPool(free_bytes_max)
+        return BytearrayPool
+    return _buffers.BufferPool
+
+
+BufferPool = _best_pool_type()
+"""`BufferPool(free_bytes_max)`: the best pool there is; it keeps at most so much memory for its next use."""

@@ -3,10 +3,11 @@
 The kernel's page cache outlives a killed process, so a kill alone proves little about `disk` durability. Here every
 byte and every name that was not synced lives in this process alone and dies with it.
 
-Faults are planned from outside, in a file of lines `operation path-part errno-name`, read before each call:
+Faults are planned from outside, in a file of lines `operation path-part errno-name [after]`, read before each call:
 
-    sync journal EIO
-    write .log ENOSPC
+    sync .log EIO            every sync of a file with `.log` in its path fails
+    write journal EIO 40     40 such writes succeed, all later ones fail
+    allocate .log ENOSPC
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import errno
 import os
 import posixpath
 from asyncio import AbstractEventLoop
+from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
@@ -33,15 +35,21 @@ class FaultFile:
 
     def __init__(self, path: str | None) -> None:
         self._path = path
+        self._calls: Counter[str] = Counter()
+        """How often each line of the plan was looked at by a call that it is about."""
 
     def strike(self, operation: str, path: str) -> OSError | None:
         if self._path is None or not os.path.exists(self._path):
             return None
         with open(self._path, encoding="utf-8") as plan:
-            for line in plan:
-                fields = line.split()
-                if len(fields) == 3 and fields[0] == operation and fields[1] in path:
-                    return named_error(fields[2], path)
+            lines = [line.split() for line in plan]
+        for fields in lines:
+            if len(fields) < 3 or fields[0] != operation or fields[1] not in path:
+                continue
+            line = " ".join(fields)
+            self._calls[line] += 1
+            if self._calls[line] > int(fields[3] if len(fields) > 3 else 0):
+                return named_error(fields[2], path)
         return None
 
 
