@@ -79,6 +79,10 @@ class Metadata:
         self._refreshing: asyncio.Task[None] | None = None
         self._stale = True
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset(self._wanted)
+
     def want(self, topics: Iterable[str]) -> None:
         """Topics that each refresh asks for."""
         new = set(topics) - self._wanted
@@ -100,6 +104,10 @@ class Metadata:
 
     def cached(self, topic: str) -> TopicView | None:
         return self.view.topics.get(topic)
+
+    def topic_error(self, topic: str) -> ErrorCode | None:
+        """Why the newest metadata has nothing of the topic, if it was asked for."""
+        return self._topic_errors.get(topic)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The leader's node id, or None if it is not known."""

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from ottla.client.batches import Batch
 from ottla.client.brokers import Brokers
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from ottla.client.tables import TableBatch
+
+T = TypeVar("T")
 
 
 class _Unplaced(NamedTuple):
@@ -138,7 +140,7 @@ class Producer:
         partition: int | None = None,
     ) -> RecordMetadata:
         """Returns when the record is acknowledged. Raises DeliveryError if it will not be."""
-        return await (await self.enqueue(topic, value, key, headers, timestamp_ms, partition))
+        return await self._outcome(await self.enqueue(topic, value, key, headers, timestamp_ms, partition))
 
     async def enqueue(
         self,
@@ -221,7 +223,7 @@ class Producer:
             self._append_piece(sender, topic, piece, delivery.part(order, piece.record_count))
             await asyncio.sleep(0)
         delivery.all_handed_over()
-        return await asyncio.shield(delivery.done)
+        return await self._outcome(asyncio.shield(delivery.done))
 
     def _append_piece(self, sender: Sender, topic: str, piece: TableBatch, delivery: Delivery) -> None:
         assert self._placement is not None
@@ -233,7 +235,10 @@ class Producer:
         sender.wake(queue)
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is settled. Raises the first failure since the last flush."""
+        """Waits until everything sent so far is settled.
+
+        Raises the first failure since the last flush, unless a `send` or `send_table` has raised it already.
+        """
         sender = self._require_sender(even_if_failed=True)
         for topic in list(self._placing):
             await self._until_placed(topic)
@@ -303,6 +308,15 @@ class Producer:
         task = self._placing.get(topic)
         if task is not None:
             await asyncio.shield(task)
+
+    async def _outcome(self, future: asyncio.Future[T]) -> T:
+        """Awaits it; a failure that is raised here need not be raised by `flush` again."""
+        try:
+            return await future
+        except DeliveryError as failure:
+            if self._first_failure is failure:
+                self._first_failure = None
+            raise
 
     def _on_settled(self, batch: Batch, failure: DeliveryError | None) -> None:
         if failure is not None and self._first_failure is None:

@@ -1,0 +1,113 @@
+"""What the admin client tells of a cluster: values, ready for `dataclasses.asdict` and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.client.metadata import PartitionView
+
+TOPIC = 2
+BROKER = 4
+SOURCES = {
+    1: "topic",
+    2: "broker (dynamic)",
+    3: "brokers (dynamic)",
+    4: "broker file",
+    5: "default",
+    6: "broker logger",
+    7: "client metrics",
+    8: "group",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    name: str
+    id: str
+    partition_count: int
+    replication_factor: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    index: int
+    leader: int | None
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    first_offset: int | None = None
+    end_offset: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    source: str
+    """Where the value comes from; `default` if nobody set it."""
+    read_only: bool = False
+    sensitive: bool = False
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == "default"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    id: str
+    internal: bool
+    partitions: list[PartitionDescription]
+    configs: dict[str, str | None] = field(default_factory=dict)
+    """Only what was set for this topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPartition:
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    broker_id: int
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    partitions: list[LogDirPartition]
+
+
+def describe_partition(
+    view: PartitionView, ends: tuple[int, int] | None = None, size_bytes: int | None = None
+) -> PartitionDescription:
+    return PartitionDescription(
+        index=view.index,
+        leader=None if view.leader < 0 else view.leader,
+        leader_epoch=view.leader_epoch,
+        replicas=list(view.replicas),
+        isr=list(view.isr),
+        first_offset=None if ends is None else ends[0],
+        end_offset=None if ends is None else ends[1],
+        size_bytes=size_bytes,
+    )

@@ -1,0 +1,72 @@
+"""What came back from a fetch for one partition, and what of it a consumer may see. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.records.batch import Batch
+from ottla.records.control import ControlKind, decode_control
+from ottla.records.errors import CorruptRecords
+from ottla.records.record import Headers, decode_batch
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ConsumerRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class FetchedBatch(NamedTuple):
+    """A batch as it came. Only records at or after `from_offset` were asked for: a batch is never cut."""
+
+    batch: Batch
+    from_offset: int
+    visible: bool
+    """False for control batches and for aborted transactions: they move the position and show nothing."""
+
+
+def visible_batches(
+    batches: Iterable[Batch], from_offset: int, aborted: Sequence[tuple[int, int]] | None
+) -> Iterator[FetchedBatch]:
+    """Marks what a reader may see. `aborted` (producer id, first offset) is None for read_uncommitted.
+
+    An aborted transaction reaches from its first offset to the marker that ends it.
+    """
+    starts = sorted(aborted or (), key=lambda each: each[1])
+    open_aborts: set[int] = set()
+    at = 0
+    for batch in batches:
+        header = batch.header
+        while at < len(starts) and starts[at][1] <= header.last_offset:
+            open_aborts.add(starts[at][0])
+            at += 1
+        if header.is_control:
+            if header.producer_id in open_aborts and _is_abort(batch):
+                open_aborts.discard(header.producer_id)
+            yield FetchedBatch(batch, from_offset, visible=False)
+        else:
+            hidden = header.is_transactional and header.producer_id in open_aborts
+            yield FetchedBatch(batch, from_offset, visible=not hidden)
+
+
+def _is_abort(batch: Batch) -> bool:
+    records = decode_batch(batch.data)
+    if not records:
+        raise CorruptRecords("a control batch without a record")
+    return decode_control(records[0]).kind is ControlKind.abort

@@ -1,0 +1,305 @@
+"""Keeps a consumer's buffers filled: one loop for each broker that leads an assigned partition.
+
+A loop asks for the partitions whose buffer has room, waits for the answer, puts it into the buffers and asks again,
+while the user works on what is there. Brokers hold a fetch back until there is something to send (a long poll).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.client.apis import FETCH
+from ottla.client.brokers import Backoff, Brokers
+from ottla.client.errors import BrokerRefusedError, ClientError, UnsupportedByBrokerError, refused
+from ottla.client.fetched import READ_COMMITTED, TopicPartition, visible_batches
+from ottla.client.list_offsets import list_offsets
+from ottla.client.metadata import PASSING_FAILURES, Metadata
+from ottla.client.outcomes import LEADER_MOVED, error_code
+from ottla.client.partition_reader import LATEST, PartitionReader
+from ottla.model.errors import ErrorCode
+from ottla.records.batch import split_batches
+from ottla.records.errors import CorruptRecords
+from ottla.wire.fetch import TOPIC_IDS_FROM, FetchPartition, FetchRequest
+from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
+from ottla.wire.primitives import MalformedRequest
+from ottla.wire.produce import TopicKey
+
+PURPOSE = "fetch"
+RETRY_PAUSE_S = 0.1
+BUSY_WAIT_MS = 20
+"""The long poll while another partition of the same broker has a full buffer: it may want data again any moment."""
+_NO_SESSION, _FULL_FETCH = 0, -1
+
+
+class FetchSettings(NamedTuple):
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_bytes_max: int
+    buffer_bytes_max: int
+    isolation_level: int
+    reset_to: int | None
+    """The look-up for a partition without a usable offset; None raises OffsetOutOfRangeError."""
+    request_timeout_ms: int
+
+
+class _Asked(NamedTuple):
+    reader: PartitionReader
+    generation: int
+    offset: int
+
+
+class Fetcher:
+    """`readers` belongs to the consumer, which adds and removes partitions and calls `wake`.
+
+    `on_metadata` is called after each refresh.
+    """
+
+    def __init__(
+        self,
+        settings: FetchSettings,
+        brokers: Brokers,
+        metadata: Metadata,
+        readers: dict[TopicPartition, PartitionReader],
+        on_metadata: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._brokers = brokers
+        self._metadata = metadata
+        self._readers = readers
+        self._on_metadata = on_metadata
+        self._loop = asyncio.get_running_loop()
+        self._loops: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._changed = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    def wake(self) -> None:
+        """A partition wants data, or wants to be looked up."""
+        self._changed.set()
+        for _, event in self._loops.values():
+            event.set()
+
+    def notify(self) -> None:
+        """Whoever waits for data looks again: there may be a failure to report."""
+        self._arrived.set()
+
+    async def wait_arrived(self, timeout_s: float | None) -> bool:
+        """Until a buffer got something or a partition failed; False if the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        self._arrived.clear()
+        return True
+
+    async def close(self) -> None:
+        tasks = [self._supervisor, *(task for task, _ in self._loops.values())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Who leads what, and where partitions start.
+
+    async def _supervise(self) -> None:
+        """Finds leaders and offsets, and starts a loop for each leader."""
+        backoff = Backoff(min_ms=50)
+        while True:
+            self._changed.clear()
+            try:
+                if self._metadata.needs_refresh:
+                    await self._metadata.refresh()
+                    self._on_metadata()
+                await self._look_up()
+                backoff.succeeded()
+            except PASSING_FAILURES:
+                self._metadata.mark_stale()
+            except ClientError as failure:
+                self._fail_all(failure)
+            self._start_loops()
+            pause_s = backoff.next_pause_ms() / 1000 if self._unsettled() else 1.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
+
+    def _unsettled(self) -> bool:
+        if self._metadata.needs_refresh:
+            return True
+        return any(reader.lookup is not None and reader.failure is None for reader in self._readers.values())
+
+    async def _look_up(self) -> None:
+        wanted = {
+            at: reader.lookup
+            for at, reader in self._readers.items()
+            if reader.lookup is not None and reader.failure is None and self._metadata.leader(*at) is not None
+        }
+        if not wanted:
+            return
+        asked = {at: self._readers[at].generation for at in wanted}
+        found = await list_offsets(
+            self._brokers,
+            self._metadata,
+            wanted,
+            isolation_level=self._settings.isolation_level,
+            timeout_ms=self._settings.request_timeout_ms,
+        )
+        for at, result in found.items():
+            reader = self._readers.get(at)
+            if reader is None or reader.generation != asked[at] or reader.lookup != wanted[at]:
+                continue  # the user has moved on meanwhile
+            if result.offset < 0:
+                reader.lookup = LATEST  # nothing is as late as the time that was asked for
+            else:
+                reader.looked_up(result.offset)
+        self.wake()
+
+    def _start_loops(self) -> None:
+        for at in self._readers:
+            leader = self._metadata.leader(*at)
+            if leader is not None and leader not in self._loops:
+                event = asyncio.Event()
+                self._loops[leader] = (asyncio.create_task(self._fetch_from(leader, event)), event)
+
+    # One broker.
+
+    async def _fetch_from(self, leader: int, event: asyncio.Event) -> None:
+        backoff = Backoff()
+        while True:
+            event.clear()
+            asked, some_full = self._wanted(leader)
+            if not asked:
+                pause_s = self._until_retry_s(leader)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await event.wait()
+                continue
+            try:
+                await self._fetch_once(leader, asked, some_full)
+                backoff.succeeded()
+            except (*PASSING_FAILURES, MalformedRequest):
+                self._metadata.mark_stale()
+                self._changed.set()
+                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+            except ClientError as failure:
+                self._fail_all(failure)
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    def _wanted(self, leader: int) -> tuple[dict[TopicPartition, _Asked], bool]:
+        """The partitions to ask this broker for, and whether some of it are left out because they have enough."""
+        asked: dict[TopicPartition, _Asked] = {}
+        some_full = False
+        now_s = self._loop.time()
+        for at, reader in self._readers.items():
+            if reader.fetch_offset is None or reader.failure is not None or self._metadata.leader(*at) != leader:
+                continue
+            if reader.buffered_bytes >= self._settings.buffer_bytes_max:
+                some_full = True
+            elif reader.not_before_s <= now_s:
+                asked[at] = _Asked(reader, reader.generation, reader.fetch_offset)
+        return asked, some_full
+
+    def _until_retry_s(self, leader: int) -> float | None:
+        now_s = self._loop.time()
+        pauses = [
+            reader.not_before_s - now_s
+            for at, reader in self._readers.items()
+            if reader.not_before_s > now_s and self._metadata.leader(*at) == leader
+        ]
+        return min(pauses, default=None)
+
+    async def _fetch_once(self, leader: int, asked: dict[TopicPartition, _Asked], some_full: bool) -> None:
+        connection = await self._brokers.connection(leader, PURPOSE)
+        version = connection.version_for(FETCH.key, FETCH.versions, FETCH.name)
+        topics, names = self._request_topics(asked, version)
+        wait_ms = min(BUSY_WAIT_MS, self._settings.max_wait_ms) if some_full else self._settings.max_wait_ms
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=wait_ms,
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.max_bytes,
+            isolation_level=self._settings.isolation_level,
+            session_id=_NO_SESSION,
+            session_epoch=_FULL_FETCH,
+            topics=topics,
+            forgotten=[],
+        )
+        timeout_ms = self._settings.request_timeout_ms + wait_ms
+        body = encode_fetch_request(version, request)
+        reply = await connection.request(FETCH.key, version, [body], what="fetching", timeout_ms=timeout_ms)
+        response = parse_fetch_response(reply, version)
+        if response.error:
+            raise refused(error_code(response.error), "fetching")
+        for key, partitions in response.topics:
+            for result in partitions:
+                at = TopicPartition(names[key], result.partition) if key in names else None
+                if at is not None and at in asked:
+                    self._on_partition(asked[at], result)
+
+    def _request_topics(
+        self, asked: dict[TopicPartition, _Asked], version: int
+    ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], dict[TopicKey, str]]:
+        topics: dict[TopicKey, list[FetchPartition]] = {}
+        names: dict[TopicKey, str] = {}
+        for at, (reader, _, offset) in asked.items():
+            view = self._metadata.cached(at.topic)
+            if view is None:
+                continue
+            key: TopicKey = at.topic
+            if version >= TOPIC_IDS_FROM:
+                if view.id is None:
+                    raise UnsupportedByBrokerError(f"the broker gave no id for topic {at.topic}")
+                key = view.id
+            names[key] = at.topic
+            epoch = view.partitions[at.partition].leader_epoch
+            entry = FetchPartition(at.partition, epoch, offset, -1, -1, reader.fetch_bytes_max)
+            topics.setdefault(key, []).append(entry)
+        return list(topics.items()), names
+
+    def _on_partition(self, asked: _Asked, result: FetchedPartition) -> None:
+        reader = asked.reader
+        if reader.generation != asked.generation or reader.fetch_offset != asked.offset:
+            return  # the user has moved on; this answers an older question
+        if result.error:
+            self._on_error(reader, error_code(result.error), asked.offset)
+            return
+        reader.high_watermark = result.high_watermark
+        if not result.records:
+            return
+        aborted = result.aborted if self._settings.isolation_level == READ_COMMITTED else None
+        try:
+            count = reader.add(visible_batches(split_batches(result.records), asked.offset, aborted))
+        except CorruptRecords as damage:
+            self._fail(reader, reader.damaged_at(reader.fetch_offset or asked.offset, damage))
+            return
+        if count == 0:
+            reader.fetch_bytes_max *= 2  # the broker cut the first batch, which is larger than what we asked for
+        self._arrived.set()
+
+    def _on_error(self, reader: PartitionReader, error: ErrorCode, offset: int) -> None:
+        reader.not_before_s = self._loop.time() + RETRY_PAUSE_S
+        if error == ErrorCode.offset_out_of_range:
+            if self._settings.reset_to is not None:
+                reader.resume_from_lookup(self._settings.reset_to)
+                self._changed.set()
+            else:
+                self._fail(reader, refused(error, f"offset {offset} of {reader.at}"))
+        elif error in LEADER_MOVED or error.retriable:
+            self._metadata.mark_stale()
+            self._changed.set()
+        else:
+            self._fail(reader, refused(error, str(reader.at)))
+
+    def _fail(self, reader: PartitionReader, failure: ClientError) -> None:
+        reader.failure = failure
+        self._arrived.set()
+
+    def _fail_all(self, failure: ClientError) -> None:
+        """A refusal that names no partition; each of them is affected."""
+        fatal = not isinstance(failure, BrokerRefusedError) or not failure.retriable
+        for reader in self._readers.values():
+            if fatal and reader.failure is None:
+                self._fail(reader, failure)

@@ -1,0 +1,163 @@
+"""One assigned partition of a consumer: where it reads, what it has in hand. Pure: nothing is sent here.
+
+Two positions matter. `position` is the next offset that the user gets; `fetch_offset` is the next one to ask the
+broker for, ahead of it by what is buffered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from ottla.client.errors import ClientError, CorruptBatchError
+from ottla.client.fetched import ConsumerRecord, FetchedBatch, TopicPartition
+from ottla.records.batch import Batch
+from ottla.records.bridge import decode_records
+from ottla.records.errors import CorruptRecords
+
+EARLIEST = -2
+LATEST = -1
+
+
+class PartitionReader:
+    def __init__(self, at: TopicPartition, offset: int | None, reset_to: int | None, fetch_bytes_max: int) -> None:
+        self.at = at
+        self.position: int | None = offset
+        self.fetch_offset: int | None = offset
+        """None until the position is looked up: `lookup` says which."""
+        self.lookup: int | None = reset_to if offset is None else None
+        """The timestamp to ask ListOffsets for: EARLIEST, LATEST or a time in milliseconds."""
+        self.generation = 0
+        """Rises with each seek, so that an answer to an older question is recognised."""
+        self.fetch_bytes_max = fetch_bytes_max
+        self.not_before_s = 0.0
+        self.failure: ClientError | None = None
+        self.high_watermark = -1
+        self.buffered_bytes = 0
+        self._batches: deque[FetchedBatch] = deque()
+        self._rows: list[ConsumerRecord] = []
+        self._rows_at = 0
+
+    @property
+    def has_data(self) -> bool:
+        return bool(self._batches)
+
+    def seek(self, offset: int) -> None:
+        self._move(offset, None)
+
+    def seek_by_lookup(self, timestamp: int) -> None:
+        self._move(None, timestamp)
+
+    def _move(self, offset: int | None, lookup: int | None) -> None:
+        self.generation += 1
+        self.position = self.fetch_offset = offset
+        self.lookup = lookup
+        self.failure = None
+        self.not_before_s = 0.0
+        self._batches.clear()
+        self._drop_rows()
+        self.buffered_bytes = 0
+
+    def resume_from_lookup(self, timestamp: int) -> None:
+        """The fetch offset is out of range. What is buffered is still handed out."""
+        self.fetch_offset = None
+        self.lookup = timestamp
+
+    def looked_up(self, offset: int) -> None:
+        self.fetch_offset = offset
+        self.lookup = None
+        if self.position is None or not self._batches:
+            self.position = offset
+
+    def add(self, batches: Iterable[FetchedBatch]) -> int:
+        """Takes what a fetch brought and moves `fetch_offset` behind it; the number of whole batches."""
+        count = 0
+        for fetched in batches:
+            self._batches.append(fetched)
+            self.buffered_bytes += len(fetched.batch.data)
+            self.fetch_offset = fetched.batch.header.next_offset
+            count += 1
+        return count
+
+    def take_records(self, records_max: int, *, check_crc: bool) -> list[ConsumerRecord]:
+        """Up to so many records, of one batch. Empty once there is nothing left that may be seen."""
+        while self._batches:
+            self._load_rows(check_crc)
+            taken = self._rows[self._rows_at : self._rows_at + records_max]
+            self._rows_at += len(taken)
+            if taken:
+                self.position = taken[-1].offset + 1
+            if self._rows_at >= len(self._rows):
+                self._drop_first_batch()
+            if taken:
+                return taken
+        return []
+
+    def each_record(self, *, check_crc: bool) -> Iterator[ConsumerRecord]:
+        """The records of the first batch, one by one, the position moving with them. A seek ends it."""
+        if not self._batches:
+            return
+        first = self._batches[0]
+        self._load_rows(check_crc)
+        while self._batches and self._batches[0] is first and self._rows_at < len(self._rows):
+            record = self._rows[self._rows_at]
+            self._rows_at += 1
+            self.position = record.offset + 1
+            yield record
+        if self._batches and self._batches[0] is first:
+            self._drop_first_batch()
+
+    def _load_rows(self, check_crc: bool) -> None:
+        if not self._rows:
+            self._rows = self._decode(self._batches[0], check_crc)
+
+    def _decode(self, fetched: FetchedBatch, check_crc: bool) -> list[ConsumerRecord]:
+        if not fetched.visible:
+            return []
+        topic, partition = self.at
+        try:
+            records = decode_records([fetched.batch], from_offset=fetched.from_offset, check_crc=check_crc)
+        except CorruptRecords as damage:
+            raise self.damaged_at(fetched.batch.header.base_offset, damage) from damage
+        return [ConsumerRecord(topic, partition, *record) for record in records]
+
+    def damaged_at(self, offset: int, cause: Exception) -> CorruptBatchError:
+        return CorruptBatchError(*self.at, offset, str(cause))
+
+    def peek_batches(self, bytes_max: int) -> tuple[list[Batch], int]:
+        """Whole batches for a table, at least one if there is one, and the offset to begin with."""
+        while self._batches and not self._batches[0].visible:
+            self._drop_first_batch()
+        taken: list[Batch] = []
+        size_bytes = 0
+        for fetched in self._batches:
+            data_bytes = len(fetched.batch.data)
+            begins_inside = fetched.from_offset > fetched.batch.header.base_offset
+            if taken and (size_bytes + data_bytes > bytes_max or begins_inside):
+                break
+            if fetched.visible:
+                taken.append(fetched.batch)
+                size_bytes += data_bytes
+        if not taken:
+            return [], 0
+        # A part of the first batch may have been handed out as records.
+        begin = self.position if self._rows and self.position is not None else self._batches[0].from_offset
+        return taken, begin
+
+    def drop_through(self, last: Batch) -> None:
+        """`peek_batches` was used up to this batch."""
+        while self._batches:
+            done = self._batches[0].batch is last
+            self._drop_first_batch()
+            if done:
+                return
+
+    def _drop_first_batch(self) -> None:
+        fetched = self._batches.popleft()
+        self.buffered_bytes -= len(fetched.batch.data)
+        self.position = fetched.batch.header.next_offset
+        self._drop_rows()
+
+    def _drop_rows(self) -> None:
+        self._rows = []
+        self._rows_at = 0

@@ -1,0 +1,38 @@
+"""Fetched batches as Arrow tables. Imports pyarrow, which is an extra."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ottla.client.partition_reader import PartitionReader
+from ottla.records.arrow import SCHEMA as RECORD_SCHEMA
+from ottla.records.arrow import decode_record_batch
+from ottla.records.errors import CorruptRecords
+
+SCHEMA = pa.schema([("topic", pa.dictionary(pa.int32(), pa.utf8())), ("partition", pa.int32()), *RECORD_SCHEMA])
+
+
+def take_record_batch(reader: PartitionReader, bytes_max: int, *, check_crc: bool) -> tuple[pa.RecordBatch | None, int]:
+    """What one partition has, and its size in bytes as it came. The position moves only over what was decoded."""
+    batches, begin = reader.peek_batches(bytes_max)
+    if not batches:
+        return None, 0
+    try:
+        columns = decode_record_batch(batches, from_offset=begin, check_crc=check_crc)
+    except CorruptRecords as damage:
+        if len(batches) == 1:
+            raise reader.damaged_at(batches[0].header.base_offset, damage) from damage
+        return take_record_batch(reader, 0, check_crc=check_crc)  # one at a time, up to the damaged one
+    reader.drop_through(batches[-1])
+    return _with_partition(reader, columns), sum(len(batch.data) for batch in batches)
+
+
+def _with_partition(reader: PartitionReader, columns: pa.RecordBatch) -> pa.RecordBatch:
+    rows = columns.num_rows
+    topic = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), [reader.at.topic])
+    partition = pa.repeat(pa.scalar(reader.at.partition, pa.int32()), rows)
+    return pa.RecordBatch.from_arrays([topic, partition, *columns.columns], schema=SCHEMA)
+
+
+def to_table(parts: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(parts, schema=SCHEMA)

@@ -1,0 +1,92 @@
+"""Which partitions a consumer reads: named one by one, or all of some topics as the metadata shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla.client.errors import ClientError, refused
+from ottla.client.fetched import TopicPartition
+from ottla.client.metadata import Metadata
+from ottla.client.partition_reader import EARLIEST, PartitionReader
+
+UNKNOWN_TOPIC_GRACE_S = 2.0
+"""A topic that was just created is unknown to some brokers for a moment, so that answer counts a bit later."""
+
+
+class Subscription:
+    """Owns `readers`, which the fetcher fills and the consumer empties."""
+
+    def __init__(self, metadata: Metadata, reset_to: int | None, fetch_bytes_max: int) -> None:
+        self.readers: dict[TopicPartition, PartitionReader] = {}
+        self.failure: ClientError | None = None
+        self._metadata = metadata
+        self._reset_to = reset_to
+        self._fetch_bytes_max = fetch_bytes_max
+        self._subscribed: set[str] = set()
+        self._discovered: set[str] = set()
+        self._unknown_since_s: dict[str, float] = {}
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        wanted = dict.fromkeys(partitions)
+        self._subscribed.clear()
+        self._discovered.clear()
+        self._keep_only(set(wanted))
+        self._metadata.want({at.topic for at in wanted})
+        for at in wanted:
+            self._add(at, self._reset_to)
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        self._subscribed = set(topics)
+        self._discovered &= self._subscribed
+        self._keep_only({at for at in self.readers if at.topic in self._subscribed})
+        self._metadata.want(self._subscribed)
+        self.discover()
+
+    def discover(self) -> None:
+        """Adds the partitions of subscribed topics that are not read yet."""
+        for topic in self._subscribed:
+            view = self._metadata.cached(topic)
+            if view is None:
+                continue
+            # What appears in a topic that is already read is new: nothing of it may be skipped.
+            reset_to = EARLIEST if topic in self._discovered else self._reset_to
+            for index in view.partitions:
+                self._add(TopicPartition(topic, index), reset_to)
+            self._discovered.add(topic)
+
+    def note_unknown_topics(self, now_s: float, report: Callable[[], None]) -> None:
+        """After each refresh of the metadata: a topic that stays unknown becomes a failure."""
+        for topic in self._subscribed | {at.topic for at in self.readers}:
+            error = self._metadata.topic_error(topic)
+            if error is None:
+                self._unknown_since_s.pop(topic, None)
+                continue
+            since_s = self._unknown_since_s.setdefault(topic, now_s)
+            if now_s - since_s >= UNKNOWN_TOPIC_GRACE_S or not error.retriable:
+                self.failure = refused(error, f'topic "{topic}"')
+                report()
+
+    def take_failure(self) -> ClientError | None:
+        """The first failure that nobody has seen yet; what failed is tried again afterwards."""
+        failure, self.failure = self.failure, None
+        for reader in self.readers.values():
+            if failure is None and reader.failure is not None:
+                failure, reader.failure = reader.failure, None
+            if failure is None and reader.position is None and reader.lookup is None:
+                failure = ClientError(f'{reader.at} has no position: with auto_offset_reset="none", seek first')
+        return failure
+
+    def rotate(self) -> None:
+        """The partition that came first comes last."""
+        if len(self.readers) > 1:
+            at = next(iter(self.readers))
+            self.readers[at] = self.readers.pop(at)
+
+    def _keep_only(self, kept: set[TopicPartition]) -> None:
+        for at in [at for at in self.readers if at not in kept]:
+            self.readers.pop(at).seek(0)  # a fetch that is under way for it is answered into nothing
+        self._metadata.forget(self._metadata.wanted - {at.topic for at in kept} - self._subscribed)
+
+    def _add(self, at: TopicPartition, reset_to: int | None) -> None:
+        if at not in self.readers:
+            self.readers[at] = PartitionReader(at, None, reset_to, self._fetch_bytes_max)
