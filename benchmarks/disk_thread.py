@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from ottla.adapters._disk_py import DiskThread as DiskThreadInPython
 from ottla.adapters.disk import DiskThread, DiskThreadType, best_disk_thread
@@ -45,6 +46,10 @@ def busy_python_thread() -> Iterator[None]:
     thread.join()
 
 
+def resolve(future: asyncio.Future[None], error: OSError | None) -> None:
+    future.set_result(None)
+
+
 async def delivered_us(thread: DiskThread, file: RealFile, seconds: float) -> list[float]:
     """From the request to its completion on the loop."""
     loop = asyncio.get_running_loop()
@@ -54,7 +59,7 @@ async def delivered_us(thread: DiskThread, file: RealFile, seconds: float) -> li
     until = time.perf_counter() + seconds
     while (start := time.perf_counter()) < until:
         future: asyncio.Future[None] = loop.create_future()
-        thread.write(file, offset, block, lambda error, future=future: future.set_result(None))  # type: ignore[misc]
+        thread.write(file, offset, block, partial(resolve, future))
         await future
         taken.append((time.perf_counter() - start) * 1e6)
         offset = (offset + WRITE_BYTES) % FILE_BYTES

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -125,7 +126,7 @@ def test_it_is_as_durable_as_sqlite_can_be(tmp_path: Path) -> None:
     catalog = SqliteCatalog(str(tmp_path / "catalog.db"), cluster_id=CLUSTER)
     connection = catalog._connection
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (3,), "EXTRA"
     catalog.close()
 
 
@@ -201,11 +202,9 @@ def test_a_catalog_of_another_cluster_or_a_newer_version(tmp_path: Path) -> None
 
 
 def fill(fd: int) -> None:
-    try:
+    with suppress(OSError):
         while True:
             os.write(fd, bytes(4096))
-    except OSError as error:
-        assert error.errno == errno.ENOSPC
 
 
 def test_a_full_disk_and_space_again(tmp_path: Path) -> None:

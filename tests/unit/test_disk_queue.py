@@ -8,27 +8,29 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from ottla.adapters._disk_py import DiskThread as DiskThreadInPython
-from ottla.adapters.disk import DiskThreadType, RealDiskQueue
+from ottla.adapters.disk import DiskThreadType, RealDiskQueue, best_disk_thread
 from ottla.adapters.files import RealFile, RealFileSystem
-from ottla.ports import DiskQueue, ReadOnlyBuffer
-
-_disk = pytest.importorskip("ottla.adapters._disk", reason="the extension is not built")
+from ottla.ports import Completion, DiskQueue, ReadOnlyBuffer
 
 FILES = RealFileSystem()
-THREADS = {"compiled": _disk.DiskThread, "python": DiskThreadInPython}
+THREADS: dict[str, DiskThreadType] = {"python": DiskThreadInPython}
+if best_disk_thread() is not DiskThreadInPython:
+    THREADS["compiled"] = best_disk_thread()
 
 
 @pytest.fixture(params=sorted(THREADS))
 def thread_type(request: pytest.FixtureRequest) -> DiskThreadType:
-    chosen: DiskThreadType = THREADS[request.param]
-    return chosen
+    return THREADS[request.param]
 
 
 @pytest.fixture
@@ -55,6 +57,10 @@ async def written(queue: DiskQueue, file: RealFile, offset: int, data: Sequence[
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     queue.write(file, offset, data, lambda error: future.set_exception(error) if error else future.set_result(None))
     await future
+
+
+def noted(seen: list[int], number: int) -> Completion:
+    return lambda error: seen.append(number)
 
 
 async def settled(queue: DiskQueue) -> None:
@@ -119,9 +125,9 @@ async def test_completions_come_in_the_order_of_their_requests(queue: DiskQueue,
     seen: list[int] = []
     for number in range(300):
         if number % 50 == 0:
-            queue.sync(file, lambda error, number=number: seen.append(number))  # type: ignore[misc]
+            queue.sync(file, noted(seen, number))
         else:
-            queue.write(file, number, [b"x"], lambda error, number=number: seen.append(number))  # type: ignore[misc]
+            queue.write(file, number, [b"x"], noted(seen, number))
     assert seen == [], "never inside the request"
     assert queue.pending() == 300
     await settled(queue)
@@ -174,6 +180,29 @@ async def test_closing_a_file_waits_for_its_requests(queue: DiskQueue, tmp_path:
     assert {(tmp_path / f"f{number}").stat().st_size for number in range(50)} == {1000}
 
 
+async def test_a_file_closed_by_another_thread(tmp_path: Path) -> None:
+    """A reader never sees the bytes of a file that got the number of a closed descriptor."""
+    wrong: list[bytes] = []
+    for _ in range(40):
+        file = FILES.open(str(tmp_path / "right"), create=True)
+        file.write_at(0, [b"right"])
+
+        def read(file: RealFile = file) -> None:
+            with suppress(OSError):
+                while True:
+                    data = file.read_at(0, 5)
+                    if data != b"right":
+                        wrong.append(data)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        file.close()
+        other = FILES.open(str(tmp_path / "other"), create=True)
+        reader.join()
+        other.close()
+    assert wrong == []
+
+
 async def test_buffers_are_held_until_done(queue: DiskQueue, file: RealFile) -> None:
     buffer = bytearray(b"abc")
     resized: list[bool] = []
@@ -222,7 +251,7 @@ async def test_requests_made_by_completions(queue: DiskQueue, file: RealFile) ->
 
 async def test_something_that_is_no_buffer_is_refused_at_once(queue: DiskQueue, file: RealFile) -> None:
     with pytest.raises(TypeError):
-        queue.write(file, 0, [b"x", "text"], lambda error: None)  # type: ignore[list-item]
+        queue.write(file, 0, cast("list[bytes]", [b"x", "text"]), lambda error: None)
     assert queue.pending() == 0
     await written(queue, file, 0, [b"x"])
 
@@ -257,7 +286,7 @@ async def test_close_inside_a_completion_keeps_the_order(thread_type: DiskThread
 
     queue.write(file, 0, [b"x"], end)
     for number in range(1, 20):
-        queue.write(file, 0, [b"x"], lambda error, number=number: seen.append(number))  # type: ignore[misc]
+        queue.write(file, 0, [b"x"], noted(seen, number))
     await ended.wait()
     assert seen == list(range(20))
 
@@ -299,9 +328,10 @@ def test_on_uvloop(thread_type: DiskThreadType, file: RealFile) -> None:
     assert file.size() == 200
 
 
+@pytest.mark.skipif("compiled" not in THREADS, reason="the extension is not built")
 async def test_the_compiled_thread_needs_no_interpreter_lock(file: RealFile) -> None:
     """This thread spins without ever giving the lock away: only a thread that does not want it can finish."""
-    thread = _disk.DiskThread(asyncio.get_running_loop(), "test")
+    thread = THREADS["compiled"](asyncio.get_running_loop(), "test")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     try:

@@ -208,7 +208,7 @@ def perform(files: FileSystem, path: str, action: tuple[str, int | None, bytes |
         file.sync()
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(actions=ACTIONS, early=st.booleans())
 def test_three_disks_agree(
     tmp_path_factory: pytest.TempPathFactory,

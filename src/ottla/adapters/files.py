@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 
 from ottla.adapters._disk_py import read_nowait as read_nowait_in_python
@@ -35,6 +37,9 @@ def best_read_nowait() -> ReadNowait:
 class RealFile:
     """Implements `ports.DataFile`, and `HeldFile` for the disk threads.
 
+    One thread may close a file while others use it: the descriptors go when the last use ends. Else their numbers
+    could come to stand for another file in the middle of a read.
+
     A direct file has a second descriptor for reads, which need no aligned memory through the page cache.
     """
 
@@ -45,8 +50,13 @@ class RealFile:
         self._alignment = alignment
         self._syncs_after_write = durable and read_fd is None
         self._read_nowait = best_read_nowait()
+        self._lock = threading.Lock()
         self._held = 0
         self._closed = False
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            self._close_descriptors()
 
     @property
     def path(self) -> str:
@@ -62,83 +72,105 @@ class RealFile:
         return self._syncs_after_write
 
     def size(self) -> int:
-        return os.fstat(self._open_fd()).st_size
+        with self._in_use() as fd:
+            return os.fstat(fd).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:
-        self._open_fd()
-        data = os.pread(self._read_fd, min(length, READ_BYTES_MAX), offset)
-        if len(data) == length or not data:
-            return data
-        parts = [data]
-        left = length - len(data)
-        while left and (data := os.pread(self._read_fd, min(left, READ_BYTES_MAX), offset + length - left)):
-            parts.append(data)
-            left -= len(data)
-        return b"".join(parts)
+        with self._in_use():
+            data = os.pread(self._read_fd, min(length, READ_BYTES_MAX), offset)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            left = length - len(data)
+            while left and (data := os.pread(self._read_fd, min(left, READ_BYTES_MAX), offset + length - left)):
+                parts.append(data)
+                left -= len(data)
+            return b"".join(parts)
 
     def read_cached(self, offset: int, length: int) -> bytes | None:
-        self._open_fd()
-        try:
-            data = self._read_nowait(self._read_fd, offset, length)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            return self.read_at(offset, length) if is_memory_file_system(self._path) else None
-        if data is None or len(data) == length or offset + len(data) >= os.fstat(self._read_fd).st_size:
-            return data
-        return None
+        with self._in_use():
+            try:
+                data = self._read_nowait(self._read_fd, offset, length)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                return self.read_at(offset, length) if is_memory_file_system(self._path) else None
+            if data is None or len(data) == length or offset + len(data) >= os.fstat(self._read_fd).st_size:
+                return data
+            return None
 
     def write_at(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
-        fd = self._open_fd()
-        views = [memoryview(part).cast("B") for part in data]
-        if self._alignment > 1:
-            views = [_aligned_copy(views, offset, self._alignment)]
-        write_all(fd, offset, views)
-        if self._syncs_after_write:
-            sync_descriptor(fd)
+        with self._in_use() as fd:
+            views = [memoryview(part).cast("B") for part in data]
+            if self._alignment > 1:
+                views = [_aligned_copy(views, offset, self._alignment)]
+            write_all(fd, offset, views)
+            if self._syncs_after_write:
+                sync_descriptor(fd)
 
     def sync(self) -> None:
-        sync_descriptor(self._open_fd())
+        with self._in_use() as fd:
+            sync_descriptor(fd)
 
     def allocate(self, offset: int, length: int) -> None:
-        allocate_keeping_size(self._open_fd(), offset, length)
+        with self._in_use() as fd:
+            allocate_keeping_size(fd, offset, length)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._open_fd(), size)
+        with self._in_use() as fd:
+            os.ftruncate(fd, size)
 
     def close(self) -> None:
-        """The descriptor goes when the last request in flight is done: its number must not be reused before."""
-        if self._closed:
-            return
-        self._closed = True
-        if not self._held:
+        with self._lock:
+            self._closed = True
+            unused = not self._held
+        if unused:
             self._close_descriptors()
 
     def hold(self) -> int:
         """The descriptor, open until `release`; -1 if the file is closed, which the system call then refuses."""
-        self._held += 1
-        return -1 if self._closed else self._fd
+        with self._lock:
+            self._held += 1
+            return -1 if self._closed else self._fd
 
     def release(self) -> None:
-        self._held -= 1
-        if self._closed and not self._held:
+        with self._lock:
+            self._held -= 1
+            unused = self._closed and not self._held
+        if unused:
             self._close_descriptors()
 
-    def _open_fd(self) -> int:
-        if self._closed:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
-        return self._fd
+    def _in_use(self) -> _Use:
+        return _Use(self)
 
     def _close_descriptors(self) -> None:
-        descriptors = {self._fd, self._read_fd} - {-1}
-        self._fd = self._read_fd = -1
+        with self._lock:
+            descriptors = {self._fd, self._read_fd} - {-1}
+            self._fd = self._read_fd = -1
         for fd in descriptors:
             os.close(fd)
 
 
-def _aligned_copy(views: list[memoryview], offset: int, alignment: int) -> memoryview:
-    import mmap
+class _Use:
+    """A file's descriptor for the time of one call. A class, because a generator would cost as much as the read."""
 
+    __slots__ = ("_file",)
+
+    def __init__(self, file: RealFile) -> None:
+        self._file = file
+
+    def __enter__(self) -> int:
+        fd = self._file.hold()
+        if fd < 0:
+            self._file.release()
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._file.path)
+        return fd
+
+    def __exit__(self, *_: object) -> None:
+        self._file.release()
+
+
+def _aligned_copy(views: list[memoryview], offset: int, alignment: int) -> memoryview:
     total = sum(map(len, views))
     if offset % alignment or total % alignment:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

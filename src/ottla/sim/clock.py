@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 CALLBACKS_MAX = 10_000_000
 """A simulation that never gets idle is a bug: it ends with an error instead of a hang."""
@@ -81,7 +82,7 @@ class SimClock:
     def _take_due_timers(self) -> None:
         while (due_ms := self.next_timer_ms()) is not None and due_ms <= self._elapsed_ms:
             timer = heapq.heappop(self._timers)[2]
-            self._ready.append(lambda timer=timer: _fire(timer))  # type: ignore[misc]
+            self._ready.append(partial(_fire, timer))
 
 
 def _fire(timer: SimTimer) -> None:
