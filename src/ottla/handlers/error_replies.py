@@ -43,10 +43,10 @@ def error_reply(api_key: int, version: int, error: ErrorCode) -> object | None:
 def _filled(type_: Any, error: ErrorCode) -> object:
     """The code in the field for it; if there is none at this level, in one element of the first array that has one."""
     values: dict[str, object] = {}
-    is_placed = any(field.name == "error_code" for field in fields(type_))
+    is_placed = any(_is_error(field) for field in fields(type_))
     for field in fields(type_):
         element = _array_element(field.type)
-        if field.name == "error_code":
+        if _is_error(field):
             values[field.name] = error
         elif not is_placed and element is not None and _carries_error(element):
             values[field.name] = (_filled(element, error),)
@@ -68,6 +68,10 @@ def _empty(field: Field[Any]) -> object:
     return _EMPTY.get(field.metadata["kafka_type"], 0)
 
 
+def _is_error(field: Field[Any]) -> bool:
+    return field.metadata.get("kafka_type") == "error_code"
+
+
 def _array_element(type_: Any) -> Any:
     """The entity type of an array's elements; None if it is anything else."""
     for candidate in (type_, *get_args(type_)):
@@ -78,7 +82,7 @@ def _array_element(type_: Any) -> Any:
 
 
 def _carries_error(type_: Any) -> bool:
-    if any(field.name == "error_code" for field in fields(type_)):
+    if any(_is_error(field) for field in fields(type_)):
         return True
     elements = (_array_element(field.type) for field in fields(type_))
     return any(element is not None and _carries_error(element) for element in elements)
