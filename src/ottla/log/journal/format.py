@@ -23,14 +23,15 @@ is torn is still known by its sequence.
 
 The lap is the sequence of the first block of this pass over the file: blocks of an earlier pass, which lie behind the
 end of the present one, never look like its continuation. File number and offset show a block that was written to the
-wrong place; those of the block before tell where to look for one that is missing. The id is random, made with the data directory, and never shown to a client: nobody can send a batch that
-reads as a block.
+wrong place; those of the block before tell where to look for one that is missing. The id is random, made with the data
+directory, and never shown to a client: nobody can send a batch that reads as a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
@@ -100,6 +101,7 @@ def pack_key(key: LogKey) -> bytes:
     return _KEY.pack(key.topic_id.bytes, key.partition, key.generation)
 
 
+@lru_cache(maxsize=10_000)  # a journal has few logs and many entries
 def unpack_key(packed: bytes) -> LogKey:
     topic_id, partition, generation = _KEY.unpack(packed)
     return LogKey(TopicId(UUID(bytes=topic_id)), PartitionIndex(partition), generation)

@@ -334,7 +334,10 @@ class Journal:
 
     def _call_room_waiters(self) -> None:
         while self._room_waiters and self.has_room:
-            self._room_waiters.popleft()()
+            try:
+                self._room_waiters.popleft()()
+            except Exception:
+                _log.exception("a callback that waited for room in the journal failed")
 
 
 def _ignore(_error: OSError) -> None: ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from struct import Struct
 from typing import NamedTuple
 
 from ottla.log.journal.format import (
@@ -24,9 +25,11 @@ from ottla.log.journal.format import (
     unpack_entries,
 )
 from ottla.ports import DataFile
-from ottla.records.batch import HEADER_BYTES, MAGIC, crc_matches, read_header
+from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, checksum
 
 _CHUNK_BYTES = 1 << 20
+_UNSIGNED = Struct(">qiibI")
+"""The part of a batch that its checksum does not cover: base offset, length, leader epoch, magic, the checksum."""
 
 
 class BlockState(Enum):
@@ -81,18 +84,10 @@ def is_good(entry: EntryHeader, payload: memoryview) -> bool:
     """Each byte of the payload is what was appended: see `format` for the checksums that say so."""
     if entry.kind != Mutation.APPEND:
         return entry.kind in _KINDS and not payload
-    if len(payload) < HEADER_BYTES:
+    if len(payload) != entry.payload_bytes or len(payload) < HEADER_BYTES:
         return False
-    header = read_header(payload)
-    return (
-        header.base_offset == entry.offset
-        and header.next_offset == entry.next_offset
-        and header.size_bytes == entry.payload_bytes
-        and header.leader_epoch == entry.leader_epoch
-        and header.magic == MAGIC
-        and header.crc == entry.crc
-        and crc_matches(payload, header)
-    )
+    unsigned = (entry.offset, entry.payload_bytes - LOG_OVERHEAD_BYTES, entry.leader_epoch, MAGIC, entry.crc)
+    return _UNSIGNED.unpack_from(payload) == unsigned and checksum(payload) == entry.crc
 
 
 _KINDS = frozenset(Mutation)
