@@ -105,13 +105,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closed or self._is_stopping:
             return
         assembler = self._assembler
-        for frame in assembler.received(nbytes):
-            if self._stops or self._pending:
-                self._put_aside(frame)
-            else:
-                self._handle(frame)
-        if assembler.held_bytes != self._held_bytes:
-            self._account_for_beginning()
+        frames = assembler.received(nbytes)
+        if frames:
+            if self._held_bytes:
+                self._account_for_beginning(0)
+            for frame in frames:
+                if self._stops or self._pending:
+                    self._put_aside(frame)
+                else:
+                    self._handle(frame)
         if assembler.refusal is not None:
             self._refuse(assembler.refusal)
             return
@@ -122,15 +124,19 @@ class Connection(asyncio.BufferedProtocol):
             elif not self._flush_is_due:
                 self._flush_is_due = True
                 self._serving.loop.call_soon(self._flush)
-        if self._stops or self._pending or self._memory.is_full:
-            self._stop_reading()
+        if self._memory.is_full and not self._held_bytes:
+            self._wait_for_memory()
+        elif assembler.held_bytes != self._held_bytes:
+            self._account_for_beginning(assembler.held_bytes)
+        if self._pending:
+            # Not before: as long as we read, we see a client that leaves.
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         self._flush()
 
     def pause_writing(self) -> None:
         self._stops |= _WRITING
-        self._stop_reading()
 
     def resume_writing(self) -> None:
         self._stops &= ~_WRITING
@@ -205,24 +211,22 @@ class Connection(asyncio.BufferedProtocol):
             if not self._slots:
                 self._finish()
         elif self._memory.is_full and not self._held_bytes:
-            self._memory.wait(self)
+            self._wait_for_memory()
         else:
+            self._account_for_beginning(self._assembler.held_bytes)
             self._transport.resume_reading()
+
+    def _wait_for_memory(self) -> None:
+        """No new frame begins now. What was read of one is not counted, so that all that counts comes to an end by
+        itself: requests are answered, and the frames that had begun before are read on or given up as stalled."""
+        self._transport.pause_reading()
+        self._memory.wait(self)
 
     def on_memory_freed(self) -> None:
         if not self._is_closed:
             self._go_on()
 
-    def _stop_reading(self) -> None:
-        """Until `_go_on`. A frame that has begun is read on if memory alone is short: its end is what frees some."""
-        if self._stops or self._pending:
-            self._transport.pause_reading()
-        elif not self._held_bytes:
-            self._transport.pause_reading()
-            self._memory.wait(self)
-
-    def _account_for_beginning(self) -> None:
-        held_bytes = self._assembler.held_bytes
+    def _account_for_beginning(self, held_bytes: int) -> None:
         grown_bytes = held_bytes - self._held_bytes
         self._held_bytes = held_bytes
         self._memory.take(grown_bytes)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from ottla.handlers.api import ConnectionState
 from ottla.model.broker_config import BrokerConfig
 from ottla.server.connection import Connection
 from ottla.server.frames import Allocate, ReceiveMemory
@@ -31,7 +32,7 @@ class Server:
         dispatch: Dispatch,
         allocate: Allocate = bytearray,
         *,
-        new_state: Callable[[str], Any] = str,
+        new_state: Callable[[str], Any] = ConnectionState,
     ) -> None:
         self._broker = broker
         self._dispatch = dispatch
@@ -117,7 +118,7 @@ class Server:
     async def _wait_until(self, is_reached: Callable[[], bool], timeout_s: float) -> None:
         loop = self._serving.loop
         deadline_s = loop.time() + timeout_s
-        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - a transport does not tell when it is empty
+        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - transports do not tell when empty
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _close_all(self) -> None:
