@@ -13,6 +13,7 @@ The reply is encoded by hand: clients of a large broker ask for all of it, and e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 API = Api(3, "Metadata", (0, 13))
 
 _FLEXIBLE_FROM = 9
-_PARTITION_V0 = Struct(">hii")
-_PARTITION_V7 = Struct(">hiii")
 
 
 class _Missing(NamedTuple):
@@ -131,16 +130,11 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
 
 
 def _topic_bytes(ctx: Context, topic: Topic) -> bytes:
-    version = ctx.version
+    version, leader = ctx.version, ctx.broker.node_id
     partitions = topic.partitions
     parts = [_topic_head(version, ErrorCode.none, topic.name, topic.id, topic.internal)]
-    leader = ctx.broker.node_id
-    if version >= _FLEXIBLE_FROM:
-        parts.append(uvarint_bytes(len(partitions) + 1))
-        parts += [_flexible_partition(leader, partition) for partition in partitions]
-    else:
-        parts.append(I32.pack(len(partitions)))
-        parts += [_legacy_partition(version, leader, partition) for partition in partitions]
+    parts.append(uvarint_bytes(len(partitions) + 1) if version >= _FLEXIBLE_FROM else I32.pack(len(partitions)))
+    parts += [_partition_bytes(version, leader, partition) for partition in partitions]
     parts.append(_topic_tail(version))
     return b"".join(parts)
 
@@ -165,27 +159,32 @@ def _topic_tail(version: int) -> bytes:
     return operations + b"\0" if version >= _FLEXIBLE_FROM else operations
 
 
-def _flexible_partition(leader: int, partition: Partition) -> bytes:
-    """Error, index, leader, leader epoch, replicas, in-sync replicas, no offline replicas, no tagged fields."""
+def _partition_bytes(version: int, leader: int, partition: Partition) -> bytes:
+    """Error, index, leader, leader epoch (v7), replicas, in-sync replicas, no offline replicas (v5): one struct."""
     replicas, isr = partition.replicas, partition.isr
-    return b"".join(
-        (
-            _PARTITION_V7.pack(0, partition.index, leader, partition.leader_epoch),
-            uvarint_bytes(len(replicas) + 1),
-            *map(I32.pack, replicas),
-            uvarint_bytes(len(isr) + 1),
-            *map(I32.pack, isr),
+    layout = _layout(version, len(replicas), len(isr))
+    if version >= _FLEXIBLE_FROM:
+        return layout.pack(
+            0,
+            partition.index,
+            leader,
+            partition.leader_epoch,
+            len(replicas) + 1,
+            *replicas,
+            len(isr) + 1,
+            *isr,
             b"\x01\0",
         )
-    )
+    epoch = (partition.leader_epoch,) if version >= 7 else ()
+    offline = (0,) if version >= 5 else ()
+    return layout.pack(0, partition.index, leader, *epoch, len(replicas), *replicas, len(isr), *isr, *offline)
 
 
-def _legacy_partition(version: int, leader: int, partition: Partition) -> bytes:
-    replicas, isr = partition.replicas, partition.isr
-    if version >= 7:
-        fixed = _PARTITION_V7.pack(0, partition.index, leader, partition.leader_epoch)
-    else:
-        fixed = _PARTITION_V0.pack(0, partition.index, leader)
-    nodes = (len(replicas), *replicas, len(isr), *isr)
-    no_offline = b"\0\0\0\0" if version >= 5 else b""
-    return fixed + b"".join(map(I32.pack, nodes)) + no_offline
+@cache
+def _layout(version: int, replica_count: int, isr_count: int) -> Struct:
+    """A compact count takes one byte: a partition has far fewer than 127 replicas."""
+    if version >= _FLEXIBLE_FROM:
+        return Struct(f">hiiiB{replica_count}iB{isr_count}i2s")
+    epoch = "i" if version >= 7 else ""
+    offline = "i" if version >= 5 else ""
+    return Struct(f">hii{epoch}i{replica_count}ii{isr_count}i{offline}")
