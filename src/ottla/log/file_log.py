@@ -65,6 +65,7 @@ class FileLog:
         self.config = config
         self.segments = segments
         self.start_offset = start_offset
+        self._durable_start = start_offset
         self.end_offset = segments[-1].end_offset
         self.epochs = state.epochs
         self.producers = state.producers
@@ -341,15 +342,19 @@ class FileLog:
     # -- the log's start --------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int, done: Completion) -> None:
-        if offset <= self.start_offset:
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_before(offset)
+        if not self.is_journaled or self.shared.journal is None or offset <= self._durable_start:
             done(None)
             return
-        self.start_offset = offset
-        self.epochs.truncate_before(offset)
-        if self.is_journaled and self.shared.journal is not None:
-            self.shared.journal.append_mutation(self, Mutation.LOG_START, offset, done)
-        else:
-            done(None)
+
+        def journaled(error: OSError | None) -> None:
+            if error is None:
+                self._durable_start = max(self._durable_start, offset)
+            done(error)
+
+        self.shared.journal.append_mutation(self, Mutation.LOG_START, offset, journaled)
 
     # -- flushing ---------------------------------------------------------------------------------------------
 

@@ -90,9 +90,10 @@ def finish_directory(log: FileLog, state: bytes) -> None:
     for segment in touched:
         segment.persist_index()
     new = [segment for segment in touched if not segment.entry_durable]
-    files.replace_file(f"{log.directory}/{STATE_FILE}", state)
     if new:
         files.sync_dir(log.directory)
         files.sync_dir(log.directory.rpartition("/")[0])
         for segment in new:
             segment.entry_durable = True
+    # Last: the state must never be ahead of segments that a power cut could still take away with their names.
+    files.replace_file(f"{log.directory}/{STATE_FILE}", state)

@@ -7,6 +7,7 @@ which the class allows; damage with intact batches behind it is kept apart and n
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.log.checkpoint import RecoveryPoint
@@ -55,10 +56,11 @@ def open_file_log(
     files = shared.disk.files
     names = files.list_dir(directory) if files.exists(directory) else []
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
+    bases = _without_passed(opening, bases, point)
     if config.durability is Durability.DISK and trust_checkpoint:
         segments = _open_up_to(opening, bases, point)
     else:
-        segments = _open_verified(opening, bases, point)
+        segments = _open_verified(opening, bases, point, any_start=not trust_checkpoint)
     start_offset = max(segments[0].base_offset, point.start_offset if point else 0)
     if not segments[-1].appended_end and len(segments) == 1:
         start_offset = segments[0].base_offset
@@ -68,6 +70,15 @@ def open_file_log(
     for damage in opening.damages:
         log.add_damage(damage)
     return log
+
+
+def _without_passed(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[int]:
+    """Removes segments that lie wholly below the log's start: their removal may have been under way."""
+    start_offset = point.start_offset if point is not None else 0
+    passed = [base for base, following in pairwise(bases) if following <= start_offset]
+    for base in passed:
+        _remove(opening, base)
+    return bases[len(passed) :]
 
 
 # -- disk: what the checkpoint covers, not a byte more ----------------------------------------------------------------
@@ -87,7 +98,7 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
         size = segment.file.size()
         if base == point.segment_base:
             if size > point.position:
-                segment.file.truncate(point.position)
+                _cut(segment, point.position)
             size = min(size, point.position)
         _load(opening, segment, size)
         segments.append(segment)
@@ -111,12 +122,18 @@ def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint
 # -- cache: what reads back well -----------------------------------------------------------------------------------
 
 
-def _open_verified(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[Segment]:
+def _open_verified(
+    opening: Opening, bases: list[int], point: RecoveryPoint | None, *, any_start: bool
+) -> list[Segment]:
     segments: list[Segment] = []
-    intact = True
+    # A log that no checkpoint knows begins at 0; if that segment is gone, so is the beginning of the others' story.
+    intact = any_start or point is not None or bases[:1] in ([], [0])
     for base in bases:
         segment = opening.segment(base)
-        if not intact:
+        # What no checkpoint covers must follow on without a gap: a power cut may have taken the end of the one before.
+        is_covered = point is not None and base <= point.segment_base
+        if not intact or (segments and not is_covered and segments[-1].end_offset != base):
+            intact = False
             _set_apart(opening, segment)
             continue
         size = segment.file.size()
@@ -126,6 +143,7 @@ def _open_verified(opening: Opening, bases: list[int], point: RecoveryPoint | No
         elif point is not None and base == point.segment_base:
             covered = min(point.position, size)
         _load(opening, segment, covered)
+        segment.entry_durable = is_covered
         intact = _verify_rest(opening, segment, covered, size)
         segments.append(segment)
     if not segments:
@@ -147,8 +165,14 @@ def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) ->
     bad_at = segment.appended_end
     if find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None:
         _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "offsets do not follow on")
-    segment.file.truncate(bad_at)
+    _cut(segment, bad_at)
     return False
+
+
+def _cut(segment: Segment, position: int) -> None:
+    """Durably: bytes that came back after the next power cut would stand where others are expected."""
+    segment.file.truncate(position)
+    segment.file.sync()
 
 
 def _keep_rest_apart(opening: Opening, segment: Segment, size: int, reason: str) -> None:

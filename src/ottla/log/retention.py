@@ -19,8 +19,6 @@ def expired_segments(log: FileLog, now_ms: int) -> list[Segment]:
     excess = log.size_bytes - config.retention_bytes if deletes and config.retention_bytes >= 0 else 0
     expired: list[Segment] = []
     for segment in log.segments:
-        if segment.removed:
-            continue
         if segment.appended_end == 0 or segment.end_offset > log.acknowledged_end:
             break
         too_old = deletes and config.retention_ms >= 0 and now_ms - segment.max_timestamp > config.retention_ms
@@ -35,42 +33,37 @@ def expired_segments(log: FileLog, now_ms: int) -> list[Segment]:
 
 
 def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
-    """Removes what has expired and is checkpointed; what is not yet, is flushed first and goes at the next call.
+    """Moves the log's start past what has expired, and removes the files that a checkpoint has left behind.
 
-    The checkpoint must have passed a segment before its file goes: the producers' state in it is then durable
-    elsewhere, and a replay of the journal never looks for it.
+    First the start, durably in a checkpoint together with the producers' state, then the files: a crash in between
+    finds files that it knows to be below the start, in whatever order the directory lost them.
     """
     if log.failed is not None:
         return
     expired = expired_segments(log, now_ms)
-    if not expired:
-        return
-    if expired[-1] is log.active:
-        log.roll()
+    if expired:
+        if expired[-1] is log.active:
+            log.roll()
+        log.advance_start(max(expired[-1].end_offset, log.start_offset), lambda _: None)
     point = log.recovery_point
-    ready = [segment for segment in expired if point is not None and segment.end_offset <= point.offset]
-    if len(ready) < len(expired):
+    passed = [s for s in log.segments[:-1] if point is not None and s.end_offset <= point.start_offset]
+    if passed:
+        _remove(log, passed)
+    if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
         flusher.want(log)
         flusher.run()
-    if ready:
-        _remove(log, ready)
 
 
-def _remove(log: FileLog, expired: list[Segment]) -> None:
-    def start_moved(error: OSError | None) -> None:
-        if error is not None:
-            return
-        gone = set(expired)
-        log.segments = [segment for segment in log.segments if segment not in gone]
-        log.shared.disk.sync_queue.call(lambda: _remove_files(log, expired), removed)
+def _remove(log: FileLog, passed: list[Segment]) -> None:
+    for segment in passed:
+        segment.removed = True
+    del log.segments[: len(passed)]
 
     def removed(_: None, error: BaseException | None) -> None:
         if error is not None:
             log.shared.report(f"{log.directory}: expired segments could not be removed: {error}")
 
-    for segment in expired:
-        segment.removed = True
-    log.advance_start(max(expired[-1].end_offset, log.start_offset), start_moved)
+    log.shared.disk.sync_queue.call(lambda: _remove_files(log, passed), removed)
 
 
 def _remove_files(log: FileLog, segments: list[Segment]) -> None:
