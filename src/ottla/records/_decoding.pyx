@@ -21,6 +21,7 @@ from ottla.records.record import Record
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
+    void PyObject_GC_UnTrack(void*)
 
 cdef extern from *:
     bint __builtin_add_overflow(int64_t, int64_t, int64_t*) nogil
@@ -250,6 +251,8 @@ def decode_rows(header, body, int64_t from_offset, list into not None):
         give(row, 2, key)
         give(row, 3, value)
         give(row, 4, headers)
+        if view.header_count == 0:
+            PyObject_GC_UnTrack(<void*>row)  # numbers and bytes make no cycles: let the collector pass by
         into.append(row)
     if opened.walk.body.at != opened.walk.body.end:
         raise failure(LEFT_OVER)
