@@ -17,16 +17,18 @@ from ottla.records.batch import (
 )
 from ottla.records.bridge import scan_batch
 from ottla.records.codecs import compress
-from ottla.records.envelope import DECODED_BYTES_MAX
+
+INSPECTED_BYTES_MAX = 256 << 20
+"""Less than a client may decode: a broker holds this for every request that looks inside a batch."""
 
 
-def null_key_in(batch: Buffer, limit_bytes: int = DECODED_BYTES_MAX) -> bool:
+def null_key_in(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> bool:
     _, _, found = scan_batch(batch, limit_bytes)
     return found.has_null_key
 
 
 def recompress(
-    batch: Buffer, codec_id: int, limit_bytes: int = DECODED_BYTES_MAX, level: int | None = None
+    batch: Buffer, codec_id: int, limit_bytes: int = INSPECTED_BYTES_MAX, level: int | None = None
 ) -> bytearray:
     """The same records in another codec: everything else in the header stays, only length and checksum are new."""
     header, body, _ = scan_batch(batch, limit_bytes)
@@ -44,13 +46,15 @@ def recompress(
     return changed
 
 
-def first_at_or_after(batch: Buffer, timestamp_ms: int, limit_bytes: int = DECODED_BYTES_MAX) -> tuple[int, int] | None:
+def first_at_or_after(
+    batch: Buffer, timestamp_ms: int, limit_bytes: int = INSPECTED_BYTES_MAX
+) -> tuple[int, int] | None:
     """Timestamp and offset of the first record that is not earlier; None if the batch has none."""
     _, _, found = scan_batch(batch, limit_bytes, timestamp_ms)
     return found.at_or_after
 
 
-def max_timestamp_record(batch: Buffer, limit_bytes: int = DECODED_BYTES_MAX) -> tuple[int, int] | None:
+def max_timestamp_record(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> tuple[int, int] | None:
     """Timestamp and offset of the latest record, the first of several; None if compaction left no record."""
     _, _, found = scan_batch(batch, limit_bytes)
     return found.max_timestamp
