@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -21,6 +23,18 @@ ROWS: list[Row] = [(b"key %d" % n, b"value" * n, [("name", b"x")] * (n % 3), 100
 
 def test_the_bridge_is_compiled_here() -> None:
     assert bridge.IS_COMPILED
+
+
+def test_the_bridge_works_without_a_compiler() -> None:
+    script = """
+import sys
+sys.modules["ottla.records._encoding"] = None
+from ottla.records import bridge
+batches = bridge.encode_rows([(b"k", b"v", [], 1)], batch_bytes_max=1000)
+assert bridge.decode_records(bridge.split_batches(batches[0])) == [bridge.Record(0, 1, b"k", b"v")]
+assert not bridge.IS_COMPILED and bridge.decoding.__name__ == "ottla.records.decoding"
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_nulls_empties_and_headers() -> None:
