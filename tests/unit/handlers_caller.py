@@ -20,7 +20,7 @@ from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
 from ottla.model.broker_config import parse_broker_config
-from ottla.model.errors import Refused
+from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.records.batch import BatchHeader, checksum, write_header
 from ottla.sim.disk import SimDisk
@@ -80,14 +80,15 @@ async def calling(**properties: str) -> AsyncIterator[Caller]:
     broker.start()
     broker.endpoint = Endpoint("broker.example", 9092)
     try:
-        yield Caller(broker)
+        yield Caller(broker, disk)
     finally:
         await broker.stop()
 
 
 class Caller:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, disk: SimDisk) -> None:
         self.broker = broker
+        self.disk = disk
         self.connection = ConnectionState("test")
 
     async def call(self, key: int, version: int, /, **values: Any) -> Any:
@@ -114,15 +115,22 @@ class Caller:
         return topic
 
     async def produce(
-        self, topic: str, partition: int = 0, *, records: int = 1, timestamp_ms: int | None = None
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        records: int = 1,
+        timestamp_ms: int | None = None,
+        expected: ErrorCode = ErrorCode.none,
     ) -> int:
         """Appends one batch and waits for its acknowledgement; returns its base offset."""
         if timestamp_ms is None:
             timestamp_ms = self.broker.clock.now_ms()
         body = encode_produce_request(9, None, -1, 5000, [(topic, [(partition, batch(records, timestamp_ms))])])
         whole = await self.send(request_header(0, 9, 1, "test") + b"".join(body))
-        ((_, [result]),) = parse_produce_response(memoryview(whole)[5:], 9).topics
-        assert result.error == 0, result
+        _, body_at = parse_response_header(0, 9, memoryview(whole))
+        ((_, [result]),) = parse_produce_response(memoryview(whole)[body_at:], 9).topics
+        assert result.error == expected, result
         return result.base_offset
 
 

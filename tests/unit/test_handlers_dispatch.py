@@ -133,6 +133,15 @@ async def test_describe_log_dirs(caller: Caller, version: int) -> None:
     ]
 
 
+async def test_a_directory_with_a_failed_log(caller: Caller) -> None:
+    topic = await caller.create_topic("t")
+    caller.disk.faults.fail_write(path="journal")
+    await caller.produce("t", expected=ErrorCode.kafka_storage_error)
+    assert topic.partitions[0].error is ErrorCode.kafka_storage_error
+    reply = await caller.call(LOG_DIRS, 4, topics=None)
+    assert reply.results[0].error_code is ErrorCode.kafka_storage_error
+
+
 @pytest.mark.parametrize("version", range(7))
 async def test_init_producer_id(caller: Caller, version: int) -> None:
     values: dict[str, object] = {"transactional_id": None, "transaction_timeout": timedelta(seconds=60)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -80,6 +81,22 @@ async def test_an_empty_log(caller: Caller) -> None:
     assert (await _list(caller, EARLIEST)).offset == 0
     assert (await _list(caller, MAX_TIMESTAMP)).offset == -1
     assert (await _list(caller, 0)).offset == -1
+
+
+async def test_a_consumer_sees_what_is_acknowledged() -> None:
+    """While the journal's disk hangs, the record is in the log and not acknowledged: only a replica is told of it."""
+    async with calling() as caller:
+        topic = await caller.create_topic("t")
+        caller.disk.stall("journal")
+        producing = asyncio.ensure_future(caller.produce("t", records=2))
+        await asyncio.sleep(0)  # the request is handled up to its wait
+        assert topic.partitions[0].log_end_offset == 2
+        assert (await _list(caller, LATEST)).offset == 0
+        assert (await _list(caller, LATEST, replica_id=2)).offset == 2
+        assert not producing.done()
+        caller.disk.release("journal")
+        await producing
+        assert (await _list(caller, LATEST)).offset == 2
 
 
 async def test_list_offsets_checks(caller: Caller) -> None:

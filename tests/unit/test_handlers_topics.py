@@ -152,6 +152,20 @@ async def test_delete_by_id(caller: Caller) -> None:
     assert [topic.name for topic in caller.broker.topics] == ["u"]
 
 
+async def test_a_topic_that_is_named_twice_is_not_deleted(caller: Caller) -> None:
+    await caller.create_topic("t")
+    reply = await caller.call(DELETE, 5, timeout=SOON, topic_names=["t", "t"])
+    assert [each.error_code for each in reply.responses] == [ErrorCode.invalid_request]
+    assert caller.broker.topics.get("t") is not None
+
+
+async def test_partitions_have_the_same_number_of_replicas(caller: Caller) -> None:
+    assigned = [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 1, "broker_ids": [1, 2]}]
+    (result,) = await _create(caller, _asked("t", -1, -1, assignments=assigned))
+    assert result.error_code is ErrorCode.invalid_replica_assignment
+    assert "same number" in result.error_message
+
+
 async def test_deletion_can_be_disabled() -> None:
     async with calling(delete_topic_enable="false") as caller:
         await caller.create_topic("t")

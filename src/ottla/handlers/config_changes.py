@@ -78,7 +78,6 @@ def _keep_fixed(topic: Topic, wanted: Overrides) -> Refused | None:
             return Refused(
                 ErrorCode.invalid_config, f"{key.name} is fixed when a topic is created; this one has {current}."
             )
-        wanted.pop(key.name, None)
         if key.name in topic.overrides:
             wanted[key.name] = topic.overrides[key.name]
     return None

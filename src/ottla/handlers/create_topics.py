@@ -84,13 +84,13 @@ def _assigned_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | R
         return Refused(
             ErrorCode.invalid_replica_assignment, "The assigned partitions must be numbered from 0 without gaps."
         )
+    factors = {len(assignment.broker_ids) for assignment in asked.assignments}
+    if len(factors) > 1:
+        return Refused(ErrorCode.invalid_replica_assignment, "All partitions must have the same number of replicas.")
     for assignment in asked.assignments:
         refused = check_assignment(ctx.broker, assignment.broker_ids)
         if refused is not None:
             return refused
-    factors = {len(assignment.broker_ids) for assignment in asked.assignments}
-    if len(factors) > 1:
-        return Refused(ErrorCode.invalid_replica_assignment, "All partitions must have the same number of replicas.")
     return len(indexes), factors.pop()
 
 
