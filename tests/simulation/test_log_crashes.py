@@ -12,7 +12,7 @@ import pytest
 from ottla.sim.disk import Keep
 from tests.simulation.log_world import LogWorld
 
-SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "150"))
+SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "300"))
 KEEPS: list[Keep] = ["some", "all", "none"]
 
 

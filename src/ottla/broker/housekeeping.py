@@ -71,9 +71,10 @@ class Housekeeping:
     # -- retention ---------------------------------------------------------------------------------------------
 
     def look_at(self, topic: Topic) -> None:
-        """The topic is new, or its configuration has changed: its partitions are due at once."""
+        """The topic is new, or its configuration has changed: its partitions get a new time."""
+        now = self._broker.clock.monotonic_ms()
         for partition in topic.partitions:
-            self._plan(partition, 0.0)
+            self._plan(partition, now + self._retention_interval_ms(partition))
 
     def _plan(self, partition: Partition, at: float) -> None:
         self._planned[partition] = at

@@ -126,8 +126,9 @@ def _open_verified(
     opening: Opening, bases: list[int], point: RecoveryPoint | None, *, any_start: bool
 ) -> list[Segment]:
     segments: list[Segment] = []
-    # A log that no checkpoint knows begins at 0; if that segment is gone, so is the beginning of the others' story.
-    intact = any_start or point is not None or bases[:1] in ([], [0])
+    # If the segment that comes first by the checkpoint is gone, the others' story has lost its beginning.
+    known = (0, 0) if point is None else (point.segment_base, point.start_offset)
+    intact = any_start or not bases or bases[0] <= max(known)
     for base in bases:
         segment = opening.segment(base)
         # What no checkpoint covers must follow on without a gap: a power cut may have taken the end of the one before.
