@@ -16,6 +16,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
+from tests.processes.traffic import QUIET
+
 TIMEOUT_S = 4.0
 PAUSE_S = 0.05
 ABSENT = 0
@@ -29,7 +31,7 @@ class AdminLoad:
     """
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, **QUIET})
         self._chance = chance
         self._partitions: dict[str, set[int]] = {}
         self._retention: dict[str, set[str]] = {}

@@ -23,7 +23,7 @@ from tests.processes.traffic import plain_producer
 
 IDENTITY = struct.Struct(">BQH")
 FILLER = random.Random(20).randbytes(1 << 16)
-BURST_RECORDS = 40
+BURST_RECORDS = 100
 PAUSE_S = 0.004
 
 Where = tuple[str, int]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ottla.testing.broker_process import BrokerProcess
 from tests.processes.conftest import StartBroker
 from tests.processes.traffic import acknowledged, create_topic, read, write
 
@@ -11,8 +14,15 @@ CLASSES = ("disk", "cache", "memory")
 VALUES = [b"%d" % number for number in range(20)]
 
 
-def test_a_failed_sync_never_acknowledges(start_broker: StartBroker) -> None:
-    broker = start_broker(config={"ottla.test.fail.journal.after": "40"})
+def failing(start_broker: StartBroker, tmp_path: Path, after: int) -> BrokerProcess:
+    """A broker whose journal fails after so many writes: the disk of the power cuts, with a plan of faults."""
+    plan = tmp_path / "faults"
+    plan.write_text(f"write journal EIO {after}\n")
+    return start_broker(arguments=("--disk", "volatile", "--fault-file", str(plan)))
+
+
+def test_a_failed_sync_never_acknowledges(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = failing(start_broker, tmp_path, after=40)
     for name in CLASSES:
         create_topic(broker.bootstrap, name, ottla_durability=name)
     kept = {name: acknowledged(write(broker.bootstrap, name, VALUES)) for name in CLASSES}
@@ -43,9 +53,9 @@ def test_a_failed_sync_never_acknowledges(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_new_topics_of_every_class_can_still_be_created(start_broker: StartBroker, name: str) -> None:
+def test_new_topics_of_every_class_can_still_be_created(start_broker: StartBroker, tmp_path: Path, name: str) -> None:
     """Topics are kept in the catalog, not in the journal."""
-    broker = start_broker(config={"ottla.test.fail.journal.after": "1"})
+    broker = failing(start_broker, tmp_path, after=1)
     create_topic(broker.bootstrap, "first")
     for _ in range(5):
         write(broker.bootstrap, "first", [b"x"])

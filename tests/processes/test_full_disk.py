@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.processes.conftest import StartBroker
-from tests.processes.traffic import Outcome, acknowledged, create_topic, read, write
+from tests.processes.traffic import Outcome, acknowledged, create_topic, delete_topic, read, write
 
 RECORD = b"x" * 500_000
 SMALL_JOURNAL = {"ottla.journal.bytes": "8388608", "ottla.journal.file.bytes": "1048576"}
@@ -62,11 +62,9 @@ def test_a_full_disk(start_broker: StartBroker, small_disk: Path) -> None:
 
 
 def test_deleting_a_topic_frees_a_full_disk(start_broker: StartBroker, small_disk: Path) -> None:
-    from confluent_kafka.admin import AdminClient
-
     broker = start_broker(data=small_disk, config=SMALL_JOURNAL)
     for topic in ("filling", "waiting"):
         create_topic(broker.bootstrap, topic)
     assert fill(broker.bootstrap, "filling")[-1].error == "KAFKA_STORAGE_ERROR"
-    AdminClient({"bootstrap.servers": broker.bootstrap}).delete_topics(["filling"])["filling"].result(20)
+    delete_topic(broker.bootstrap, "filling")
     assert wait_until_writable(broker.bootstrap, "waiting")[0].error is None

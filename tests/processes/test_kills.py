@@ -55,8 +55,8 @@ class Siege:
         time.sleep(self.chance.uniform(*LOAD_S))
         self.broker.kill()
         self.load.pause()
-        self.admin.pause()
         self.broker.start()
+        self.admin.pause()
         self.load.settle()
         self.check()
         if self.chance.random() < 0.3:
