@@ -119,6 +119,8 @@ class FileSystem(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int: ...
+
 
 class DiskQueue(Protocol):
     """Disk work in the background, in order. `write` and `sync` finish without the interpreter's lock."""

@@ -138,6 +138,7 @@ async def test_incremental_changes() -> None:
         )
         assert result.error_code is ErrorCode.none
         assert topic.overrides == {
+            "ottla.durability": "disk",
             "retention.ms": "1000",
             "max.message.bytes": "3000",
             "cleanup.policy": "delete,compact",

@@ -252,6 +252,10 @@ class RealFileSystem:
         answer = os.statvfs(path)
         return answer.f_bavail * answer.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        answer = os.statvfs(path)
+        return answer.f_blocks * answer.f_frsize
+
 
 def _remove_if_there(path: str) -> None:
     try:

@@ -188,6 +188,10 @@ class VolatileFileSystem:
         answer = os.statvfs(self._names.root_path)
         return answer.f_bavail * answer.f_frsize
 
+    def total_bytes(self, path: str) -> int:
+        answer = os.statvfs(self._names.root_path)
+        return answer.f_blocks * answer.f_frsize
+
     def _content(self, node: FileNode) -> VolatileContent:
         if node.content is None:
             node.content = VolatileContent(

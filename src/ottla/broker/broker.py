@@ -217,5 +217,8 @@ class Broker:
     def log_dir_free_bytes(self) -> int:
         return self.shared.disk.files.free_bytes(self.log_dir)
 
+    def log_dir_total_bytes(self) -> int:
+        return self.shared.disk.files.total_bytes(self.log_dir)
+
     def topic_by(self, key: str | UUID) -> Topic | None:
         return self.topics.get(key) if isinstance(key, str) else self.topics.by_id(TopicId(key))

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ottla.log.checkpoint import (
@@ -25,6 +25,7 @@ from ottla.log.flush import Flush
 from ottla.log.flusher import Flusher
 from ottla.log.journal import Journal, JournalEntry, JournalLimits, Mutation, recover
 from ottla.log.recovery import open_file_log
+from ottla.log.repair import Repair
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -89,6 +90,9 @@ class LogStore:
             limits=self._limits,
             on_pressure=self.flusher.run,
         )
+        self.shared.read_journal = self._read_journal
+        for log in self.logs.values():
+            self._adopt(log)
 
     def _load_checkpoint(self) -> None:
         path = f"{self._data_dir}/{CHECKPOINT_FILE}"
@@ -112,6 +116,17 @@ class LogStore:
             self._checkpoint.points.get(key),
             trust_checkpoint=self._trust_checkpoint,
         )
+
+    def _read_journal(self) -> Iterator[JournalEntry]:
+        released = self._checkpoint.released_sequence if self.flusher is None else self.flusher.released_sequence
+        return recover(self._files, self._journal_dir, self._journal_id, released).entries()
+
+    def _adopt(self, log: FileLog) -> FileLog:
+        """Gives a log the means to get over a failed segment."""
+        if log.is_journaled:
+            assert self.flusher is not None
+            log.repair = Repair(log, self.flusher).begin
+        return log
 
     def _replay(self, entry: JournalEntry) -> None:
         log = self.logs.get(entry.key)
@@ -161,7 +176,7 @@ class LogStore:
         """An empty log. Its directory comes with its first record, so this touches no disk."""
         log = FileLog.empty(self.shared, key, self.directory_of(key), config)
         self.logs[key] = log
-        return log
+        return self._adopt(log)
 
     def delete(self, log: FileLog) -> None:
         """Takes a log out at once; its files go in the background."""

@@ -18,6 +18,7 @@ from ottla.model.topic_config import TopicConfig, parse_topic_config
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
+DURABILITY = "ottla.durability"
 PARTITIONS_MAX = 10_000
 """A topic with more is refused: each partition costs a file and an entry in every metadata reply."""
 
@@ -70,8 +71,10 @@ class TopicAdmin:
         if isinstance(config, Refused):
             return config
         count = broker.config.num_partitions if partition_count == -1 else partition_count
-        record = TopicRecord(name, self._new_id(), count, dict(configs), broker.clock.now_ms())
-        topic = Topic(name, record.id, config, dict(configs), record.created_ms)
+        # The class is fixed here (SAFETY 26): a broker that starts with another default must not change it.
+        overrides = {**configs, DURABILITY: config.durability.value}
+        record = TopicRecord(name, self._new_id(), count, overrides, broker.clock.now_ms())
+        topic = Topic(name, record.id, config, overrides, record.created_ms)
         if validate_only:
             return topic
         self._creating.add(name)
@@ -151,6 +154,7 @@ class TopicAdmin:
     async def alter_topic_configs(
         self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
     ) -> Refused | None:
+        overrides = {DURABILITY: topic.config.durability.value, **overrides}
         config = parse_topic_config(overrides, self.broker_defaults())
         if isinstance(config, Refused):
             return config

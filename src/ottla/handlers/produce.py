@@ -10,6 +10,7 @@ Not implemented: transactions (a transactional batch is refused).
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ottla.broker.partition import Appended, Partition
 from ottla.handlers.api import Api, Buffers, Context
@@ -82,7 +83,7 @@ class Produce:
         future: asyncio.Future[Buffers] = asyncio.get_running_loop().create_future()
         self._future = future
         for partition, end_offset, results, place in self._waiting:
-            partition.when_acknowledged(end_offset, lambda error, r=results, p=place: self._settle(error, r, p))  # type: ignore[misc]
+            partition.when_acknowledged(end_offset, partial(self._settle, results, place))
         if not future.done():
             self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self)
         return future
@@ -101,7 +102,7 @@ class Produce:
                 results[place] = PartitionProduced(results[place].partition, ErrorCode.request_timed_out)
         self._finish()
 
-    def _settle(self, error: ErrorCode, results: list[PartitionProduced], place: int) -> None:
+    def _settle(self, results: list[PartitionProduced], place: int, error: ErrorCode) -> None:
         if self.ended:
             return
         if error is not _NONE:

@@ -84,7 +84,11 @@ class FileLog:
         self._pending_bytes = 0
         self._writing = False
         self._write_due = False
+        self.frozen = False
+        self.repair: Callable[[OSError], None] | None = None
+        """Writes the segments anew from the journal after one of their files failed."""
         self._end_waits: list[tuple[int, Callable[[], None]]] = []
+        self._journal_waits: list[tuple[int, Callable[[], None]]] = []
 
     @classmethod
     def empty(cls, shared: SharedByLogs, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
@@ -246,7 +250,7 @@ class FileLog:
 
     def write_now(self) -> None:
         self._write_due = False
-        if self._writing or not self._pending or self.failed is not None:
+        if self._writing or self.frozen or not self._pending or self.failed is not None:
             return
         self._writing = True
         write = self._pending[0]
@@ -271,12 +275,40 @@ class FileLog:
             self._acknowledged()
 
     def _on_write_failed(self, error: OSError) -> None:
-        """A full disk heals: the same bytes are written again at the same place (SAFETY 1). Nothing else does."""
+        """A full disk heals: the same bytes are written again at the same place (SAFETY 1). Otherwise the segment is
+        written anew from the journal, or the log has failed."""
         if error.errno == errno.ENOSPC:
             self.shared.report(_sentence_for(error, self.directory))
             self.shared.clock.call_later(RETRY_FULL_DISK_MS, self.write_now)
         else:
+            self.segment_failed(error)
+
+    def segment_failed(self, error: OSError) -> None:
+        """A write or a sync of a segment failed. Never tried again on the same file (SAFETY 11)."""
+        if self.repair is not None and self.is_journaled:
+            self.repair(error)
+        else:
             self.fail(error)
+
+    def freeze_writes(self) -> None:
+        """Appends go on, into memory and the journal; the segments are left alone."""
+        self.frozen = True
+
+    def thaw_writes(self, written_end: int) -> None:
+        """The segments hold everything below `written_end`: writing goes on from there."""
+        self.frozen = False
+        while self._pending and self._pending[0].end_offset <= written_end:
+            self._pending_bytes -= self._pending.popleft().size_bytes
+        self._written_end = max(self._written_end, written_end)
+        self.shared.tail.shrink()
+        self._run_end_waits()
+        self.write_now()
+
+    def when_journaled(self, offset: int, callback: Callable[[], None]) -> None:
+        if self._journaled_end >= offset:
+            callback()
+        else:
+            self._journal_waits.append((offset, callback))
 
     def when_written(self, offset: int, callback: Callable[[], None]) -> None:
         """Runs the callback once everything below the offset is in the segments and, for `disk`, in the journal."""
@@ -301,6 +333,11 @@ class FileLog:
 
     def on_journaled(self, end_offset: int) -> None:
         self._journaled_end = end_offset
+        if self._journal_waits:
+            due = [callback for offset, callback in self._journal_waits if offset <= end_offset]
+            self._journal_waits = [wait for wait in self._journal_waits if wait[0] > end_offset]
+            for callback in due:
+                callback()
         self._run_end_waits()
         self._acknowledged()
 

@@ -7,6 +7,7 @@ The logs of the oldest journal file go first (SAFETY 10).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.log.file_log import FileLog
@@ -28,6 +29,11 @@ class Flusher:
         self._waiting: list[Callable[[], None]] = []
         self._errors: list[BaseException] = []
         self._everything = False
+
+    @property
+    def released_sequence(self) -> int:
+        """The journal is needed above this."""
+        return self._released
 
     @property
     def is_running(self) -> bool:
@@ -95,13 +101,13 @@ class Flusher:
             if log.failed is not None:
                 flushed(log, None, log.failed)
             else:
-                Flush(log, lambda point, error, log=log: flushed(log, point, error)).begin()  # type: ignore[misc]
+                Flush(log, partial(flushed, log)).begin()
 
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
         """The journal keeps its entries of this log, so nothing acknowledged is lost; but its space stays taken."""
         self._errors.append(error)
         if log.failed is None:
-            log.fail(error if isinstance(error, OSError) else OSError(str(error)))
+            log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
 
     def _write_checkpoint(self, sequence: int, logs: list[FileLog], waiting: list[Callable[[], None]]) -> None:
         if not self._errors:

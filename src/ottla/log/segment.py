@@ -118,6 +118,13 @@ class Segment:
         self.file.truncate(self.appended_end)
         self.allocated_end = self.appended_end
 
+    def replace_file(self, file: DataFile, size: int) -> None:
+        """The segment was written anew, whole and synced, under its own name."""
+        self._file = file
+        self.written_end = self.synced_end = size
+        self.allocated_end = max(self.appended_end, size)
+        self.entry_durable = True
+
     def release(self) -> None:
         """Lets go of the file. It is closed when the last reader has let go too: a descriptor that is closed under a
         reader's hands may be another file's by then."""

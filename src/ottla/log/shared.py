@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ottla.log.journal import Journal
+from ottla.log.journal import Journal, JournalEntry
 from ottla.log.tail_cache import TailCache
 from ottla.ports import Clock, Disk
 
@@ -79,6 +79,8 @@ class SharedByLogs:
     memory: MemoryBudget
     journal: Journal | None = None
     """None while logs are being recovered, and on a broker that has no disk."""
+    read_journal: Callable[[], Iterator[JournalEntry]] | None = None
+    """Everything that is in the journal and not released yet. Blocking."""
     report: Callable[[str], None] = print
     """Tells a person: damage, a full disk, a failed log."""
     unsynced: set[Writes] = field(default_factory=set)

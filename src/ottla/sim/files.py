@@ -261,6 +261,11 @@ class SimFileSystem:
         capacity_bytes = self._state.capacity_bytes
         return 1 << 40 if capacity_bytes is None else max(capacity_bytes - self._state.used_bytes(), 0)
 
+    def total_bytes(self, path: str) -> int:
+        self._state.demand_power()
+        capacity_bytes = self._state.capacity_bytes
+        return 1 << 40 if capacity_bytes is None else capacity_bytes
+
     def _strike_open(self, path: str) -> None:
         if fault := self._state.strike("open", path):
             raise os_error(fault.error, path)

@@ -1,0 +1,97 @@
+"""A segment whose write or sync failed is written anew, into a new file, from the journal (SAFETY 11).
+
+After a failed sync the kernel may call pages clean that never reached the disk, so neither the file nor a second sync
+of it can be trusted. What was synced before is copied, and everything after it is in the journal: its space is not
+given back before the segment is durable. Meanwhile appends go on; only the segments stand still.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.log.file_log import FileLog
+from ottla.log.segment import Segment
+from ottla.log.walk import Walk
+from ottla.ports import DataFile
+
+if TYPE_CHECKING:
+    from ottla.log.flusher import Flusher
+
+REWRITE_SUFFIX = ".rewrite"
+COPY_BYTES = 1024 * 1024
+
+
+class Repair:
+    """Of one log; used again for each failure."""
+
+    def __init__(self, log: FileLog, flusher: Flusher) -> None:
+        self._log = log
+        self._flusher = flusher
+        self._running = False
+
+    def begin(self, error: OSError) -> None:
+        if self._running:
+            return
+        self._running = True
+        log = self._log
+        log.shared.report(f"{log.directory}: a segment failed ({error}); it is written anew from the journal")
+        log.freeze_writes()
+        log.when_journaled(log.end_offset, self._rewrite)
+
+    def _rewrite(self) -> None:
+        log = self._log
+        target = log.end_offset
+        suspect = [s for s in log.segments if s.synced_end < s.appended_end]
+        sizes = {segment: segment.appended_end for segment in suspect}
+
+        def rewrite() -> dict[Segment, DataFile]:
+            return {segment: _write_anew(log, segment, sizes[segment], target) for segment in suspect}
+
+        def done(files: dict[Segment, DataFile] | None, error: BaseException | None) -> None:
+            self._running = False
+            if error is not None or files is None:
+                log.fail(error if isinstance(error, OSError) else OSError(str(error)))
+                return
+            for segment, file in files.items():
+                segment.replace_file(file, sizes[segment])
+            log.thaw_writes(target)
+            self._flusher.want(log)
+
+        log.shared.disk.sync_queue.call(rewrite, done)
+
+
+def _write_anew(log: FileLog, segment: Segment, size: int, end_offset: int) -> DataFile:
+    """On a disk thread."""
+    files = log.shared.disk.files
+    path = segment.path + REWRITE_SUFFIX
+    file = files.open(path, create=True)
+    file.truncate(0)
+    position = _copy(segment.file, file, segment.synced_end)
+    next_offset = segment.base_offset
+    for found in Walk(file, 0, position, verify=True, next_offset=next_offset):
+        next_offset = found.header.next_offset
+    assert log.shared.read_journal is not None
+    for entry in log.shared.read_journal():
+        header = entry.header
+        if entry.key != log.key or header is None or header.base_offset != next_offset or position >= size:
+            continue
+        file.write_at(position, [entry.batch])
+        position += len(entry.batch)
+        next_offset = header.next_offset
+    if position != size:
+        raise OSError(f"{segment.path}: the journal does not have all of it ({position} of {size} bytes)")
+    file.sync()
+    files.rename(path, segment.path)
+    files.sync_dir(log.directory)
+    return file
+
+
+def _copy(source: DataFile, target: DataFile, size: int) -> int:
+    position = 0
+    while position < size:
+        data = source.read_at(position, min(COPY_BYTES, size - position))
+        if not data:
+            raise OSError(f"{source.path} ends at {position}, before {size}")
+        target.write_at(position, [data])
+        position += len(data)
+    return position
