@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import cast
 
 from ottla.client.errors import (
     ClientError,
@@ -162,8 +163,7 @@ class Connection(FrameReader):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of it
 
     def frame_received(self, frame: memoryview) -> None:
         if not self._waiting:

@@ -114,6 +114,7 @@ _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
 _SENTENCES: dict[ErrorCode, str] = {
     ErrorCode.unknown_topic_or_partition: "it does not exist",
     ErrorCode.unknown_topic_id: "it does not exist any more",
+    ErrorCode.offset_out_of_range: "the log has no such offset",
     ErrorCode.topic_already_exists: "a topic of this name is already there",
     ErrorCode.invalid_topic_exception: "the name is not a valid topic name (1 to 249 of a-z A-Z 0-9 . _ -)",
     ErrorCode.kafka_storage_error: "the broker cannot write to its disk; its log says why",
@@ -130,9 +131,10 @@ def error_name(error: ErrorCode) -> str:
 
 def refused(error: ErrorCode, what: str, message: str | None = None) -> BrokerRefusedError:
     """The exception for a broker's error code; `what` is the thing that failed: `topic "orders"`."""
-    reason = message or _SENTENCES.get(error) or (error.__doc__ or "").strip() or "the broker gave no reason"
+    ours = _SENTENCES.get(error)
+    reason = ours if ours is not None and (message is None or error in _SPECIFIC) else message
     kind = _SPECIFIC.get(error, BrokerRefusedError)
-    return kind(error, f"{what}: {reason.rstrip('.')} ({error_name(error)})")
+    return kind(error, f"{what}: {(reason or 'refused').rstrip('.')} ({error_name(error)})")
 
 
 def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:

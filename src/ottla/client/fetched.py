@@ -31,6 +31,10 @@ class ConsumerRecord(NamedTuple):
     value: bytes | None
     headers: Headers
 
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
 
 class FetchedBatch(NamedTuple):
     """A batch as it came. Only records at or after `from_offset` were asked for: a batch is never cut."""

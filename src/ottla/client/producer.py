@@ -102,6 +102,7 @@ class Producer:
         self._unplaced: dict[str, list[_Unplaced]] = {}
         self._placing: dict[str, asyncio.Task[None]] = {}
         self._first_failure: DeliveryError | None = None
+        self._acknowledged = 0
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -247,6 +248,11 @@ class Producer:
         if failure is not None:
             raise failure
 
+    @property
+    def acknowledged_count(self) -> int:
+        """How many records were acknowledged so far (with acks=0: sent)."""
+        return self._acknowledged
+
     async def partitions(self, topic: str) -> list[int]:
         """The topic's partitions. Creates the topic if the broker is set up to do so on first use."""
         view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
@@ -319,7 +325,9 @@ class Producer:
             raise
 
     def _on_settled(self, batch: Batch, failure: DeliveryError | None) -> None:
-        if failure is not None and self._first_failure is None:
+        if failure is None:
+            self._acknowledged += batch.count
+        elif self._first_failure is None:
             self._first_failure = failure
         self._flushes.settled(batch)
         self._room.give_back(batch.buffered_bytes)

@@ -1,0 +1,170 @@
+"""Reads a broker's configuration file: Kafka's `.properties`, or TOML.
+
+Every setting is checked here against the table of known ones, so that a mistake is named with its line.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ottla.cli.failures import FailedError
+from ottla.model.broker_config import BROKER_CONFIGS
+from ottla.model.config_keys import ConfigKey, ConfigType, parse_value, table, unknown_name
+from ottla.model.errors import Refused
+
+OURS = table(
+    [
+        ConfigKey("listeners", ConfigType.STRING, None, "Where to listen: PLAINTEXT://HOST:PORT.", dynamic=False),
+        ConfigKey("advertised.listeners", ConfigType.STRING, None, "What clients are told to call.", dynamic=False),
+        ConfigKey("log.dirs", ConfigType.STRING, None, "The data directory.", dynamic=False),
+        ConfigKey("log.dir", ConfigType.STRING, None, "The data directory.", dynamic=False),
+    ]
+)
+"""Settings of the process, which `ottla up` has options for as well. The options win."""
+
+
+class Setting(NamedTuple):
+    name: str
+    value: str
+    line: int
+
+
+class FileSettings(NamedTuple):
+    properties: dict[str, str]
+    """For the broker."""
+    host: str | None = None
+    port: int | None = None
+    advertised_host: str | None = None
+    data_dir: str | None = None
+
+
+def read_config_file(path: Path) -> FileSettings:
+    """Raises FailedError with a sentence that names the file and the line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "it is not text in UTF-8"
+        raise FailedError(f"the configuration file {path} cannot be read: {reason}") from cause
+    settings = list(_toml(text, path) if path.suffix == ".toml" else parse_properties(text))
+    known: Mapping[str, ConfigKey] = {**BROKER_CONFIGS, **OURS}
+    values: dict[str, str] = {}
+    for name, value, line in settings:
+        key = known.get(name)
+        problem = unknown_name("broker", name, known) if key is None else parse_value(key, value)
+        if isinstance(problem, Refused):
+            raise FailedError(f"{path}, line {line}: {problem.message}")
+        values[name] = value
+    return _split(values, path)
+
+
+def _split(values: dict[str, str], path: Path) -> FileSettings:
+    host, port = _listener(values, "listeners", path)
+    advertised_host, _ = _listener(values, "advertised.listeners", path)
+    data_dir = values.get("log.dirs") or values.get("log.dir")
+    if data_dir is not None and "," in data_dir:
+        raise FailedError(f"{path}: log.dirs names several directories; a broker has one")
+    properties = {name: value for name, value in values.items() if name not in OURS}
+    return FileSettings(properties, host, port, advertised_host, data_dir)
+
+
+def _listener(values: Mapping[str, str], name: str, path: Path) -> tuple[str | None, int | None]:
+    text = values.get(name)
+    if text is None:
+        return None, None
+    scheme, _, address = text.rpartition("://")
+    host, separator, port = address.rpartition(":")
+    if scheme not in ("", "PLAINTEXT") or not separator or not port.isdigit() or int(port) > 65535:
+        raise FailedError(f"{path}: {name}={text} is not PLAINTEXT://HOST:PORT")
+    return host.strip("[]") or None, int(port)
+
+
+def parse_properties(text: str) -> Iterator[Setting]:
+    """Java's format: `#` and `!` begin comments, a backslash at the end of a line goes on with the next."""
+    logical, started_at = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.lstrip()
+        if not logical:
+            if not line or line[0] in "#!":
+                continue
+            started_at = number
+        logical += line
+        if _ends_with_odd_backslashes(logical):
+            logical = logical[:-1]
+            continue
+        yield _key_and_value(logical, started_at)
+        logical = ""
+    if logical:
+        yield _key_and_value(logical, started_at)
+
+
+def _ends_with_odd_backslashes(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _key_and_value(line: str, number: int) -> Setting:
+    """The key ends at the first `=`, `:` or blank that has no backslash before it."""
+    at = 0
+    while at < len(line) and line[at] not in "=: \t\f":
+        at += 2 if line[at] == "\\" else 1
+    rest = line[at:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return Setting(_unescape(line[:at]), _unescape(rest).rstrip(), number)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    at = 0
+    while at < len(text):
+        character = text[at]
+        at += 1
+        if character != "\\" or at >= len(text):
+            out.append(character)
+            continue
+        code = text[at]
+        at += 1
+        if code == "u" and len(text) >= at + 4:
+            out.append(chr(int(text[at : at + 4], 16)))
+            at += 4
+        else:
+            out.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code))
+    return "".join(out)
+
+
+def _toml(text: str, path: Path) -> Iterator[Setting]:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as cause:
+        raise FailedError(f"{path} is not valid TOML: {cause}") from cause
+    lines = text.splitlines()
+    for name, value in _flatten(tree):
+        yield Setting(name, value, _line_of(name, lines))
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            yield f"{prefix}{name}", "true" if value else "false"
+        elif isinstance(value, list):
+            yield f"{prefix}{name}", ",".join(map(str, value))
+        else:
+            yield f"{prefix}{name}", str(value)
+
+
+def _line_of(name: str, lines: list[str]) -> int:
+    """Where a setting stands: the line that assigns the longest end of its dotted name."""
+    parts = name.split(".")
+    for start in range(len(parts)):
+        tail = ".".join(parts[start:])
+        for number, line in enumerate(lines, 1):
+            key, separator, _ = line.partition("=")
+            if separator and key.replace(" ", "").replace('"', "").replace("'", "") == tail:
+                return number
+    return 1

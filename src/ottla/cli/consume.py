@@ -1,0 +1,154 @@
+"""`ottla consume`: prints a topic's records."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run
+from ottla.cli.record_format import DEFAULT_FORMAT, FIELDS_HELP, Part, compile_format, to_json_line
+from ottla.cli.since import since_ms
+
+if TYPE_CHECKING:
+    from ottla.client import Consumer, TopicPartition
+
+FETCH_RECORDS = 2000
+END_POLL_MS = 200.0
+
+
+class Start(NamedTuple):
+    """Where to begin: at most one of them is set, else at the end."""
+
+    from_beginning: bool
+    offset: int | None
+    time_ms: int | None
+
+
+class Limits(NamedTuple):
+    """When to stop by itself."""
+
+    records_max: int | None
+    idle_s: float | None
+    at_end: bool
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic to read.", show_default=False)],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that is there, then what comes.")] = (
+        False
+    ),
+    offset: Annotated[
+        int | None, typer.Option(help="Begin at this offset; -10 is ten before the end of each partition.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Begin so long ago (90s, 10m, 2h, 1d) or at an ISO time.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
+    ] = None,
+    max_records: Annotated[
+        int | None, typer.Option("--max-records", "-n", min=0, help="Stop after so many records.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Stop when nothing came for so many seconds.")] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")] = False,
+    format_: Annotated[str, typer.Option("--format", "-f", help=f"{FIELDS_HELP}, \\n, \\t.")] = DEFAULT_FORMAT,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    committed: Annotated[
+        bool, typer.Option("--read-committed", help="Only records of committed transactions.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Prints records as they come, until Ctrl-C or one of the limits. Without a start, only new records."""
+    if sum((from_beginning, offset is not None, since is not None)) > 1:
+        raise typer.BadParameter("choose one of --from-beginning, --offset and --since")
+    try:
+        start = Start(from_beginning, offset, None if since is None else since_ms(since, time.time_ns() // 1_000_000))
+        part = to_json_line if as_json else compile_format(format_)
+    except ValueError as mistake:
+        raise typer.BadParameter(str(mistake)) from mistake
+    limits = Limits(max_records, timeout, until_end)
+    run(_consume(topic, partition, start, limits, part, committed, bootstrap))
+
+
+async def _consume(
+    topic: str,
+    partitions: list[int] | None,
+    start: Start,
+    limits: Limits,
+    part: Part,
+    committed: bool,
+    bootstrap: str,
+) -> None:
+    from ottla.client import Consumer, TopicPartition
+
+    consumer = Consumer(
+        bootstrap,
+        auto_offset_reset="earliest" if start.from_beginning else "latest",
+        isolation_level="read_committed" if committed else "read_uncommitted",
+        client_id="ottla-cli",
+    )
+    async with consumer:
+        known = await consumer.partitions(topic)
+        chosen = known if not partitions else [TopicPartition(topic, index) for index in partitions]
+        await _begin(consumer, topic, chosen, start, only_these=bool(partitions))
+        await _print_all(consumer, chosen, limits, part)
+
+
+async def _begin(
+    consumer: Consumer, topic: str, chosen: list[TopicPartition], start: Start, *, only_these: bool
+) -> None:
+    if only_these:
+        consumer.assign(chosen)
+    else:
+        consumer.subscribe([topic])
+    if start.offset is not None:
+        ends = await consumer.end_offsets(chosen) if start.offset < 0 else {}
+        for at in chosen:
+            consumer.seek(at, start.offset if start.offset >= 0 else max(0, ends[at] + start.offset))
+    elif start.time_ms is not None:
+        found = await consumer.offsets_for_time(dict.fromkeys(chosen, start.time_ms))
+        ends = await consumer.end_offsets(chosen)
+        for at, result in found.items():
+            consumer.seek(at, ends[at] if result is None else result.offset)
+    elif not start.from_beginning:
+        await consumer.seek_to_end(*chosen)
+
+
+async def _print_all(consumer: Consumer, chosen: list[TopicPartition], limits: Limits, part: Part) -> None:
+    """Ends at a limit. With `at_end`, what arrives after the command began is not printed."""
+    ends = await consumer.end_offsets(chosen) if limits.at_end else {}
+    out = sys.stdout.buffer
+    printed = 0
+    last_record_s = time.monotonic()
+    while limits.records_max is None or printed < limits.records_max:
+        if limits.at_end and await _all_reached(consumer, ends):
+            return
+        wanted = FETCH_RECORDS if limits.records_max is None else min(limits.records_max - printed, FETCH_RECORDS)
+        records = await consumer.fetch_records(wanted, _wait_ms(limits, last_record_s))
+        for record in records:
+            if not limits.at_end or record.offset < ends.get(record.at, 0):
+                out.write(part(record))
+                printed += 1
+        out.flush()
+        if records:
+            last_record_s = time.monotonic()
+        elif limits.idle_s is not None and time.monotonic() - last_record_s >= limits.idle_s:
+            return
+
+
+def _wait_ms(limits: Limits, last_record_s: float) -> float | None:
+    """How long the next fetch may wait: not beyond the moment at which there is something to decide."""
+    wait_ms = None
+    if limits.idle_s is not None:
+        wait_ms = max(0.0, (last_record_s + limits.idle_s - time.monotonic()) * 1000)
+    if limits.at_end:
+        wait_ms = min(END_POLL_MS, wait_ms) if wait_ms is not None else END_POLL_MS
+    return wait_ms
+
+
+async def _all_reached(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    for at, end in ends.items():
+        if await consumer.position(at) < end:
+            return False
+    return True

@@ -1,0 +1,67 @@
+"""`ottla doctor`: what this machine allows, what to change, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import AsJson, count_text, print_json
+from ottla.cli.up import default_data_dir
+
+if TYPE_CHECKING:
+    from ottla.cli.checks import Check
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
+
+
+def doctor(
+    data: Annotated[
+        Path | None, typer.Option(help="The data directory to look at.  [default: that of `ottla up`]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Looks at disk, kernel, limits and software. Writes a megabyte for a second, and removes it.
+
+    Fails if something is bad; warnings are advice.
+    """
+    from ottla.cli.checks import Status
+    from ottla.cli.disk_checks import disk_checks
+    from ottla.cli.kernel_checks import kernel_checks
+    from ottla.cli.software_checks import software_checks
+
+    groups = {
+        "disk": list(disk_checks(data or default_data_dir())),
+        "kernel": list(kernel_checks()),
+        "software": list(software_checks()),
+    }
+    counts = {status: sum(each.status is status for rows in groups.values() for each in rows) for status in Status}
+    if as_json:
+        rows = [{"group": group, **asdict(each)} for group, checks in groups.items() for each in checks]
+        print_json({"ok": not counts[Status.bad], "checks": rows})
+    else:
+        _print(groups.items())
+        print(f"{counts[Status.ok]} ok, {count_text(counts[Status.warn], 'warning')}, {counts[Status.bad]} bad")
+    if counts[Status.bad]:
+        raise FailedError("something here will hurt: see the rows marked bad")
+
+
+def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for heading in ("", "what", "value", "what to do and why"):
+        table.add_column(heading, overflow="fold")
+    for group, checks in groups:
+        table.add_row("", Text(group, style="bold"))
+        for each in checks:
+            table.add_row(Text(each.status, style=_STYLES[each.status]), each.name, each.value, each.advice)
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False).print(table)

@@ -1,0 +1,96 @@
+"""How `ottla consume` prints a record: a format with %-fields, or JSON. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+DEFAULT_FORMAT = "%v\\n"
+FIELDS_HELP = "%k key, %v value, %o offset, %p partition, %t timestamp in ms, %T in ISO 8601, %n topic, %h headers, %%"
+
+
+class Record(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+
+
+Part = Callable[[Record], bytes]
+
+_FIELDS: dict[str, Part] = {
+    "k": lambda record: record.key or b"",
+    "v": lambda record: record.value or b"",
+    "o": lambda record: b"%d" % record.offset,
+    "p": lambda record: b"%d" % record.partition,
+    "t": lambda record: b"%d" % record.timestamp_ms,
+    "T": lambda record: iso_time(record.timestamp_ms).encode(),
+    "n": lambda record: record.topic.encode(),
+    "h": lambda record: b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers),
+    "%": lambda record: b"%",
+}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+
+def compile_format(text: str) -> Part:
+    """A function that prints a record. ValueError names what it does not know. A line end is added if none is there."""
+    plain = re.sub(r"\\(.)", lambda found: _ESCAPES.get(found.group(1), found.group(0)), text)
+    parts: list[Part] = []
+    for piece in re.findall(r"%.?|[^%]+", plain, re.DOTALL):
+        if not piece.startswith("%"):
+            parts.append(_literal(piece.encode()))
+        elif piece[1:] in _FIELDS:
+            parts.append(_FIELDS[piece[1:]])
+        else:
+            raise ValueError(f'the format has "{piece}"; it knows {FIELDS_HELP}')
+    if not plain.endswith(("\n", "\0")):
+        parts.append(_literal(b"\n"))
+    return lambda record: b"".join([part(record) for part in parts])
+
+
+def _literal(text: bytes) -> Part:
+    return lambda record: text
+
+
+def to_json_line(record: Record) -> bytes:
+    entry = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+        "headers": [[name, json_bytes(value)] for name, value in record.headers],
+    }
+    return json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+
+
+def json_bytes(data: bytes | None) -> Any:
+    """Text as it is; what is not text as {"base64": ...}."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def iso_time(timestamp_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)

@@ -1,0 +1,206 @@
+"""`ottla topics`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
+
+if TYPE_CHECKING:
+    from ottla.client.descriptions import ConfigEntry, TopicDescription
+
+commands = typer.Typer(help="Creates, lists, describes, alters and deletes topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The topic's name.", show_default=False)]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A configuration of the topic; repeat for several."),
+]
+
+
+def parse_pairs(entries: list[str] | None, option: str) -> dict[str, str]:
+    """`name=value` entries of a repeated option."""
+    pairs: dict[str, str] = {}
+    for entry in entries or []:
+        name, separator, value = entry.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{option} takes NAME=VALUE, not {entry!r}")
+        pairs[name] = value
+    return pairs
+
+
+@commands.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the broker's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1: the broker's default.")] = -1,
+    config: Configs = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it is already there.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Creates a topic."""
+    configs = parse_pairs(config, "--config")
+
+    async def work() -> tuple[bool, TopicDescription]:
+        from ottla.client import Admin
+        from ottla.client.errors import TopicExistsError
+
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            created = True
+            try:
+                await admin.create_topic(
+                    name, partitions=partitions, replication_factor=replication_factor, configs=configs
+                )
+            except TopicExistsError:
+                if not if_not_exists:
+                    raise
+                created = False
+            return created, await admin.describe_topic(name)
+
+    created, description = run(work())
+    if as_json:
+        print_json({"created": created, **asdict(description)})
+    else:
+        done = "created" if created else "is already there:"
+        print(f"{done} {name} with {count_text(len(description.partitions), 'partition')}")
+
+
+@commands.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Also the brokers' own topics.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Lists the topics."""
+    from ottla.client import Admin
+    from ottla.client.descriptions import TopicListing
+
+    async def work() -> list[TopicListing]:
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            return await admin.list_topics(internal=internal)
+
+    listing = run(work())
+    if as_json:
+        print_json([asdict(topic) for topic in listing])
+        return
+    rows = [(topic.name, topic.partition_count, topic.replication_factor, topic.id) for topic in listing]
+    print_table(["topic", "partitions", "replicas", "id"], rows, right=["partitions", "replicas"])
+
+
+@commands.command()
+def describe(
+    name: Name,
+    all_configs: Annotated[bool, typer.Option("--all", help="Also configurations that have their default.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Shows a topic's partitions, offsets, sizes and configuration."""
+    from ottla.client import Admin
+
+    async def work() -> tuple[TopicDescription, list[ConfigEntry]]:
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            return await admin.describe_topic(name), await admin.describe_configs(name)
+
+    description, configs = run(work())
+    shown = [entry for entry in configs if all_configs or not entry.is_default]
+    if as_json:
+        print_json({**asdict(description), "configs": [asdict(entry) for entry in shown]})
+        return
+    print(f"topic {description.name}  id {description.id}")
+    print_table(
+        ["partition", "leader", "epoch", "replicas", "in sync", "first offset", "end offset", "size"],
+        [
+            (
+                each.index,
+                "none" if each.leader is None else each.leader,
+                each.leader_epoch,
+                ",".join(map(str, each.replicas)),
+                ",".join(map(str, each.isr)),
+                each.first_offset,
+                each.end_offset,
+                None if each.size_bytes is None else size_text(each.size_bytes),
+            )
+            for each in description.partitions
+        ],
+        right=["partition", "leader", "epoch", "first offset", "end offset", "size"],
+    )
+    if shown:
+        print_table(["configuration", "value", "from"], [(each.name, each.value, each.source) for each in shown])
+
+
+@commands.command()
+def alter(
+    name: Name,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new total.")] = None,
+    config: Configs = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Back to its default; repeatable.")
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Adds partitions, sets configurations or resets them."""
+    changes = parse_pairs(config, "--config")
+    resets = list(delete_config or [])
+    if partitions is None and not changes and not resets:
+        raise typer.BadParameter("say what to change: --partitions, --config or --delete-config")
+    if both := sorted(set(changes) & set(resets)):
+        raise typer.BadParameter(f"{', '.join(both)} cannot be set and reset at once")
+
+    async def work() -> TopicDescription:
+        from ottla.client import Admin
+
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            if changes or resets:
+                await admin.alter_configs(name, set_values=changes, delete=resets)
+            if partitions is not None:
+                await admin.create_partitions(name, partitions)
+            return await admin.describe_topic(name)
+
+    description = run(work())
+    if as_json:
+        print_json(asdict(description))
+    else:
+        settings = ", ".join(f"{key}={value}" for key, value in description.configs.items()) or "defaults only"
+        print(f"altered {name}: {count_text(len(description.partitions), 'partition')}, {settings}")
+
+
+@commands.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics to delete.", show_default=False)],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if one is not there.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Deletes topics with all their records."""
+
+    async def work() -> tuple[list[str], list[str]]:
+        from ottla.client import Admin, ClientError
+        from ottla.client.errors import UnknownTopicError
+
+        deleted: list[str] = []
+        failures: list[str] = []
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            for name in names:
+                try:
+                    await admin.delete_topic(name)
+                    deleted.append(name)
+                except UnknownTopicError as failure:
+                    failures += [] if if_exists else [str(failure)]
+                except ClientError as failure:
+                    failures.append(str(failure))
+        return deleted, failures
+
+    deleted, failures = run(work())
+    if as_json:
+        print_json({"deleted": deleted, "failures": failures})
+    else:
+        for name in deleted:
+            print(f"deleted {name}")
+    if failures:
+        raise FailedError("; ".join(failures))
