@@ -192,6 +192,29 @@ def test_a_batch_larger_than_every_file_gets_its_own() -> None:
     assert offsets(list(world.recover(2).entries()), log) == [2]
 
 
+def test_there_is_pressure_only_where_a_release_helps() -> None:
+    world, log = World(JournalLimits(ring_bytes_max=16 << 10, file_bytes_max=16 << 10)), Log(0)
+    world.append(log, 100_000)
+    world.disk.stall("journal")
+    world.run()
+    assert not world.journal.under_pressure, "it waits for a larger file, not for a release"
+    world.disk.release("journal")
+    world.run()
+    assert log.journaled == [1]
+    assert not world.journal.under_pressure, "only the current file holds anything"
+    assert world.journal.oldest() is None
+    world.append(log, 5000)
+    world.run()
+    assert world.pressure
+    assert world.journal.under_pressure
+    oldest = world.journal.oldest()
+    assert oldest is not None
+    world.journal.release(oldest[0])
+    world.run()
+    assert log.journaled == [1, 2]
+    assert not world.journal.under_pressure
+
+
 def test_a_full_disk_is_back_pressure_and_ends_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     world, log = World(disk=SimDisk(SimClock(), capacity_bytes=40 << 10)), Log(0)
     fill(world, log)

@@ -120,7 +120,7 @@ class Journal:
 
     @property
     def under_pressure(self) -> bool:
-        """A release is wanted soon: `oldest`, sync, checkpoint, `release`."""
+        """A release is wanted soon, and `oldest` says of what: sync, checkpoint, `release`."""
         return self._ring.under_pressure
 
     @property

@@ -76,7 +76,9 @@ class Ring:
 
     @property
     def under_pressure(self) -> bool:
-        """More than half of what the ring may ever take is used, or a block waits for space."""
+        """A full file should be released: more than half of what the ring may ever take is used, or a block waits."""
+        if not self._full:
+            return False
         return self._wanted_bytes > 0 or 2 * (self.total_bytes - self.spare_bytes) > self._limits.ring_bytes_max
 
     def place(self, block_bytes: int, sequence: int) -> tuple[RingFile, int] | None:
