@@ -35,6 +35,8 @@ class Place(NamedTuple):
 
     segment: Segment
     position: int
+    offset: int
+    """The base offset of the batch at that position, by the index."""
     end: int
     following_base: int
     """The offset at which the next segment begins (of the active one: its end)."""
@@ -52,8 +54,8 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
     segment = log.segments[index]
     last = index + 1 == len(log.segments)
     following = segment.end_offset if last else log.segments[index + 1].base_offset
-    position = segment.index.position_for_offset(max(offset - segment.base_offset, 0))
-    return Place(segment, position, segment.written_end, following)
+    relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
+    return Place(segment, position, segment.base_offset + relative, segment.written_end, following)
 
 
 def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
@@ -107,7 +109,7 @@ def _read_cold(
     log: SegmentedLog, place: Place, read_at: Callable[[int, int], bytes], offset: int, max_bytes: int, upto: int
 ) -> Slice | Refused:
     """On a disk thread. Walks batch by batch with every check."""
-    walk = Walk(place.segment.file, place.position, place.end, verify=True)
+    walk = Walk(place.segment.file, place.position, place.end, verify=True, next_offset=place.offset)
     first = end = -1
     next_offset = offset
     for position, header, _ in walk:
@@ -123,10 +125,22 @@ def _read_cold(
         data = memoryview(read_at(first, end - first))
         return Slice([data], len(data), next_offset)
     if walk.bad is not None:
+        if walk.bad.position == place.position and not _index_is_right(place):
+            # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
+            from_start = place._replace(position=0, offset=place.segment.base_offset)
+            return _read_cold(log, from_start, read_at, offset, max_bytes, upto)
         damage = describe_damage(place, walk.bad, walk.next_offset)
         log.add_damage(damage)
         return _refused(damage) if damage.first_offset <= offset < damage.next_offset else Slice([], 0, offset)
     return Slice([], 0, offset)
+
+
+def _index_is_right(place: Place) -> bool:
+    """Whether a batch really begins where the index says: a walk over the headers before it has to arrive there."""
+    walk = Walk(place.segment.file, 0, place.position, verify=False)
+    for _ in walk:
+        pass
+    return walk.bad is None and walk.position == place.position
 
 
 def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:

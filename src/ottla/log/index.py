@@ -41,10 +41,13 @@ class SparseIndex:
             self._max_timestamps.append(max_timestamp)
             self._last_indexed = position
 
-    def position_for_offset(self, relative_offset: int) -> int:
-        """A position at or before the batch that holds the offset."""
+    def entry_for_offset(self, relative_offset: int) -> tuple[int, int]:
+        """(relative offset, position) of a batch at or before the one that holds the offset."""
         index = bisect_right(self._relative_offsets, relative_offset) - 1
-        return self._positions[index] if index >= 0 else 0
+        return (self._relative_offsets[index], self._positions[index]) if index >= 0 else (0, 0)
+
+    def position_for_offset(self, relative_offset: int) -> int:
+        return self.entry_for_offset(relative_offset)[1]
 
     def position_for_time(self, timestamp_ms: int) -> int:
         """A position before which every batch is older."""

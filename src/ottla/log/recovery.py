@@ -232,7 +232,7 @@ def _take_headers(opening: Opening, segment: Segment, size: int) -> None:
             _take(segment, found)
         position = size
         if walk.bad is not None:
-            place = Place(segment, 0, size, segment.end_offset + 1)
+            place = Place(segment, 0, segment.base_offset, size, segment.end_offset + 1)
             damage = describe_damage(place, walk.bad, walk.next_offset)
             opening.damages.append(damage)
             found_next = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)
