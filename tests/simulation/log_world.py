@@ -180,7 +180,9 @@ def read_all(log: FileLog) -> list[bytes]:
     while offset < log.acknowledged_end:
         part = log.read(offset, 1024, log.acknowledged_end)
         if isinstance(part, ColdRead):
-            part = part.run()
+            cold = part
+            part = cold.run()
+            cold.ended()
         assert isinstance(part, Slice), part
         assert part.next_offset > offset, f"no progress at {offset}"
         data = b"".join(part.buffers)

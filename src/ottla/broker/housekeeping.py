@@ -6,10 +6,11 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING
 
-from ottla.broker.blocking import resolve
+from ottla.broker.blocking import resolve, run_blocking
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.retention import apply_retention
+from ottla.log.segment import seal_all
 from ottla.model.durability import Durability
 from ottla.ports import Timer
 
@@ -135,6 +136,8 @@ class Housekeeping:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flusher.run(lambda: resolve(done, None), logs, everything=True)
         await done
+        active = [log.active for log in self._broker.file_logs() if log.failed is None and log.active.has_spare_space]
+        await run_blocking(self._broker.shared.disk.sync_queue, lambda: seal_all(active))
 
     # -- producers and memory logs ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 <data>/checkpoint        up to where each log is synced, and from where the journal is replayed
 <data>/journal/          the journal's ring
 <data>/logs/<topic id>-<partition>/   segments, indexes, state
+<data>/recycled/         files of expired segments, waiting to become new ones
 <data>/set-aside/        directories that no topic claims: kept, never deleted by the broker
 """
 
@@ -25,6 +26,7 @@ from ottla.log.flush import Flush
 from ottla.log.flusher import Flusher
 from ottla.log.journal import Journal, JournalEntry, JournalLimits, Mutation, recover
 from ottla.log.recovery import open_file_log
+from ottla.log.recycling import RecycledFiles
 from ottla.log.repair import Repair
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
@@ -69,6 +71,8 @@ class LogStore:
         middle gives the same: the journal is touched only after the new checkpoint is durable."""
         self._files.make_dirs(self._logs_dir)
         self._files.make_dirs(self._journal_dir)
+        self.shared.recycled = RecycledFiles(self._files, f"{self._data_dir}/recycled")
+        self.shared.recycled.clear()
         self._load_checkpoint()
         for key, config in wanted:
             self.logs[key] = self._open(key, config)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.broker.admission import admit
@@ -15,6 +16,7 @@ from ottla.log.contract import ColdRead
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
+from ottla.log.segment import Segment
 from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import BatchHeader, stamp
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
 
 AnyLog = FileLog | MemoryLog
 T = TypeVar("T")
+
+
+@contextmanager
+def held(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """The segments as they are now, none of which is recycled meanwhile."""
+    kept = list(segments)
+    for segment in kept:
+        segment.readers += 1
+    try:
+        yield kept
+    finally:
+        for segment in kept:
+            segment.end_read()
 
 
 class Appended(NamedTuple):
@@ -145,7 +160,10 @@ class Partition:
         return self.log.read(offset, max_bytes, upto)
 
     async def read_cold(self, read: ColdRead) -> Slice | Refused:
-        return await self._on_disk_thread(read.run)
+        try:
+            return await self._on_disk_thread(read.run)
+        finally:
+            read.ended()
 
     def watch(self, watch: FetchWatch) -> None:
         self._fetch_watches[watch.key] = watch
@@ -200,8 +218,9 @@ class Partition:
         if isinstance(log, MemoryLog):
             return log.offset_for_time(timestamp_ms)
         await self._written(log)
-        segments, watermark = list(log.segments), self.high_watermark
-        found = await self._on_disk_thread(lambda: find_offset_for_time(log, segments, timestamp_ms))
+        watermark = self.high_watermark
+        with held(log.segments) as segments:
+            found = await self._on_disk_thread(lambda: find_offset_for_time(log, segments, timestamp_ms))
         return found if found is not None and found.offset < watermark else None
 
     async def max_timestamp_offset(self) -> TimedOffset | None:
@@ -209,8 +228,8 @@ class Partition:
         if isinstance(log, MemoryLog):
             return log.max_timestamp()
         await self._written(log)
-        segments = list(log.segments)
-        return await self._on_disk_thread(lambda: find_max_timestamp(segments))
+        with held(log.segments) as segments:
+            return await self._on_disk_thread(lambda: find_max_timestamp(segments))
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         return self.log.epochs.end_of(epoch, self.log.end_offset)

@@ -36,9 +36,11 @@ class Damage(NamedTuple):
 
 
 class ColdRead(NamedTuple):
-    """A read that has to wait for the disk: `run` blocks, so it goes to a disk thread."""
+    """A read that has to wait for the disk: `run` blocks, so it goes to a disk thread. `ended` follows it, on the
+    event loop's thread; a read that is never run keeps its file from being recycled, nothing worse."""
 
     run: Callable[[], Slice | Refused]
+    ended: Callable[[], None]
 
 
 class LogEvents(Protocol):

@@ -28,7 +28,7 @@ from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
-from ottla.ports import Completion
+from ottla.ports import Completion, FileSystem
 from ottla.records.batch import BatchHeader
 
 LAZY_WRITE_BYTES = 1024 * 1024
@@ -187,9 +187,15 @@ class FileLog:
     def roll(self) -> None:
         sealed = self.active
         now_ms = self.shared.clock.now_ms()
-        self.segments.append(
-            Segment(self.shared.disk.files, self.directory, self.end_offset, self.config.index_interval_bytes, now_ms)
+        fresh = Segment(
+            self.shared.disk.files, self.directory, self.end_offset, self.config.index_interval_bytes, now_ms
         )
+        if self.is_journaled and self.shared.recycled is not None:
+            monotonic_ms = self.shared.clock.monotonic_ms()
+            size = self.shared.recycled.take(fresh.path, self.config.segment_bytes, monotonic_ms)
+            if size is not None:
+                fresh.adopt_space(size)
+        self.segments.append(fresh)
         self.when_written(self.end_offset, lambda: self._seal(sealed))
 
     def _seal(self, segment: Segment) -> None:
@@ -214,12 +220,20 @@ class FileLog:
         try:
             segment.file.allocate(start, length)
         except OSError as error:
-            if error.errno != errno.ENOSPC or length == missing:
+            if error.errno != errno.ENOSPC:
                 raise
+            self._free_recycled()
             # The last bytes of a disk are still good for what is needed just now.
             segment.file.allocate(start, max(missing, ALLOCATION_BYTES_MIN))
             length = max(missing, ALLOCATION_BYTES_MIN)
         segment.allocated_end = start + length
+
+    def _free_recycled(self) -> None:
+        """A full disk: what waits to be used again is given back."""
+        recycled, files = self.shared.recycled, self.shared.disk.files
+        paths = recycled.give_up() if recycled is not None else []
+        if paths:
+            self.shared.disk.sync_queue.call(lambda: remove_all(files, paths), lambda _, __: None)
 
     def _allocate_ahead(self, segment: Segment) -> None:
         if segment.allocated_end >= self.config.segment_bytes:
@@ -414,6 +428,11 @@ class FileLog:
         self.shared.tail.forget(self)
         for segment in self.segments:
             segment.close()
+
+
+def remove_all(files: FileSystem, paths: list[str]) -> None:
+    for path in paths:
+        files.remove(path)
 
 
 def _sentence_for(error: OSError, directory: str) -> str:

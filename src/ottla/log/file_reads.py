@@ -7,7 +7,6 @@ remembered and never served; the batches around it are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.log.batches import Slice
@@ -15,6 +14,7 @@ from ottla.log.contract import ColdRead, Damage
 from ottla.log.segment import Segment
 from ottla.log.walk import BadBatch, Walk, find_next_valid, header_fault
 from ottla.model.errors import ErrorCode, Refused
+from ottla.ports import DataFile
 from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 from ottla.records.validation import first_at_or_after, max_timestamp_record
 
@@ -34,6 +34,8 @@ class Place(NamedTuple):
     """Where to begin reading, and up to where the segment is written."""
 
     segment: Segment
+    file: DataFile
+    """Held for as long as the read takes: a segment that is removed meanwhile stays readable."""
     position: int
     offset: int
     """The base offset of the batch at that position, by the index."""
@@ -55,23 +57,25 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
     last = index + 1 == len(log.segments)
     following = segment.end_offset if last else log.segments[index + 1].base_offset
     relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
-    return Place(segment, position, segment.base_offset + relative, segment.written_end, following)
+    return Place(segment, segment.reader(), position, segment.base_offset + relative, segment.written_end, following)
 
 
 def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
     damage = log.damage_at(offset)
     if damage is not None:
         return _refused(damage)
-    place = place_of(log, offset)
+    try:
+        place = place_of(log, offset)
+    except OSError as error:
+        return Refused(ErrorCode.kafka_storage_error, str(error))
     length = min(max_bytes + READ_AHEAD_BYTES, place.end - place.position)
-    data = place.segment.file.read_cached(place.position, length)
+    data = place.file.read_cached(place.position, length)
     if data is not None:
         taken = take_batches(data, offset, max_bytes, upto)
         if taken is not None:
             return taken
-    file = place.segment.file
-    # The thread reads through its own reference to the file: a segment that is removed meanwhile stays readable.
-    return ColdRead(lambda: _read_cold(log, place, file.read_at, offset, max_bytes, upto))
+    place.segment.readers += 1
+    return ColdRead(lambda: _read_cold(log, place, offset, max_bytes, upto), place.segment.end_read)
 
 
 def take_batches(data: bytes, offset: int, max_bytes: int, upto: int) -> Slice | None:
@@ -105,11 +109,9 @@ def take_batches(data: bytes, offset: int, max_bytes: int, upto: int) -> Slice |
     return Slice([view[first : first + size]], size, next_offset)
 
 
-def _read_cold(
-    log: SegmentedLog, place: Place, read_at: Callable[[int, int], bytes], offset: int, max_bytes: int, upto: int
-) -> Slice | Refused:
+def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upto: int) -> Slice | Refused:
     """On a disk thread. Walks batch by batch with every check."""
-    walk = Walk(place.segment.file, place.position, place.end, verify=True, next_offset=place.offset)
+    walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
     first = end = -1
     next_offset = offset
     for position, header, _ in walk:
@@ -122,13 +124,13 @@ def _read_cold(
             if end - first >= max_bytes:
                 break
     if first >= 0:
-        data = memoryview(read_at(first, end - first))
+        data = memoryview(place.file.read_at(first, end - first))
         return Slice([data], len(data), next_offset)
     if walk.bad is not None:
         if walk.bad.position == place.position and not _index_is_right(place):
             # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
             from_start = place._replace(position=0, offset=place.segment.base_offset)
-            return _read_cold(log, from_start, read_at, offset, max_bytes, upto)
+            return _read_cold(log, from_start, offset, max_bytes, upto)
         damage = describe_damage(place, walk.bad, walk.next_offset)
         log.add_damage(damage)
         return _refused(damage) if damage.first_offset <= offset < damage.next_offset else Slice([], 0, offset)
@@ -137,7 +139,7 @@ def _read_cold(
 
 def _index_is_right(place: Place) -> bool:
     """Whether a batch really begins where the index says: a walk over the headers before it has to arrive there."""
-    walk = Walk(place.segment.file, 0, place.position, verify=False)
+    walk = Walk(place.file, 0, place.position, verify=False)
     for _ in walk:
         pass
     return walk.bad is None and walk.position == place.position
@@ -146,7 +148,7 @@ def _index_is_right(place: Place) -> bool:
 def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:
     """Finds where intact batches go on after a bad one."""
     first_offset = max(next_offset, place.segment.base_offset)
-    found = find_next_valid(place.segment.file, bad.position, place.end, first_offset)
+    found = find_next_valid(place.file, bad.position, place.end, first_offset)
     resumes_at = found.header.base_offset if found is not None else place.following_base
     return Damage(place.segment.path, bad.position, first_offset, max(resumes_at, first_offset + 1), bad.reason)
 
@@ -155,7 +157,7 @@ def _refused(damage: Damage) -> Refused:
     return Refused(ErrorCode.corrupt_message, str(damage))
 
 
-# -- by time: blocking, on a disk thread; everything is in the segments (the caller waited for that) ---------------
+# -- by time: blocking, on a disk thread; everything is in the segments (the caller waited for that, and holds them) --
 
 
 class TimedOffset(NamedTuple):
@@ -169,7 +171,7 @@ def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_m
         if segment.max_timestamp < timestamp_ms:
             continue
         position = segment.index.position_for_time(timestamp_ms)
-        for _, header, batch in Walk(segment.file, position, segment.written_end, verify=True):
+        for _, header, batch in Walk(segment.reader(), position, segment.written_end, verify=True):
             if header.max_timestamp >= timestamp_ms and header.next_offset > log.start_offset:
                 found = _first_in_batch(header, batch, timestamp_ms, log.start_offset)
                 if found is not None:
@@ -192,7 +194,7 @@ def find_max_timestamp(segments: list[Segment]) -> TimedOffset | None:
         return None
     segment = max(candidates, key=lambda candidate: candidate.max_timestamp)
     position = segment.index.position_for_time(segment.max_timestamp)
-    for _, header, batch in Walk(segment.file, position, segment.written_end, verify=True):
+    for _, header, batch in Walk(segment.reader(), position, segment.written_end, verify=True):
         if header.max_timestamp == segment.max_timestamp:
             found = max_timestamp_record(batch)
             return TimedOffset(*found) if found is not None else None

@@ -90,6 +90,7 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
             _remove(opening, base)
         return [opening.segment(0)]
     segments: list[Segment] = []
+    followers = dict(pairwise(bases))
     for base in bases:
         if base > point.segment_base:
             _remove(opening, base)
@@ -100,7 +101,7 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
             if size > point.position:
                 _cut(segment, point.position)
             size = min(size, point.position)
-        _load(opening, segment, size)
+        _load(opening, segment, size, followers.get(base))
         segments.append(segment)
     return _complete_to(opening, segments, point)
 
@@ -199,8 +200,11 @@ def _set_apart(opening: Opening, segment: Segment) -> None:
 # -- one segment ---------------------------------------------------------------------------------------------------
 
 
-def _load(opening: Opening, segment: Segment, size: int) -> None:
-    """Takes a segment's index from its file and what the index misses from the batch headers."""
+def _load(opening: Opening, segment: Segment, size: int, following_base: int | None = None) -> None:
+    """Takes a segment's index from its file and what the index misses from the batch headers.
+
+    A sealed segment ends where the next begins: a recycled file that was not cut yet has an older segment's data there.
+    """
     files = opening.shared.disk.files
     if files.exists(segment.index_path):
         data = files.read_file(segment.index_path)
@@ -213,7 +217,7 @@ def _load(opening: Opening, segment: Segment, size: int) -> None:
         segment.index.truncate(last[1])
         segment.appended_end = last[1]
         segment.max_timestamp = last[2]
-    _take_headers(opening, segment, size)
+    _take_headers(opening, segment, size, following_base)
     segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
     segment.entry_durable = True
 
@@ -224,15 +228,17 @@ def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:
     return first is not None and first.header.base_offset == segment.base_offset + last[0]
 
 
-def _take_headers(opening: Opening, segment: Segment, size: int) -> None:
+def _take_headers(opening: Opening, segment: Segment, size: int, following_base: int | None) -> None:
     position, next_offset = segment.appended_end, segment.base_offset
     while position < size:
         walk = Walk(segment.file, position, size, verify=False, next_offset=next_offset)
         for found in walk:
             _take(segment, found)
+            if found.header.next_offset == following_base:
+                return
         position = size
         if walk.bad is not None:
-            place = Place(segment, 0, segment.base_offset, size, segment.end_offset + 1)
+            place = Place(segment, segment.file, 0, segment.base_offset, size, segment.end_offset + 1)
             damage = describe_damage(place, walk.bad, walk.next_offset)
             opening.damages.append(damage)
             found_next = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)

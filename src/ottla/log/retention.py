@@ -59,18 +59,31 @@ def _remove(log: FileLog, passed: list[Segment]) -> None:
         segment.removed = True
     del log.segments[: len(passed)]
 
-    def removed(_: None, error: BaseException | None) -> None:
-        if error is not None:
-            log.shared.report(f"{log.directory}: expired segments could not be removed: {error}")
-
-    log.shared.disk.sync_queue.call(lambda: _remove_files(log, passed), removed)
+    for segment in passed:
+        _dispose(log, segment)
 
 
-def _remove_files(log: FileLog, segments: list[Segment]) -> None:
-    """On a disk thread. A reader that still holds the file reads on; the space is free when it lets go."""
-    files = log.shared.disk.files
-    for segment in segments:
-        for path in (segment.path, segment.index_path):
-            if files.exists(path):
-                files.remove(path)
+def _dispose(log: FileLog, segment: Segment) -> None:
+    """Recycles or removes one file, on a disk thread."""
+    files, recycled = log.shared.disk.files, log.shared.recycled
+    place = None
+    if recycled is not None and log.is_journaled and segment.readers == 0:
+        place = recycled.place_for(segment.appended_end, log.shared.clock.monotonic_ms())
+
+    def dispose() -> None:
+        if files.exists(segment.index_path):
+            files.remove(segment.index_path)
+        if place is not None and recycled is not None:
+            recycled.park(segment.path, place)
+        elif files.exists(segment.path):
+            # A reader that still holds the file reads on; the space is free when it lets go.
+            files.remove(segment.path)
+
+    def disposed(_: None, error: BaseException | None) -> None:
         segment.release()
+        if place is not None and recycled is not None:
+            recycled.parked(place, segment.appended_end, error)
+        if error is not None:
+            log.shared.report(f"{segment.path}: an expired segment could not be removed: {error}")
+
+    log.shared.disk.sync_queue.call(dispose, disposed)

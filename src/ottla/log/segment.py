@@ -36,6 +36,7 @@ class Segment:
         "index",
         "max_timestamp",
         "path",
+        "readers",
         "removed",
         "synced_end",
         "written_end",
@@ -60,6 +61,8 @@ class Segment:
         self.entry_durable = False
         """The directory has been synced since the file was created."""
         self.removed = False
+        self.readers = 0
+        """Reads that hold the file outside of the loop's thread: while there are any, it must not be recycled."""
 
     @property
     def index_path(self) -> str:
@@ -75,9 +78,19 @@ class Segment:
             self._file = self._files.open(self.path, create=True)
         return self._file
 
+    def reader(self) -> DataFile:
+        """The file for reading: never creates one. FileNotFoundError if the segment was removed."""
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
     @property
-    def is_open(self) -> bool:
-        return self._file is not None
+    def has_spare_space(self) -> bool:
+        return self._file is not None and self.allocated_end > self.appended_end
+
+    def adopt_space(self, size: int) -> None:
+        """The file is a recycled one: its space is allocated, and what is in it beyond our end means nothing."""
+        self.allocated_end = size
 
     def takes(self, header: BatchHeader, size: int, size_max: int) -> bool:
         """A batch that is larger than the segment size still fits into an empty segment."""
@@ -118,6 +131,9 @@ class Segment:
         self.file.truncate(self.appended_end)
         self.allocated_end = self.appended_end
 
+    def end_read(self) -> None:
+        self.readers -= 1
+
     def replace_file(self, file: DataFile, size: int) -> None:
         """The segment was written anew, whole and synced, under its own name."""
         self._file = file
@@ -134,3 +150,9 @@ class Segment:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def seal_all(segments: list[Segment]) -> None:
+    """At a clean stop: files as long as what is in them. Blocking."""
+    for segment in segments:
+        segment.seal()

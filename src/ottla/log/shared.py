@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ottla.log.journal import Journal, JournalEntry
+from ottla.log.recycling import RecycledFiles
 from ottla.log.tail_cache import TailCache
 from ottla.ports import Clock, Disk
 
@@ -81,6 +82,7 @@ class SharedByLogs:
     """None while logs are being recovered, and on a broker that has no disk."""
     read_journal: Callable[[], Iterator[JournalEntry]] | None = None
     """Everything that is in the journal and not released yet. Blocking."""
+    recycled: RecycledFiles | None = None
     report: Callable[[str], None] = print
     """Tells a person: damage, a full disk, a failed log."""
     unsynced: set[Writes] = field(default_factory=set)
