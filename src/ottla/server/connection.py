@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self._handle(frame)
         if assembler.refusal is not None:
-            self._refuse(assembler.refusal)
+            self._refuse("frame", assembler.refusal)
             return
         if self._out:
             # A full buffer means that more may come in this turn of the loop; its replies leave with these.
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = held_bytes
         self._memory.take(grown_bytes)
         if grown_bytes > 0 and self._memory.is_exhausted:
-            self._refuse("was closed: the memory for requests is used up (queued.max.request.bytes)")
+            self._refuse("memory", "was closed: the memory for requests is used up (queued.max.request.bytes)")
 
     # Replies
 
@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
     def _fail(self, error: BaseException) -> None:
         """A request could not be handled: the fault of its sender, or a bug. Either ends this connection alone."""
         if isinstance(error, MalformedRequest):
-            self._refuse(f"sent a malformed request: {error}")
+            self._refuse("malformed", f"sent a malformed request: {error}")
             return
         if isinstance(error, asyncio.CancelledError):
             log.debug("peer %s: its request was cancelled", self.peer)
@@ -311,8 +311,8 @@ class Connection(asyncio.BufferedProtocol):
             log.error("peer %s: a request failed; its connection is closed", self.peer, exc_info=error)
         self._close()
 
-    def _refuse(self, sentence: str) -> None:
-        self._serving.quiet_log.warning("refused", f"peer {self.peer} {sentence}")
+    def _refuse(self, kind: str, sentence: str) -> None:
+        self._serving.quiet_log.warning(kind, f"peer {self.peer} {sentence}")
         self._close()
 
     def _close(self) -> None:
@@ -363,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
         elif self._held_bytes and not unwritten_bytes:
             if quiet_ms >= limits.stall_ms:
-                self._refuse(f"sent a part of a request and then nothing for {limits.stall_ms} ms")
+                self._refuse("stalled", f"sent a part of a request and then nothing for {limits.stall_ms} ms")
         elif 0 <= limits.idle_ms <= quiet_ms:
             log.debug("peer %s was idle for %d ms and is closed", self.peer, quiet_ms)
             self.abort()

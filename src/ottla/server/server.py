@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ log = logging.getLogger("ottla.server")
 
 LINGER_S = 0.5
 """How long an answered client may take to close its half of the connection when the server ends."""
+DESCRIPTORS_KEPT_FREE = 256
 _LOOK_AGAIN_S = 0.005
 
 
@@ -75,12 +77,10 @@ class Server:
 
     def _on_accepted(self, accepted: socket.socket, peer: str) -> None:
         serving = self._serving
-        if len(serving.connections) >= self._limits.connections_max:
+        full = self._why_full(accepted)
+        if full is not None:
             accepted.close()
-            serving.quiet_log.warning(
-                "connections",
-                f"peer {peer} was turned away: {self._limits.connections_max} connections are open (max.connections)",
-            )
+            serving.quiet_log.warning("connections", f"peer {peer} was turned away: {full}")
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -90,6 +90,17 @@ class Server:
         task = serving.loop.create_task(self._connect(accepted, connection))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
+
+    def _why_full(self, accepted: socket.socket) -> str | None:
+        """The last descriptors are for the log: connections must never keep it from opening a file. A new descriptor
+        is the lowest free number, so it tells how many are in use."""
+        if len(self._serving.connections) >= self._limits.connections_max:
+            return f"{self._limits.connections_max} connections are open (max.connections)"
+        descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        kept_free = min(DESCRIPTORS_KEPT_FREE, descriptors_max // 8)
+        if descriptors_max != resource.RLIM_INFINITY and accepted.fileno() >= descriptors_max - kept_free:
+            return f"of {descriptors_max} file descriptors, the last {kept_free} are not for connections (ulimit -n)"
+        return None
 
     async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
         try:

@@ -1,0 +1,78 @@
+"""A peer of a broker that speaks in bytes: for requests that no client would send."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from types import TracebackType
+from typing import Self
+
+from ottla.testing.broker_process import BrokerProcess
+from ottla.wire.headers import request_header
+
+TIMEOUT_S = 30.0
+API_VERSIONS, METADATA = 18, 3
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def request(api_key: int, version: int, body: bytes = b"", correlation_id: int = 1) -> bytes:
+    return framed(request_header(api_key, version, correlation_id, "stranger") + body)
+
+
+class Stranger:
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._socket = socket.create_connection((broker.host, broker.port), TIMEOUT_S)
+
+    def send(self, data: bytes) -> None:
+        """As much of it as the broker takes: it may close in the middle."""
+        with contextlib.suppress(ConnectionError):
+            self._socket.sendall(data)
+
+    def half_close(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Closes without a farewell."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def reply(self) -> bytes | None:
+        """The next reply without its size; None if the broker closed instead. A broker that does neither is a bug."""
+        size = self._receive(4)
+        return None if size is None else self._receive(struct.unpack(">i", size)[0])
+
+    def _receive(self, byte_count: int) -> bytes | None:
+        received = bytearray()
+        while len(received) < byte_count:
+            try:
+                piece = self._socket.recv(byte_count - len(received))
+            except ConnectionError:
+                return None
+            if not piece:
+                return None
+            received += piece
+        return bytes(received)
+
+    def is_served(self) -> bool:
+        self.send(request(API_VERSIONS, 0, correlation_id=77))
+        reply = self.reply()
+        return reply is not None and reply[:6] == struct.pack(">ih", 77, 0)
+
+    def is_turned_away(self) -> bool:
+        """Closed by the broker, without an answer."""
+        return self.reply() is None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
