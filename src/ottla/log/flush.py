@@ -16,6 +16,11 @@ from ottla.log.state_file import STATE_FILE, encode_state
 Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
 
 
+class FlushPostponedError(Exception):
+    """The segments are synced, but their indexes, names or state could not be written, as on a full disk. Nothing is
+    lost and nothing is suspect: the flush is tried again."""
+
+
 class Flush:
     """One flush of one log: everything that is in it when the flush begins."""
 
@@ -61,7 +66,10 @@ class Flush:
             return
 
         def finished(_: None, error: BaseException | None) -> None:
-            self._done(None if error else self._point, error)
+            if error is not None:
+                self._done(None, FlushPostponedError(str(error)))
+            else:
+                self._done(self._point, None)
 
         self._queue.call(lambda: finish_directory(self._log, self._state), finished)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.log.file_log import FileLog
-from ottla.log.flush import Flush
+from ottla.log.flush import Flush, FlushPostponedError
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 
@@ -106,7 +106,10 @@ class Flusher:
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
         """The journal keeps its entries of this log, so nothing acknowledged is lost; but its space stays taken."""
         self._errors.append(error)
-        if log.failed is None:
+        if isinstance(error, FlushPostponedError):
+            self._shared.report(f"{log.directory}: could not be flushed, it is tried again: {error}")
+            self.want(log)
+        elif log.failed is None:
             log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
 
     def _write_checkpoint(self, sequence: int, logs: list[FileLog], waiting: list[Callable[[], None]]) -> None:

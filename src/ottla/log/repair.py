@@ -7,9 +7,10 @@ given back before the segment is durable. Meanwhile appends go on; only the segm
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
-from ottla.log.file_log import FileLog
+from ottla.log.file_log import RETRY_FULL_DISK_MS, FileLog
 from ottla.log.segment import Segment
 from ottla.log.walk import Walk
 from ottla.ports import DataFile
@@ -48,6 +49,9 @@ class Repair:
             return {segment: _write_anew(log, segment, sizes[segment], target) for segment in suspect}
 
         def done(files: dict[Segment, DataFile] | None, error: BaseException | None) -> None:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                log.shared.clock.call_later(RETRY_FULL_DISK_MS, self._rewrite)
+                return
             self._running = False
             if error is not None or files is None:
                 log.fail(error if isinstance(error, OSError) else OSError(str(error)))
