@@ -71,18 +71,17 @@ class Batch:
 class OpenBatch:
     """Takes records up to a number of bytes."""
 
-    __slots__ = ("_encoder", "_futures", "_timestamps", "deadline_s", "ready_at_s")
+    __slots__ = ("_encoder", "_futures", "_timestamps", "deadline_s", "last_bytes", "ready_at_s", "size_bytes")
 
     def __init__(self, bytes_max: int, ready_at_s: float, deadline_s: float) -> None:
         self._encoder = RowEncoder(bytes_max)
         self._timestamps: list[int] = []
         self._futures: list[asyncio.Future[RecordMetadata]] = []
+        self.size_bytes = 0
+        self.last_bytes = 0
+        """What the last record took."""
         self.ready_at_s = ready_at_s
         self.deadline_s = deadline_s
-
-    @property
-    def size_bytes(self) -> int:
-        return self._encoder.size_bytes
 
     def append(
         self,
@@ -97,9 +96,11 @@ class OpenBatch:
             return False
         self._timestamps.append(timestamp_ms)
         self._futures.append(future)
+        size_bytes = self._encoder.size_bytes
+        self.last_bytes = size_bytes - self.size_bytes
+        self.size_bytes = size_bytes
         return True
 
     def close(self, traits: Traits) -> Batch:
-        size_bytes = self._encoder.size_bytes
         payload = seal(self._encoder.take(), traits, never_larger=True)
-        return Batch(payload, RecordsDelivery(self._futures, self._timestamps), size_bytes, self.deadline_s)
+        return Batch(payload, RecordsDelivery(self._futures, self._timestamps), self.size_bytes, self.deadline_s)

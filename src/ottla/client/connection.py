@@ -96,8 +96,8 @@ class Connection(FrameReader):
         timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
         waiting = _Waiting(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply)
         self._waiting.append(waiting)
-        if self._timer is None:
-            self._timer = self._loop.call_at(waiting.deadline_s, self._on_timer)
+        if self._timer is None or waiting.deadline_s < self._timer.when():
+            self._arm_timer(waiting.deadline_s)
         return reply
 
     def send_unanswered(self, api_key: int, version: int, body: Buffers) -> None:
@@ -150,15 +150,19 @@ class Connection(FrameReader):
         return correlation_id
 
     def _on_timer(self) -> None:
-        """Replies come in order, so the first request that waits is the one to look at."""
         self._timer = None
         if not self._waiting:
             return
-        first = self._waiting[0]
+        first = min(self._waiting, key=lambda waiting: waiting.deadline_s)
         if first.deadline_s <= self._loop.time():
             self.end(RequestTimedOutError(f"{first.what}: the broker at {self.address} did not answer in time"))
         else:
-            self._timer = self._loop.call_at(first.deadline_s, self._on_timer)
+            self._arm_timer(first.deadline_s)
+
+    def _arm_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at_s, self._on_timer)
 
     # What the event loop calls.
 

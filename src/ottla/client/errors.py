@@ -56,11 +56,16 @@ class OffsetOutOfRangeError(BrokerRefusedError):
 
 
 class DeliveryError(ClientError):
-    """Records were not acknowledged. `error` is the broker's code if it gave one."""
+    """Records were not acknowledged.
 
-    def __init__(self, message: str, error: ErrorCode | None = None) -> None:
+    `error` is the broker's code if it gave one. If `may_be_written`, a request with them had left and no answer
+    excluded that they are in the log.
+    """
+
+    def __init__(self, message: str, error: ErrorCode | None = None, *, may_be_written: bool = False) -> None:
         super().__init__(message)
         self.error = error
+        self.may_be_written = may_be_written
 
 
 class RecordTooLargeError(DeliveryError):
@@ -68,11 +73,7 @@ class RecordTooLargeError(DeliveryError):
 
 
 class DeliveryTimedOutError(DeliveryError):
-    """`delivery_timeout_ms` passed. If `may_be_written`, a request had left and its answer never came."""
-
-    def __init__(self, message: str, *, may_be_written: bool) -> None:
-        super().__init__(message)
-        self.may_be_written = may_be_written
+    """`delivery_timeout_ms` passed."""
 
 
 class ProducerFencedError(DeliveryError):

@@ -48,13 +48,9 @@ class TopicView:
     name: str
     id: UUID | None
     partitions: Mapping[int, PartitionView]
+    writable: tuple[int, ...]
+    """Partitions that have a leader, or all if none has."""
     internal: bool = False
-
-    @property
-    def with_leader(self) -> list[int]:
-        """Partitions that can be written now, or all if none can."""
-        led = [index for index, partition in self.partitions.items() if partition.leader != NO_LEADER]
-        return led or list(self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +218,5 @@ def _read_topic(entry: Any) -> TopicView:
         for each in entry.partitions
     }
     ordered = dict(sorted(partitions.items()))
-    return TopicView(entry.name, entry.topic_id, ordered, bool(entry.is_internal))
+    led = tuple(index for index, partition in ordered.items() if partition.leader != NO_LEADER)
+    return TopicView(entry.name, entry.topic_id, ordered, led or tuple(ordered), bool(entry.is_internal))

@@ -4,11 +4,13 @@
                                           |        ^
                                           +-retry--+
 
-Order and exactness rest on three rules:
+Order and exactness rest on four rules:
 
 * Batches leave in order. After a failure the queue recovers: it waits until nothing is in flight, then sends what
   is unresolved again, oldest first and one at a time.
 * A retry has the same bytes and sequence, so the broker recognises a batch that it already has.
+* The first batch of a numbering travels alone. A broker that does not know a producer takes any sequence, so it would
+  take the second batch where the first was refused.
 * A batch that is given up leaves a gap in the sequences. The numbering then starts again at zero with the next
   epoch, but only for batches that are certainly not in the log; those that may be are given up as well, because
   with a new number the broker could not recognise them.
@@ -39,6 +41,7 @@ class PartitionQueue:
         self.last_acked_offset = -1
         self._identity = identity
         self._next_sequence = 0
+        self._broker_knows_us = identity is None
         self._closed: deque[Batch] = deque()
         self._sent: list[Batch] = []
         self._in_flight = 0
@@ -67,8 +70,11 @@ class PartitionQueue:
         """Whether `take` would give a batch, apart from an open one that is not due."""
         if now_s < self._not_before_s:
             return False
-        if self._recovering:
-            return self._in_flight == 0
+        if self._recovering or not self._broker_knows_us:
+            if self._in_flight:
+                return False
+            if self._recovering:
+                return True
         return bool(self._closed) or (self.open is not None and self.open.ready_at_s <= now_s)
 
     def next_event_s(self, now_s: float) -> float:
@@ -110,6 +116,7 @@ class PartitionQueue:
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
         self._landed(batch)
         self._sent.remove(batch)
+        self._broker_knows_us = True
         if base_offset >= 0:
             self.last_acked_offset = base_offset + batch.count - 1
         if not self._sent and not self._numbering_broken:
@@ -163,6 +170,7 @@ class PartitionQueue:
             raise EpochsUsedUpError
         self._identity = Identity(self._identity.producer_id, self._identity.epoch + 1)
         self._next_sequence = 0
+        self._broker_knows_us = False
         for batch in self._sent:
             self._number(batch)
         self._numbering_broken = False

@@ -33,13 +33,15 @@ class StickyChoice:
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
         self._current: dict[str, int] = {}
+        self._available: dict[str, Sequence[int]] = {}
 
     def current(self, topic: str, available: Sequence[int]) -> int:
-        """`available` are the partitions that have a leader, or all if none has."""
-        chosen = self._current.get(topic)
-        if chosen is None or chosen not in available:
-            chosen = self._current[topic] = self._random.choice(available)
-        return chosen
+        """`available` are the partitions that can be written. A choice that is not among them any more is dropped."""
+        if self._available.get(topic) is not available:
+            self._available[topic] = available
+            if self._current.get(topic) not in available:
+                self._current[topic] = self._random.choice(available)
+        return self._current[topic]
 
     def move_on(self, topic: str, available: Sequence[int]) -> None:
         """Another partition than the last one, if there is another."""

@@ -8,7 +8,6 @@ from ottla.client.batches import OpenBatch
 from ottla.client.deliveries import RecordMetadata
 from ottla.client.errors import DeliveryError
 from ottla.client.metadata import TopicView
-from ottla.client.partition_queue import PartitionQueue
 from ottla.client.partitioner import StickyChoice
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.room import Room
@@ -41,19 +40,22 @@ class Placement:
             partition = self._settings.partitioner(key, len(view.partitions))
         sticky = partition is None
         if partition is None:
-            partition = self._sticky.current(view.name, view.with_leader)
+            partition = self._sticky.current(view.name, view.writable)
         elif partition not in view.partitions:
             raise DeliveryError(f"{view.name} has partitions 0 to {len(view.partitions) - 1}, not {partition}")
         queue = self._sender.queue(view.name, partition)
         while queue.open is not None:
-            if self._append(queue.open, key, value, headers, timestamp_ms, future):
+            if queue.open.append(key, value, headers, timestamp_ms, future):
+                self._room.take(queue.open.last_bytes)
                 return
-            self._close(queue)
+            queue.close_open(self._sender.traits)
+            self._sender.wake(queue)
             if sticky:
-                self._sticky.move_on(view.name, view.with_leader)
-                queue = self._sender.queue(view.name, self._sticky.current(view.name, view.with_leader))
+                self._sticky.move_on(view.name, view.writable)
+                queue = self._sender.queue(view.name, self._sticky.current(view.name, view.writable))
         batch = OpenBatch(self._bytes_max, self._ready_at_s(), self.deadline_s())
-        self._append(batch, key, value, headers, timestamp_ms, future)
+        batch.append(key, value, headers, timestamp_ms, future)
+        self._room.take(batch.last_bytes)
         queue.open = batch
         self._sender.wake(queue)
 
@@ -62,22 +64,3 @@ class Placement:
 
     def _ready_at_s(self) -> float:
         return self._loop.time() + self._settings.linger_ms / 1000
-
-    def _append(
-        self,
-        batch: OpenBatch,
-        key: bytes | None,
-        value: bytes | None,
-        headers: HeaderRows,
-        timestamp_ms: int,
-        future: asyncio.Future[RecordMetadata],
-    ) -> bool:
-        before = batch.size_bytes
-        if not batch.append(key, value, headers, timestamp_ms, future):
-            return False
-        self._room.take(batch.size_bytes - before)
-        return True
-
-    def _close(self, queue: PartitionQueue) -> None:
-        queue.close_open(self._sender.traits)
-        self._sender.wake(queue)

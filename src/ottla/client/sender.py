@@ -112,7 +112,8 @@ class Sender:
         for queue in list(self._busy):
             queue.close_open(self.traits)
             for batch in queue.unresolved:
-                self._give_up(queue, batch, reason)
+                unsure = batch.may_be_written or batch.in_flight
+                self._give_up(queue, batch, type(reason)(str(reason), reason.error, may_be_written=unsure))
         self._busy.clear()
 
     # Sending.
@@ -263,13 +264,16 @@ class Sender:
             case Outcome.CUT_IN_TWO if batch.count > 1:
                 self._cut(queue, batch)
             case Outcome.CUT_IN_TWO:
-                self._give_up(queue, batch, RecordTooLargeError(f"a record of {len(batch.payload)} bytes: {reason}"))
+                message = f"a record of {len(batch.payload)} bytes: {reason}"
+                self._give_up(queue, batch, RecordTooLargeError(message, error, may_be_written=batch.may_be_written))
             case Outcome.OUT_OF_ORDER | Outcome.PRODUCER_FORGOTTEN:
                 self._settle_sequence(queue, batch, error, result.log_start_offset)
             case Outcome.FENCED:
                 self.abandon(ProducerFencedError(f"another producer took over: {reason}", error))
             case _:
-                self._give_up(queue, batch, DeliveryError(f"{_describe(queue, batch)} refused: {reason}", error))
+                unsure = batch.may_be_written or outcome is Outcome.FAILED_UNKNOWN
+                message = f"{_describe(queue, batch)} refused: {reason}"
+                self._give_up(queue, batch, DeliveryError(message, error, may_be_written=unsure))
 
     def _settle_sequence(self, queue: PartitionQueue, batch: Batch, error: ErrorCode, log_start_offset: int) -> None:
         """The broker misses what came before. Harmless if that is still on its way, or was deleted by retention."""

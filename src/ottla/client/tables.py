@@ -74,8 +74,8 @@ def _sticky_batches(
 ) -> Iterator[TableBatch]:
     """Rows without a key: each batch to one partition, the next batch to another."""
     for payload, count in _encode(table, settings, traits):
-        yield TableBatch(sticky.current(view.name, view.with_leader), payload, count)
-        sticky.move_on(view.name, view.with_leader)
+        yield TableBatch(sticky.current(view.name, view.writable), payload, count)
+        sticky.move_on(view.name, view.writable)
 
 
 def _split_by_key(
@@ -93,7 +93,7 @@ def _split_by_key(
         chosen = pa.array([settings.partitioner(key.as_py(), count) for key in whole], pa.int32())
         whole = chosen  # null where the partitioner left the choice to us
     if whole.null_count:
-        chosen = pc.if_else(whole.is_null(), sticky.current(view.name, view.with_leader), chosen)
+        chosen = pc.if_else(whole.is_null(), sticky.current(view.name, view.writable), chosen)
     if count == 1:
         return [(0, table)]
     order = pc.array_sort_indices(chosen)  # stable, so rows of a partition stay in order
