@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from ottla.server.frames import CARRY_BYTES_MAX, LARGE_FRAME_BYTES, SHARED_BYTES, FrameAssembler, ReceiveMemory
+from ottla.server.frames import CARRY_BYTES_MAX, LARGE_FRAME_BYTES, OWN_BYTES_MIN, FrameAssembler, ReceiveMemory
 
 LIMIT = 100 * 1024 * 1024
 
@@ -69,7 +69,7 @@ def test_a_buffer_grows_with_what_has_arrived() -> None:
         for start in range(0, len(piece), 10_000):
             feed(assembler, piece[start : start + 10_000])
             arrived += len(piece[start : start + 10_000])
-            assert assembler.held_bytes <= max(SHARED_BYTES, 4 * arrived)
+            assert assembler.held_bytes <= max(OWN_BYTES_MIN, 4 * arrived)
     assert len(allocations.sizes) <= 5
     assert allocations.sizes == sorted(allocations.sizes)
 

@@ -17,7 +17,10 @@ from typing import Any
 SIZE_BYTES = 4
 FRAME_BYTES_MIN = 8
 """API key, API version and correlation id: no request is shorter."""
-SHARED_BYTES = 64 * 1024
+SHARED_BYTES = 128 * 1024
+"""Measured with 64 frames of 10 KB in flight, in CPU seconds a GB: 0.50 with 64 KiB, 0.42 with 128, 0.41 with 256."""
+OWN_BYTES_MIN = 64 * 1024
+"""The first buffer of a large frame whose end has not arrived."""
 LARGE_FRAME_BYTES = 32 * 1024
 """From here on a frame is worth a buffer of its own; below, copying it is cheaper than another read."""
 CARRY_BYTES_MAX = 16 * 1024
@@ -179,7 +182,7 @@ class FrameAssembler:
 
     def _next_size(self, arrived: int, needed: int) -> int:
         """At most four times what has arrived, or what this connection's last frame needed: never what it claims."""
-        return min(needed, max(SHARED_BYTES, GROWTH * arrived, self._expected_bytes))
+        return min(needed, max(OWN_BYTES_MIN, GROWTH * arrived, self._expected_bytes))
 
     def _refuse(self, size: int, head: bytes) -> None:
         self.refusal = describe_refusal(size, head, self._frame_bytes_max)
