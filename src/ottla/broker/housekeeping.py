@@ -38,6 +38,7 @@ class Housekeeping:
         self._planned: dict[Partition, float] = {}
         """When each partition is due: an entry of the heap that says otherwise is stale."""
         self._number = 0
+        self._taking_reserve = False
         self._reserving = asyncio.Lock()
 
     def start(self) -> None:
@@ -60,6 +61,7 @@ class Housekeeping:
             now = self._broker.clock.monotonic_ms()
             self._check_retention(now)
             self._check_flush(now)
+            self._check_space()
             if now >= self._next_expiry_ms:
                 self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
                 self._expire_producers()
@@ -110,6 +112,22 @@ class Housekeeping:
         if partition.topic.config.retention_bytes >= 0:
             interval = min(interval, 1000)
         return max(interval, RETENTION_CHECK_MS_MIN)
+
+    # -- space -------------------------------------------------------------------------------------------------
+
+    def _check_space(self) -> None:
+        """After a full disk: takes the reserve again as soon as it is there, and with that writes go on."""
+        reserve = self._broker.shared.reserve
+        if reserve is None or reserve.is_held or self._taking_reserve:
+            return
+        self._taking_reserve = True
+
+        def taken(held: bool | None, error: BaseException | None) -> None:
+            self._taking_reserve = False
+            if held:
+                self._broker.shared.report("there is space on the disk again: writes go on")
+
+        self._broker.shared.disk.sync_queue.call(reserve.hold, taken)
 
     # -- flushing ----------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 <data>/journal/          the journal's ring
 <data>/logs/<topic id>-<partition>/   segments, indexes, state
 <data>/recycled/         files of expired segments, waiting to become new ones
+<data>/reserve           space kept back for a full disk
 <data>/set-aside/        directories that no topic claims: kept, never deleted by the broker
 """
 
@@ -28,6 +29,7 @@ from ottla.log.journal import Journal, JournalEntry, JournalLimits, Mutation, re
 from ottla.log.recovery import open_file_log
 from ottla.log.recycling import RecycledFiles
 from ottla.log.repair import Repair
+from ottla.log.reserve import SpaceReserve
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -73,6 +75,10 @@ class LogStore:
         self._files.make_dirs(self._journal_dir)
         self.shared.recycled = RecycledFiles(self._files, f"{self._data_dir}/recycled")
         self.shared.recycled.clear()
+        reserve = SpaceReserve(self._files, self._data_dir)
+        if not reserve.hold():
+            self.shared.report(f"the disk of {self._data_dir} is full: writes are refused until there is space")
+        self.shared.reserve = reserve
         self._load_checkpoint()
         for key, config in wanted:
             self.logs[key] = self._open(key, config)

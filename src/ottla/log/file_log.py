@@ -119,6 +119,9 @@ class FileLog:
         """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
         if self.failed is not None:
             return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
+        reserve = self.shared.reserve
+        if reserve is not None and not reserve.is_held:
+            return Refused(ErrorCode.kafka_storage_error, _full_disk(self.directory))
         try:
             if self._must_roll(size_bytes):
                 self.roll()
@@ -436,6 +439,8 @@ def remove_all(files: FileSystem, paths: list[str]) -> None:
 
 
 def _sentence_for(error: OSError, directory: str) -> str:
-    if error.errno == errno.ENOSPC:
-        return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
-    return f"{directory}: {error}"
+    return _full_disk(directory) if error.errno == errno.ENOSPC else f"{directory}: {error}"
+
+
+def _full_disk(directory: str) -> str:
+    return f"no space left on the disk of {directory}: free some, and writes go on by themselves"

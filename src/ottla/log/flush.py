@@ -71,7 +71,8 @@ class Flush:
             else:
                 self._done(self._point, None)
 
-        self._queue.call(lambda: finish_directory(self._log, self._state), finished)
+        shared = self._log.shared
+        self._queue.call(lambda: shared.with_reserve(lambda: finish_directory(self._log, self._state)), finished)
 
     @staticmethod
     def blocking(log: FileLog) -> RecoveryPoint:

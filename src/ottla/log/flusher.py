@@ -128,11 +128,16 @@ class Flusher:
                 if not self._errors and self._shared.journal is not None:
                     self._shared.journal.release(sequence)
             else:
-                self._shared.report(f"the checkpoint could not be written: {error}")
+                self._shared.report(f"the checkpoint could not be written, it is tried again: {error}")
+                self._wanted.update({log.key: log for log in logs if not log.deleted})
             self._end_round(waiting)
 
         files = self._shared.disk.files
-        self._shared.disk.sync_queue.call(lambda: files.replace_file(self._checkpoint_path, data), written)
+
+        def write() -> None:
+            self._shared.with_reserve(lambda: files.replace_file(self._checkpoint_path, data))
+
+        self._shared.disk.sync_queue.call(write, written)
 
     def _end_round(self, waiting: list[Callable[[], None]]) -> None:
         self._running = False

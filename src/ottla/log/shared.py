@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ottla.log.journal import Journal, JournalEntry
 from ottla.log.recycling import RecycledFiles
+from ottla.log.reserve import SpaceReserve
 from ottla.log.tail_cache import TailCache
 from ottla.ports import Clock, Disk
 
@@ -83,6 +84,7 @@ class SharedByLogs:
     read_journal: Callable[[], Iterator[JournalEntry]] | None = None
     """Everything that is in the journal and not released yet. Blocking."""
     recycled: RecycledFiles | None = None
+    reserve: SpaceReserve | None = None
     report: Callable[[str], None] = print
     """Tells a person: damage, a full disk, a failed log."""
     unsynced: set[Writes] = field(default_factory=set)
@@ -91,3 +93,10 @@ class SharedByLogs:
 
     def __post_init__(self) -> None:
         self.turns = WriteTurns(self.clock)
+
+    def with_reserve(self, job: Callable[[], None]) -> None:
+        """Runs a job that writes small files which a full disk must not prevent. Blocking."""
+        if self.reserve is None:
+            job()
+        else:
+            self.reserve.use_for(job)
