@@ -117,6 +117,17 @@ async def test_a_request_larger_than_the_memory_for_requests_gets_through() -> N
 
 
 @on_uvloop
+async def test_without_a_limit_on_memory_requests_are_read() -> None:
+    stub = Stub()
+    async with serving(stub, queued_max_request_bytes=-1) as (_, port):
+        client = await Client.connect(port)
+        client.send(request(LATER, 1, bytes(100_000)) + request(ECHO, 2, bytes(5 * MIB)))
+        await stub.has_future(1)
+        stub.complete(1)
+        assert await client.reply_numbers(2) == [1, 2]
+
+
+@on_uvloop
 async def test_beginnings_of_requests_alone_cannot_exhaust_memory(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"queued_max_request_bytes": MIB, "socket_request_max_bytes": MIB}
     async with serving(Stub(), **settings) as (server, port):

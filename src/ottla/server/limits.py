@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,6 +23,7 @@ class Limits:
     connections_max: int
     inflight_max: int
     queued_bytes_max: int
+    """Without a limit (-1, as Kafka has it) a number that is never reached."""
     idle_ms: int
     """-1: never closed for being idle."""
     stall_ms: int
@@ -36,7 +38,7 @@ class Limits:
             frame_bytes_max=config.socket_request_max_bytes,
             connections_max=config.max_connections,
             inflight_max=config.max_inflight_per_connection,
-            queued_bytes_max=config.queued_max_request_bytes,
+            queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else sys.maxsize,
             idle_ms=config.connections_max_idle_ms,
             stall_ms=config.frame_stall_ms,
         )
