@@ -76,11 +76,11 @@ async def test_a_refused_batch_fails_alone_and_the_numbering_starts_again() -> N
 
 
 async def test_the_reason_of_a_refusal_is_given_to_send() -> None:
-    async with ScriptedBroker(deque([Fault(error=ErrorCode.policy_violation)])) as broker:
-        async with producer_of(broker) as producer:
-            with pytest.raises(DeliveryError, match="POLICY_VIOLATION") as failure:
-                await producer.send(TOPIC, b"x")
-            assert failure.value.error is ErrorCode.policy_violation
+    faults: deque[Fault | None] = deque([Fault(error=ErrorCode.policy_violation)])
+    async with ScriptedBroker(faults) as broker, producer_of(broker) as producer:
+        with pytest.raises(DeliveryError, match="POLICY_VIOLATION") as failure:
+            await producer.send(TOPIC, b"x")
+        assert failure.value.error is ErrorCode.policy_violation
 
 
 async def test_a_fenced_producer_stops() -> None:

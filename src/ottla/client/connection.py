@@ -172,13 +172,14 @@ class Connection(FrameReader):
     def frame_received(self, frame: memoryview) -> None:
         if not self._waiting:
             raise NotKafkaError("a reply to no request")
-        waiting = self._waiting.popleft()
+        waiting = self._waiting[0]
         try:
             correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
         except MalformedRequest as cause:
             raise NotKafkaError(str(cause)) from cause
         if correlation_id != waiting.correlation_id:
             raise NotKafkaError(f"a reply to request {correlation_id} where {waiting.correlation_id} is next")
+        self._waiting.popleft()
         if not waiting.reply.done():
             waiting.reply.set_result(frame[body_at:])
 
