@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ottla.log.segment import LOG_SUFFIX, segment_name
+from ottla.log.segment import LOG_SUFFIX, OFFSET_SPAN_MAX, segment_name
 from ottla.records.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_matches, read_header
 
 SCAN_BYTES = 1024 * 1024
@@ -123,7 +123,20 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> F
         return "the file ends inside a batch"
     if not crc_matches(data, header):
         return "the batch does not match its checksum"
+    if header.base_offset > expected and _next_one_disagrees(fd, position + header.size_bytes, header, expected):
+        return f"the base offset is {header.base_offset} where {expected} belongs"
     return FoundBatch(path, position, header, data)
+
+
+def _next_one_disagrees(fd: int, position: int, header: BatchHeader, expected: int) -> bool:
+    """The checksum does not cover the base offset. After a jump ahead, the batch that follows tells whether it is true."""
+    if header.base_offset - expected > OFFSET_SPAN_MAX:
+        return True
+    head = os.pread(fd, HEADER_BYTES, position)
+    if len(head) < HEADER_BYTES:
+        return False
+    following = read_header(head)
+    return following.magic == MAGIC and following.base_offset == expected + header.last_offset_delta + 1
 
 
 def _next_intact(fd: int, path: Path, position: int, size: int, expected: int) -> int | None:
