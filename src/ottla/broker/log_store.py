@@ -206,6 +206,8 @@ class LogStore:
                 self._files.remove_tree(gone)
 
         def removed(_: None, error: BaseException | None) -> None:
+            for segment in log.segments:
+                segment.release()  # an open file keeps its space
             if error is not None:
                 self.shared.report(f"{directory} could not be removed: {error}")
 
