@@ -1,0 +1,98 @@
+"""`make bench`: one broker on this machine, against the floor.
+
+    python -m ottla.bench.broker [--quick] [--only PATTERN] [--list]
+
+Prints tables, appends JSON lines to bench-results/broker.jsonl and writes bench-results/report.html. Goals are shown
+beside the figures; nothing is asserted. docs/benchmarks.md says how it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ottla.bench.plan import Step, chosen, steps_for
+from ottla.bench.report import write_report
+from ottla.bench.results import Row, append_rows, read_history, this_run
+from ottla.bench.tables import print_rows
+from ottla.bench.workbench import FULL, QUICK, Workbench
+
+RESULTS = Path("bench-results")
+
+
+def main() -> int:
+    options = parse_options()
+    console = Console(width=None if sys.stdout.isatty() else 190)
+    run = this_run(" ".join(sys.argv[1:]))
+    rows: list[Row] = []
+    failures: list[tuple[str, Exception]] = []
+    begin = time.perf_counter()
+    with progress_bar(console) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def advance(seconds: float, what: str) -> None:
+            progress.update(task, advance=seconds, description=what or None)
+
+        pace = QUICK if options.quick else FULL
+        with Workbench(options.data or options.results, pace, advance) as bench:
+            steps = chosen(steps_for(bench, quick=options.quick), options.only)
+            if options.list:
+                progress.stop()
+                print_steps(console, steps)
+                return 0
+            progress.update(task, total=sum(step.estimate_s for step in steps))
+            done_s = 0.0
+            for step in steps:
+                try:
+                    rows += step.measure()
+                except Exception as failure:
+                    failures.append((step.name, failure))
+                done_s += step.estimate_s
+                progress.update(task, completed=done_s)
+            progress.update(task, description="done")
+    print_rows(console, rows)
+    path = append_rows(options.results, run, rows)
+    report = write_report(options.results / "report.html", run, rows, read_history(options.results))
+    console.print(f"{time.perf_counter() - begin:.0f} s; load average before: {run.load_before}; {path}, {report}")
+    for name, error in failures:
+        console.print(f"[red]{name} could not be measured:[/red] {error}", highlight=False)
+    return 1 if failures else 0
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ottla.bench.broker", description="One broker against the floor.")
+    parser.add_argument("--quick", action="store_true", help="everything for a moment: less than 90 s, rough figures")
+    parser.add_argument("--only", metavar="PATTERN", help="the steps whose name this regular expression finds")
+    parser.add_argument("--list", action="store_true", help="the steps and how long each takes")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results go (default: bench-results)")
+    parser.add_argument("--data", type=Path, help="a directory on the disk to measure (default: where results go)")
+    return parser.parse_args()
+
+
+def progress_bar(console: Console) -> Progress:
+    """Drawn seldom: the machine is busy with something else."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+        console=console,
+        refresh_per_second=2,
+        speed_estimate_period=60,
+    )
+
+
+def print_steps(console: Console, steps: list[Step]) -> None:
+    for step in steps:
+        console.print(f"{step.estimate_s:6.0f} s  {step.name}", highlight=False)
+    console.print(f"{sum(step.estimate_s for step in steps):6.0f} s  in all", highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Requests of the benchmark that are not measured by the driver: topics, offsets, metadata, and single frames."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.bench.frames import CLIENT_ID, framed
+from ottla.client.apis import CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, METADATA, ClientApi, build
+from ottla.wire.headers import parse_response_header, request_header
+from ottla.wire.schema import decode, encode, request_type, response_type
+
+TIMEOUT_S = 60.0
+LATEST = -1
+_SIZE = struct.Struct(">i")
+
+
+class RefusedError(Exception):
+    """The broker answered with an error."""
+
+
+class Caller:
+    """A plain connection: one request, one reply."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def exchange(self, frame: bytes) -> bytes:
+        """The whole reply, its size included."""
+        self._connection.sendall(frame)
+        head = self._read(_SIZE.size)
+        return head + self._read(_SIZE.unpack(head)[0])
+
+    def _read(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            byte_count = self._connection.recv_into(view)
+            if not byte_count:
+                raise ConnectionError("the broker closed the connection")
+            view = view[byte_count:]
+        return bytes(data)
+
+    def call(self, api: ClientApi, body: Mapping[str, Any]) -> Any:
+        """In the newest version that the client has."""
+        version = api.versions[1]
+        request = encode(build(request_type(api.key, version), body))
+        reply = memoryview(self.exchange(framed(request_header(api.key, version, 1, CLIENT_ID), request)))[4:]
+        _, at = parse_response_header(api.key, version, reply)
+        return decode(response_type(api.key, version), reply, at)[0]
+
+    def create_topics(self, names: Iterable[str], partitions: int, configs: Mapping[str, str]) -> None:
+        """All in one request."""
+        entries = [{"name": key, "value": value} for key, value in configs.items()]
+        topics = [
+            {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": entries}
+            for name in names
+        ]
+        timeout = timedelta(seconds=TIMEOUT_S)
+        _check(self.call(CREATE_TOPICS, {"topics": topics, "timeout": timeout, "validate_only": False}).topics)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        topics = [{"name": name, "topic_id": None} for name in names]
+        _check(self.call(DELETE_TOPICS, {"topics": topics, "timeout": timedelta(seconds=TIMEOUT_S)}).responses)
+
+    def end_offset(self, topic: str) -> int:
+        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": LATEST}
+        body = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": topic, "partitions": [partition]}],
+            "timeout": timedelta(seconds=TIMEOUT_S),
+        }
+        (result,) = self.call(LIST_OFFSETS, body).topics[0].partitions
+        _check([result])
+        return int(result.offset)
+
+    def describe_all(self) -> int:
+        """Asks for the metadata of every topic; returns how many partitions there are."""
+        body = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+        }
+        reply = self.call(METADATA, body)
+        _check(reply.topics)
+        return sum(len(topic.partitions) for topic in reply.topics)
+
+
+def _check(results: Iterable[Any]) -> None:
+    for result in results:
+        if result.error_code:
+            raise RefusedError(f"{result.error_code.name}: {getattr(result, 'error_message', None) or result}")

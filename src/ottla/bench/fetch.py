@@ -1,0 +1,183 @@
+"""Fetch from one broker: from its tail cache, and after a restart, when only the files have the records.
+
+Each request asks for at most 1 MB of one partition and the next request for what follows, from the first offset to the
+last and again. The floor answers each request with as many bytes out of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.bench.calls import Caller
+from ottla.bench.floor import Exchange
+from ottla.bench.frames import (
+    FETCH_BYTES,
+    PreparedBatch,
+    fetch_error_at,
+    fetch_frame,
+    prepare_batch,
+    produce_frame,
+    size_checks,
+)
+from ottla.bench.pipeline import Load, Measured, drive
+from ottla.bench.produce import KB
+from ottla.bench.results import Row
+from ottla.bench.throughput import FLOOR, Content, figures_of
+from ottla.bench.workbench import CLASSES, Pace, Workbench
+
+TOPIC_BYTES = 64 * KB * KB
+"""Of each class: two of them fit into the tail cache with its default size."""
+INFLIGHT = 2
+"""While a reader takes one reply, the broker prepares the next."""
+FILL_INFLIGHT = 16
+FILL_S = 0.6
+RESTART_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCase:
+    name: str
+    record_bytes: int
+    batch_bytes_max: int
+
+
+CASES = (
+    FetchCase("100 B, 16 KB batches", 100, 16 * KB),
+    FetchCase("1 KB, 16 KB batches", KB, 16 * KB),
+    FetchCase("10 KB, one a batch", 10 * KB, 16 * KB),
+    FetchCase("1 KB, 128 KB batches", KB, 128 * KB),
+)
+FROM_FILES = ("cache", "disk")
+
+
+@dataclass(slots=True)
+class FilledTopic:
+    name: str
+    batch: PreparedBatch
+    batches: int = 0
+
+    @property
+    def batches_a_reply(self) -> int:
+        return max(FETCH_BYTES // len(self.batch.data), 1)
+
+    @property
+    def content(self) -> Content:
+        count = self.batches_a_reply
+        return Content(count * self.batch.value_bytes, count * self.batch.record_count)
+
+    def requests(self) -> list[bytes]:
+        """One for each whole reply that the topic can give."""
+        step = self.batches_a_reply * self.batch.record_count
+        return [fetch_frame(self.name, number * step) for number in range(self.batches // self.batches_a_reply)]
+
+
+@dataclass(slots=True)
+class Fetches:
+    """Topics stay over a restart of the broker."""
+
+    bench: Workbench
+    pace: Pace
+    topics: dict[tuple[FetchCase, str], FilledTopic] = field(default_factory=dict)
+
+    def hot(self, case: FetchCase) -> list[Row]:
+        bench = self.bench
+        topics = {durability: self._filled(case, durability) for durability in CLASSES}
+        rows = self._compare(case.name, "tail cache", topics)
+        with bench.caller() as caller:
+            caller.delete_topics([topics["memory"].name])
+        del self.topics[case, "memory"]
+        return rows
+
+    def restarted(self, cases: tuple[FetchCase, ...]) -> list[Row]:
+        """The broker's memory is empty then; the kernel's page cache is not."""
+        bench = self.bench
+        for case in cases:
+            for durability in FROM_FILES:
+                self._filled(case, durability)
+        bench.advance(0, "fetch: restart")
+        bench.broker.stop()
+        bench.broker.start()
+        bench.advance(RESTART_S, "")
+        rows: list[Row] = []
+        for case in cases:
+            topics = {durability: self.topics[case, durability] for durability in FROM_FILES}
+            rows += self._compare(case.name, "page cache", topics)
+        return rows
+
+    def _filled(self, case: FetchCase, durability: str) -> FilledTopic:
+        bench = self.bench
+        found = self.topics.get((case, durability))
+        if found is not None:
+            return found
+        bench.advance(0, f"fetch {case.name}: filling {durability}")
+        name = f"fetch-{len(self.topics)}-{case.batch_bytes_max}-{case.record_bytes}-{durability}"
+        batch = prepare_batch(case.record_bytes, case.batch_bytes_max, bench.timestamp_ms)
+        topic = self.topics[case, durability] = FilledTopic(name, batch, TOPIC_BYTES // len(batch.data))
+        with bench.caller() as caller:
+            caller.create_topics([name], 1, {"ottla.durability": durability})
+            fill(caller, topic)
+        bench.advance(FILL_S, "")
+        return topic
+
+    def _compare(self, name: str, place: str, topics: dict[str, FilledTopic]) -> list[Row]:
+        bench = self.bench
+        runs: dict[str, list[Measured]] = {FLOOR: [], **{durability: [] for durability in topics}}
+        for _ in range(self.pace.repetitions):
+            for subject, found in runs.items():
+                bench.advance(0, f"fetch {name}, {place}: {subject}")
+                topic = next(iter(topics.values())) if subject == FLOOR else topics[subject]
+                found.append(self._run_on_floor(topic) if subject == FLOOR else self._run_on_broker(topic))
+                bench.advance(self.pace.measurement_s, "")
+        content = next(iter(topics.values())).content
+        case = f"{name}, {place}"
+        return [Row("fetch", case, subject, figures_of(content, found, runs[FLOOR])) for subject, found in runs.items()]
+
+    def _run_on_broker(self, topic: FilledTopic) -> Measured:
+        broker = self.bench.broker
+        requests = topic.requests()
+        with self.bench.caller() as caller:
+            reply_bytes = len(caller.exchange(requests[0]))
+        checks = (*size_checks(reply_bytes), (fetch_error_at(topic.name), 0))
+        return self._drive(requests, reply_bytes, broker.port, broker.pid, checks)
+
+    def _run_on_floor(self, topic: FilledTopic) -> Measured:
+        floor = self.bench.floor
+        requests = topic.requests()
+        reply_bytes = topic.batches_a_reply * len(topic.batch.data)
+        floor.expect(Exchange(len(requests[0]), reply_bytes, writes=False))
+        return self._drive(requests, reply_bytes, floor.port, floor.pid, ())
+
+    def _drive(
+        self, requests: list[bytes], reply_bytes: int, port: int, pid: int, checks: tuple[tuple[int, int], ...]
+    ) -> Measured:
+        pace = self.pace
+        load = Load(
+            port=port,
+            requests=b"".join(requests),
+            request_bytes=len(requests[0]),
+            reply_bytes=reply_bytes,
+            inflight=INFLIGHT,
+            warm_up_s=pace.warm_up_s,
+            seconds=pace.seconds,
+            server_pid=pid,
+            checks=checks,
+        )
+        return self.bench.driver.call(drive, load)
+
+
+def fill(caller: Caller, topic: FilledTopic) -> None:
+    """Exactly so many batches."""
+    frame = produce_frame(topic.name, topic.batch)
+    for _ in range(topic.batches):
+        caller.exchange(frame)
+    expected = topic.batches * topic.batch.record_count
+    if caller.end_offset(topic.name) != expected:
+        raise RuntimeError(f"{topic.name} does not end at {expected}")
+
+
+def estimate_hot_s(pace: Pace) -> float:
+    return pace.repetitions * (1 + len(CLASSES)) * pace.measurement_s + len(CLASSES) * FILL_S
+
+
+def estimate_restarted_s(pace: Pace, cases: int) -> float:
+    return cases * pace.repetitions * (1 + len(FROM_FILES)) * pace.measurement_s + RESTART_S

@@ -1,0 +1,248 @@
+"""The floor of the benchmarks: what a socket, one Python process and the page cache give at all.
+
+A bare reader takes what the socket has, writes it to a file (an already written one, over and over, so that no fresh
+page is touched) and answers each frame with a few bytes: one read, one write and one answer a turn, no parsing, no
+event loop. For fetches it writes nothing and answers each frame with as many bytes as a broker would, out of memory.
+Whatever a broker does is measured as a share of this.
+
+    python benchmarks/floor.py [--seconds 2] [--dir DIR] [--server]
+
+`--server` also runs Ottla's own server with a handler that throws each request away: what the frames, the order of
+replies and the event loop cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import multiprocessing
+import os
+import select
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Self
+
+from ottla.bench.latencies import Percentiles, percentiles
+from ottla.bench.pipeline import Load, Measured, drive
+from ottla.bench.processes import end_process, leave_interrupts_to_the_parent
+
+REPLY_BYTES = 12
+READ_BYTES = 512 * 1024
+FILE_BYTES = 256 * 1024 * 1024
+FRAME_SIZES = (100, 1024, 10 * 1024, 128 * 1024)
+WARM_UP_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class FloorResult:
+    frame_bytes: int
+    inflight: int
+    measured: Measured
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.measured.requests_per_s * self.frame_bytes / 1e6
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.measured.server_cpu_s / (self.measured.requests * self.frame_bytes / 1e9)
+
+    @property
+    def latency(self) -> Percentiles:
+        return percentiles(self.measured.latencies)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the floor does with each frame of the next connection."""
+
+    frame_bytes: int
+    reply_bytes: int = REPLY_BYTES
+    writes: bool = True
+
+
+class FloorProcess:
+    """Serves one connection after another; `directory` lies on the disk to be measured."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = tempfile.TemporaryDirectory(dir=directory, prefix="floor-")
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        path = os.path.join(self._directory.name, "floor")
+        self._process = context.Process(target=serve_floor, args=(theirs, path), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.port: int = self._pipe.recv()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def expect(self, exchange: Exchange) -> None:
+        """Before each connection."""
+        self._pipe.send(exchange)
+
+    def close(self) -> None:
+        self._pipe.close()
+        end_process(self._process)
+        self._directory.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run_floor(frame_bytes: int, inflight: int, seconds: float, directory: str | None = None) -> FloorResult:
+    """One client connection with `inflight` frames under way, driven from this process."""
+    with FloorProcess(directory or tempfile.gettempdir()) as floor:
+        floor.expect(Exchange(frame_bytes))
+        return FloorResult(frame_bytes, inflight, drive(_load(floor.port, floor.pid, frame_bytes, inflight, seconds)))
+
+
+def _load(port: int, pid: int, frame_bytes: int, inflight: int, seconds: float) -> Load:
+    frame = (frame_bytes - 4).to_bytes(4, "big") + bytes(frame_bytes - 4)
+    return Load(port, frame, frame_bytes, REPLY_BYTES, inflight, WARM_UP_S, seconds, pid)
+
+
+def serve_floor(pipe: Connection, path: str) -> None:
+    leave_interrupts_to_the_parent()
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    _write_once(file)
+    gc.disable()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pipe.send(listener.getsockname()[1])
+        while True:
+            try:
+                exchange: Exchange = pipe.recv()
+            except EOFError:
+                return
+            client, _ = listener.accept()
+            with client:
+                _serve_connection(client, file, exchange)
+
+
+def _serve_connection(client: socket.socket, file: int, exchange: Exchange) -> None:
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.setblocking(False)
+    poll = select.epoll()
+    poll.register(client, select.EPOLLIN)
+    view = memoryview(bytearray(READ_BYTES))
+    reply = (exchange.reply_bytes - 4).to_bytes(4, "big") + bytes(exchange.reply_bytes - 4)
+    position = rest = 0
+    with poll:
+        while True:
+            poll.poll()
+            try:
+                byte_count = client.recv_into(view)
+            except ConnectionResetError:
+                return
+            if not byte_count:
+                return
+            if exchange.writes:
+                if position + byte_count > FILE_BYTES:
+                    position = 0
+                position += os.pwrite(file, view[:byte_count], position)
+            frames, rest = divmod(rest + byte_count, exchange.frame_bytes)
+            if frames and len(reply) < READ_BYTES // 8:
+                client.send(reply * frames)
+            elif frames:
+                _send_large(client, reply, frames)
+
+
+def _send_large(client: socket.socket, reply: bytes, count: int) -> None:
+    """More than the socket takes at once: waits for it, as a bare writer does."""
+    client.setblocking(True)
+    for _ in range(count):
+        client.sendall(reply)
+    client.setblocking(False)
+
+
+def _write_once(file: int) -> None:
+    block = bytes(4 * 1024 * 1024)
+    for position in range(0, FILE_BYTES, len(block)):
+        os.pwrite(file, block, position)
+
+
+def run_server(frame_bytes: int, inflight: int, seconds: float) -> FloorResult:
+    """Ottla's server with a handler that answers at once and keeps nothing."""
+    return _run_child(serve_ottla_server, frame_bytes, inflight, seconds)
+
+
+def _run_child(serve: Callable[[Connection], None], frame_bytes: int, inflight: int, seconds: float) -> FloorResult:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        port = ours.recv()
+        assert process.pid is not None
+        return FloorResult(frame_bytes, inflight, drive(_load(port, process.pid, frame_bytes, inflight, seconds)))
+    finally:
+        ours.close()
+        end_process(process)
+
+
+def serve_ottla_server(pipe: Connection) -> None:
+    import asyncio
+
+    import uvloop
+
+    from ottla.model.broker_config import BrokerConfig, parse_broker_config
+    from ottla.server.server import Server
+
+    def discard(broker: object, connection: object, frame: memoryview) -> list[bytes]:
+        return [bytes(REPLY_BYTES - 4)]
+
+    async def serve() -> None:
+        config = parse_broker_config({})
+        assert isinstance(config, BrokerConfig)
+        server = Server(None, config, discard)
+        _, port = await server.start("127.0.0.1", 0)
+        pipe.send(port)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        loop.add_reader(pipe.fileno(), ended.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await ended
+        loop.remove_reader(pipe.fileno())
+        await server.stop(0)
+
+    leave_interrupts_to_the_parent()
+    gc.freeze()
+    uvloop.run(serve())
+
+
+def print_row(name: str, result: FloorResult) -> None:
+    latency = result.latency
+    print(
+        f"{name:<14} {result.frame_bytes:>8} {result.inflight:>9}"
+        f" {result.mb_per_s:>9.1f} {result.measured.requests_per_s:>11.0f}"
+        f" {latency.p50_us:>8.0f} {latency.p99_us:>8.0f} {latency.p999_us:>8.0f} {result.cpu_s_per_gb:>10.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The floor: a bare socket reader that writes to a file.")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--dir", default=None, help="a directory on the disk to measure (default: the temporary one)")
+    parser.add_argument("--server", action="store_true", help="also Ottla's server with a handler that keeps nothing")
+    parser.add_argument("--inflight", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--frame-bytes", type=int, nargs="+", default=list(FRAME_SIZES))
+    options = parser.parse_args()
+    print(
+        f"{'':<14} {'frame B':>8} {'in flight':>9} {'MB/s':>9} {'requests/s':>11}"
+        f" {'p50 us':>8} {'p99 us':>8} {'p99.9 us':>8} {'CPU s/GB':>10}"
+    )
+    for frame_bytes in options.frame_bytes:
+        for inflight in options.inflight:
+            print_row("floor", run_floor(frame_bytes, inflight, options.seconds, options.dir))
+            if options.server:
+                print_row("server", run_server(frame_bytes, inflight, options.seconds))

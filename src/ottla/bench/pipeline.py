@@ -1,0 +1,150 @@
+"""The load driver: one connection, a fixed number of requests under way, prepared bytes, nothing parsed.
+
+All requests have one size and all replies have one size, so replies are counted by their bytes. The same loop drives a
+broker and the floor; a share of the floor compares like with like. A few bytes of each reply (its size field, its
+error code) are compared with what they must be: refusals are not counted as throughput.
+
+This is a closed loop: the next request leaves when an earlier one is answered. Its latencies say how long requests
+took at the rate that the server allowed, not how long they would take at a fixed rate (coordinated omission).
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ottla.bench.processes import cpu_seconds
+
+RECEIVE_BYTES = 1 << 20
+SILENCE_S = 20.0
+
+
+class BadReplyError(Exception):
+    """A server answered with something else than success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send to whom. `requests` are frames of `request_bytes` each, sent round and round."""
+
+    port: int
+    requests: bytes
+    request_bytes: int
+    reply_bytes: int
+    inflight: int
+    warm_up_s: float
+    seconds: float
+    server_pid: int
+    checks: Sequence[tuple[int, int]] = ()
+    """(position, byte): what each reply must have there."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of the measured time alone, but for `requests_sent`."""
+
+    requests: int = 0
+    requests_sent: int = 0
+    """With those of the warm-up and of the end."""
+    seconds: float = 0.0
+    server_cpu_s: float = 0.0
+    driver_cpu_s: float = 0.0
+    latencies: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def requests_per_s(self) -> float:
+        return self.requests / self.seconds
+
+
+def drive(load: Load) -> Measured:
+    """Every request that was sent is answered when this returns."""
+    with socket.create_connection(("127.0.0.1", load.port), timeout=SILENCE_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        gc.disable()
+        try:
+            return Pipeline(connection, load).run()
+        finally:
+            gc.enable()
+
+
+class Pipeline:
+    def __init__(self, connection: socket.socket, load: Load) -> None:
+        if len(load.requests) % load.request_bytes:
+            raise ValueError("the requests are not all of one size")
+        self._connection = connection
+        self._load = load
+        self._cycle_bytes = len(load.requests)
+        repeated = load.requests * (1 + load.inflight * load.request_bytes // self._cycle_bytes)
+        self._requests = memoryview(load.requests + repeated)
+        """Long enough that any window of requests is one slice, wherever it begins in the cycle."""
+        self._at = 0
+        self._under_way: deque[tuple[float, int]] = deque()
+        """(when they were sent, how many), oldest first."""
+        self._received = bytearray(RECEIVE_BYTES)
+        self._stream_at = 0
+        """How many bytes of the last reply have arrived."""
+        self.measured = Measured()
+
+    def run(self) -> Measured:
+        self._send(self._load.inflight)
+        self._turn_until(time.perf_counter() + self._load.warm_up_s, {})
+        measured = self.measured
+        server_cpu, driver_cpu = cpu_seconds(self._load.server_pid), time.process_time()
+        begin = time.perf_counter()
+        measured.requests = self._turn_until(begin + self._load.seconds, measured.latencies)
+        measured.seconds = time.perf_counter() - begin
+        measured.driver_cpu_s = time.process_time() - driver_cpu
+        measured.server_cpu_s = cpu_seconds(self._load.server_pid) - server_cpu
+        while self._under_way:
+            self._note({}, time.perf_counter(), self._receive())
+        return measured
+
+    def _turn_until(self, end: float, latencies: dict[int, int]) -> int:
+        """Returns how many were answered."""
+        clock = time.perf_counter
+        requests = 0
+        now = clock()
+        while now < end:
+            replies = self._receive()
+            now = clock()
+            if replies:
+                requests += replies
+                self._note(latencies, now, replies)
+                self._send(replies)
+        return requests
+
+    def _send(self, count: int) -> None:
+        at, size = self._at, count * self._load.request_bytes
+        self._at = (at + size) % self._cycle_bytes
+        self._under_way.append((time.perf_counter(), count))
+        self.measured.requests_sent += count
+        self._connection.sendall(self._requests[at : at + size])
+
+    def _receive(self) -> int:
+        """How many replies are whole now."""
+        received, reply_bytes, at = self._received, self._load.reply_bytes, self._stream_at
+        byte_count = self._connection.recv_into(received)
+        if not byte_count:
+            raise ConnectionError("the server closed the connection")
+        for position, expected in self._load.checks:
+            found = received[(position - at) % reply_bytes : byte_count : reply_bytes]
+            if found.count(expected) != len(found):
+                raise BadReplyError(f"byte {position} of a reply is not {expected}: the server refused a request")
+        replies, self._stream_at = divmod(at + byte_count, reply_bytes)
+        return replies
+
+    def _note(self, latencies: dict[int, int], now: float, replies: int) -> None:
+        """Answers come in the order of requests, so the oldest ones under way are the ones answered."""
+        under_way = self._under_way
+        while replies:
+            sent_at, count = under_way.popleft()
+            answered = min(count, replies)
+            if answered < count:
+                under_way.appendleft((sent_at, count - answered))
+            replies -= answered
+            microseconds = int((now - sent_at) * 1e6)
+            latencies[microseconds] = latencies.get(microseconds, 0) + answered

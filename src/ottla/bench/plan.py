@@ -1,0 +1,67 @@
+"""What is measured, in which order, and how long it will take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ottla.bench import fetch, journal_alone, produce, real_client, sizes
+from ottla.bench.results import Row
+from ottla.bench.workbench import Pace, Workbench
+
+Measure = Callable[[], list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    estimate_s: float
+    measure: Measure
+
+
+def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
+    """Every step. A quick run leaves nothing out, but looks at everything for a moment only."""
+    pace = bench.pace
+    client_s = 0.4 if quick else 1.5
+    journal_s = 0.5 if quick else 1.0
+    fetches = fetch.Fetches(bench, fetch_pace(pace))
+    fetched_cases = fetch.CASES[1::2] if quick else fetch.CASES
+    steps = [Step("start", sizes.ESTIMATE_START_S, lambda: sizes.measure_start(bench))]
+    steps += [
+        Step(f"produce {case.name}", produce.estimate_s(pace), lambda case=case: produce.measure(bench, case))  # type: ignore[misc] # mypy does not see the default
+        for case in produce.CASES
+    ]
+    steps += [
+        Step(f"fetch {case.name}", fetch.estimate_hot_s(fetches.pace), lambda case=case: fetches.hot(case))  # type: ignore[misc] # as above
+        for case in fetch.CASES
+    ]
+    steps.append(
+        Step(
+            "fetch after a restart",
+            fetch.estimate_restarted_s(fetches.pace, len(fetched_cases)),
+            lambda: fetches.restarted(fetched_cases),
+        )
+    )
+    steps += [
+        Step(
+            f"librdkafka {name}",
+            3 * real_client.estimate_s(client_s),
+            lambda name=name, size=size: real_client.measure(bench, name, size, client_s),  # type: ignore[misc] # as above
+        )
+        for name, size in real_client.RECORD_SIZES
+    ]
+    estimate_s = journal_alone.estimate_s(journal_s, pace.repetitions)
+    steps.append(Step("journal", estimate_s, lambda: journal_alone.measure(bench, journal_s)))
+    steps.append(Step("topics", sizes.ESTIMATE_TOPICS_S, lambda: sizes.measure_topics(bench)))
+    return steps
+
+
+def fetch_pace(pace: Pace) -> Pace:
+    """Reads settle faster than writes: no file grows, no retention runs."""
+    return replace(pace, warm_up_s=pace.warm_up_s * 0.6, seconds=pace.seconds * 0.7)
+
+
+def chosen(steps: list[Step], pattern: str | None) -> list[Step]:
+    """Those whose name the regular expression finds something in."""
+    return [step for step in steps if pattern is None or re.search(pattern, step.name)]

@@ -1,0 +1,95 @@
+"""Processes of the benchmark: what they cost, and one that runs the load beside the broker."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_UTIME_AFTER_NAME = 11
+
+
+class WorkFailedError(Exception):
+    """A call in a worker failed. Carries its traceback."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process with all its threads, those that have ended too."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    return (int(fields[_UTIME_AFTER_NAME]) + int(fields[_UTIME_AFTER_NAME + 1])) / _TICKS_A_SECOND
+
+
+def resident_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Worker:
+    """Runs functions of modules, one at a time, in a process of its own."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._pipe.send((function, args, kwargs))
+        try:
+            succeeded, result = self._pipe.recv()
+        except EOFError:
+            raise WorkFailedError(f"the worker ended during {function.__name__}") from None
+        if not succeeded:
+            raise WorkFailedError(str(result))
+        return cast("T", result)
+
+    def close(self) -> None:
+        self._pipe.close()
+        end_process(self._process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def end_process(process: multiprocessing.process.BaseProcess, patience_s: float = 5.0) -> None:
+    """It ends by itself when its pipe is closed; if not, it is killed."""
+    process.join(patience_s)
+    if process.is_alive():
+        process.kill()
+        process.join(patience_s)
+
+
+def work(pipe: Connection) -> None:
+    leave_interrupts_to_the_parent()
+    while True:
+        try:
+            function, args, kwargs = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, function(*args, **kwargs)))
+        except Exception:
+            pipe.send((False, traceback.format_exc()))
+
+
+def leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches every process of a terminal; the parent ends its children in order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

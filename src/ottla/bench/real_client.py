@@ -1,0 +1,119 @@
+"""A real client: librdkafka through confluent-kafka writes a topic and reads it back.
+
+Mostly bound by the client: one call of Python for each record. What the broker costs meanwhile is its own.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ottla.bench.processes import cpu_seconds
+from ottla.bench.results import Row
+from ottla.bench.workbench import CLASSES, Workbench
+
+RECORD_SIZES = (("100 B", 100), ("1 KB", 1024))
+FLUSH_TIMEOUT_S = 60.0
+READ_TIMEOUT_S = 60.0
+WARM_UP_S = 0.2
+CALLS_BETWEEN_LOOKS = 500
+RECORDS_A_CALL = 10_000
+
+PRODUCER = {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000}
+CONSUMER = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 2}
+"""The default back-off of a second leaves the consumer without records between its fetches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    records: int
+    seconds: float
+    broker_cpu_s: float
+
+
+def estimate_s(bench_seconds: float) -> float:
+    return 2 * bench_seconds + 2.0
+
+
+def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> list[Row]:
+    rows = []
+    for durability in CLASSES:
+        topic = f"client-{record_bytes}-{durability}"
+        with bench.caller() as caller:
+            caller.create_topics([topic], 1, {"ottla.durability": durability})
+        bench.advance(0, f"librdkafka {name}: {durability}")
+        bootstrap, pid = bench.broker.bootstrap, bench.broker.pid
+        written = bench.driver.call(write, bootstrap, topic, record_bytes, seconds, pid)
+        bench.advance(seconds + 1.0, "")
+        read = bench.driver.call(read_back, bootstrap, topic, written.records, pid)
+        bench.advance(seconds + 1.0, "")
+        with bench.caller() as caller:
+            caller.delete_topics([topic])
+        rows += [
+            Row("librdkafka", f"{name}, {what}", durability, figures_of(traffic, record_bytes))
+            for what, traffic in (("produce", written), ("consume", read))
+        ]
+    return rows
+
+
+def figures_of(traffic: Traffic, record_bytes: int) -> dict[str, float]:
+    total_bytes = traffic.records * record_bytes
+    return {
+        "mb_per_s": total_bytes / traffic.seconds / 1e6,
+        "records_per_s": traffic.records / traffic.seconds,
+        "cpu_s_per_gb": traffic.broker_cpu_s / (total_bytes / 1e9),
+        "broker_busy": traffic.broker_cpu_s / traffic.seconds,
+    }
+
+
+def write(bootstrap: str, topic: str, record_bytes: int, seconds: float, broker_pid: int) -> Traffic:
+    """Until the time is over and everything is acknowledged."""
+    from confluent_kafka import KafkaError, Message, Producer
+
+    failures: list[str] = []
+
+    def on_delivery(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
+    value = bytes(record_bytes)
+    producer.produce(topic, value, on_delivery=on_delivery)
+    producer.flush(FLUSH_TIMEOUT_S)
+    cpu, begin = cpu_seconds(broker_pid), time.perf_counter()
+    records = 0
+    while time.perf_counter() < begin + seconds:
+        for _ in range(CALLS_BETWEEN_LOOKS):
+            try:
+                producer.produce(topic, value, on_delivery=on_delivery)
+                records += 1
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    left = producer.flush(FLUSH_TIMEOUT_S)
+    elapsed = time.perf_counter() - begin
+    if failures or left:
+        raise RuntimeError(f"{len(failures)} records failed, {left} were not acknowledged: {failures[:1]}")
+    return Traffic(records, elapsed, cpu_seconds(broker_pid) - cpu)
+
+
+def read_back(bootstrap: str, topic: str, records: int, broker_pid: int) -> Traffic:
+    """From the first record on; the time counts from the first one that arrives."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, **CONSUMER})
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        deadline = time.perf_counter() + READ_TIMEOUT_S
+        first = len(consumer.consume(1, READ_TIMEOUT_S))
+        cpu, begin = cpu_seconds(broker_pid), time.perf_counter()
+        found = 0
+        while found < records:
+            messages = consumer.consume(RECORDS_A_CALL, 0.05)
+            refused = [message for message in messages if message.error() is not None]
+            if refused or not first or time.perf_counter() > deadline:
+                raise RuntimeError(f"{found} of {records} records were read: {refused[:1] or 'too slow'}")
+            found += len(messages)
+        return Traffic(found, time.perf_counter() - begin, cpu_seconds(broker_pid) - cpu)
+    finally:
+        consumer.close()

@@ -1,0 +1,140 @@
+"""A measured row, its goal, and where rows are kept: JSON lines with the commit and the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS_FILE = "broker.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Shown beside the figure; a benchmark never fails because of it."""
+
+    what: str
+    value: float
+    bound: float
+    is_upper: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.value < self.bound if self.is_upper else self.value >= self.bound
+
+    @property
+    def text(self) -> str:
+        sign = "<" if self.is_upper else ">="
+        return f"{self.value:.3g} {self.what}, goal {sign} {self.bound:g}: {'met' if self.met else 'not met'}"
+
+
+@dataclass(slots=True)
+class Row:
+    """`figures` are named with their units last: `mb_per_s`, `p99_us`, `share_of_floor`."""
+
+    group: str
+    """produce, fetch, client or single: rows of one table."""
+    case: str
+    subject: str
+    """A durability class, or `floor`."""
+    figures: dict[str, float]
+    goal: Goal | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return " ".join(part for part in (self.group, self.case, self.subject) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where and when rows were measured."""
+
+    at: str
+    commit: str
+    machine: str
+    kernel: str
+    python: str
+    options: str = ""
+    load_before: float = 0.0
+    """The machine's load average: figures of a busy machine say little."""
+
+
+def this_run(options: str = "") -> Run:
+    return Run(
+        at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        commit=commit(),
+        machine=f"{_processor()}, {os.cpu_count()} cores, {_memory_gb():.0f} GB",
+        kernel=platform.release(),
+        python=platform.python_version(),
+        options=options,
+        load_before=round(os.getloadavg()[0], 2),
+    )
+
+
+def commit() -> str:
+    """The commit of the code that was measured, with a mark if files were changed since; empty outside of git."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
+def append_rows(directory: Path, run: Run, rows: Iterable[Row]) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / RESULTS_FILE
+    with path.open("a", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps({**asdict(run), **_as_json(row)}, sort_keys=True) + "\n")
+    return path
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": row.name, "group": row.group, "case": row.case, "subject": row.subject}
+    found["figures"] = {name: round(value, 4) for name, value in row.figures.items()}
+    if row.goal is not None:
+        found["goal"] = {"text": row.goal.text, "met": row.goal.met, "value": row.goal.value}
+    if row.notes:
+        found["notes"] = row.notes
+    return found
+
+
+def read_history(directory: Path) -> list[dict[str, Any]]:
+    """Every row of every run, oldest first. A line that was cut by a crash is left out."""
+    path = directory / RESULTS_FILE
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return found

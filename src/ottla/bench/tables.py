@@ -1,0 +1,101 @@
+"""The rows as tables in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ottla.bench.results import Goal, Row
+
+Format = Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _milliseconds(value_us: float) -> str:
+    return f"{value_us / 1000:.2f}"
+
+
+COLUMNS: dict[str, tuple[str, Format]] = {
+    "seconds": ("seconds", lambda value: f"{value:.3f}"),
+    "mb": ("MB", lambda value: f"{value:.1f}"),
+    "mb_per_s": ("MB/s", _whole),
+    "records_per_s": ("records/s", _whole),
+    "requests_per_s": ("requests/s", _whole),
+    "p50_us": ("p50 ms", _milliseconds),
+    "p99_us": ("p99 ms", _milliseconds),
+    "p999_us": ("p99.9 ms", _milliseconds),
+    "cpu_s_per_gb": ("CPU s/GB", _short),
+    "share_of_floor": ("of floor", _short),
+    "cpu_to_floor": ("CPU x floor", lambda value: f"{value:.1f}"),
+    "broker_busy": ("broker busy", lambda value: f"{value:.0%}"),
+    "times_serial": ("x one sync", lambda value: f"{value:.0f}"),
+}
+"""The figures that a table has, in this order; the rest is in the JSON lines and in the report."""
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    return [name for name in COLUMNS if any(name in row.figures for row in rows)]
+
+
+def cell(row: Row, name: str) -> str:
+    return COLUMNS[name][1](row.figures[name]) if name in row.figures else ""
+
+
+def table_of(group: str, rows: Sequence[Row]) -> Table:
+    names = columns_of(rows)
+    table = Table(title=group, title_justify="left", title_style="bold")
+    table.add_column("")
+    if any(row.subject for row in rows):
+        table.add_column("class")
+    for name in names:
+        table.add_column(COLUMNS[name][0], justify="right", no_wrap=True)
+    if any(row.goal for row in rows):
+        table.add_column("goal")
+    previous = None
+    for row in rows:
+        if previous is not None and previous != row.case and row.subject:
+            table.add_section()
+        cells: list[str | Text] = [row.case if row.case != previous or not row.subject else ""]
+        if any(other.subject for other in rows):
+            cells.append(row.subject)
+        cells += [cell(row, name) for name in names]
+        if any(other.goal for other in rows):
+            cells.append(goal_text(row.goal))
+        table.add_row(*cells, style="dim" if row.subject == "floor" else None)
+        previous = row.case
+    return table
+
+
+def goal_text(goal: Goal | None) -> Text:
+    if goal is None:
+        return Text("")
+    return Text(goal.text, style="green" if goal.met else "yellow")
+
+
+def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    for group, found in groupby(sorted(rows, key=_group_order), key=lambda row: row.group):
+        console.print(table_of(TITLES.get(group, group), list(found)))
+
+
+TITLES = {
+    "produce": "produce, one connection, acks=all (MB/s and records/s of values; latency of a closed loop)",
+    "fetch": "fetch, one connection, at most 1 MB a request, 2 requests in flight",
+    "librdkafka": "a real client: confluent-kafka (librdkafka), mostly bound by itself",
+    "journal alone": "the journal alone, no sockets, no segments",
+    "single": "starting, idling, a thousand topics",
+}
+
+
+def _group_order(row: Row) -> int:
+    return list(TITLES).index(row.group) if row.group in TITLES else len(TITLES)

@@ -1,0 +1,54 @@
+"""From repeated measurements of a broker and the floor to the figures of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ottla.bench.latencies import median_percentiles
+from ottla.bench.pipeline import Measured
+
+FLOOR = "floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What one request carries: bytes of values, the same for the broker and for the floor."""
+
+    value_bytes: int
+    record_count: int
+
+
+def figures_of(content: Content, runs: Sequence[Measured], floor: Sequence[Measured]) -> dict[str, float]:
+    """Medians over the repetitions. A share compares each run with the floor's run of the same repetition."""
+    rates = [run.requests_per_s for run in runs]
+    rate = median(rates)
+    cpu = [cpu_s_per_gb(content, run) for run in runs]
+    floor_cpu = [cpu_s_per_gb(content, run) for run in floor]
+    latency = median_percentiles(run.latencies for run in runs)
+    return {
+        "mb_per_s": rate * content.value_bytes / 1e6,
+        "records_per_s": rate * content.record_count,
+        "requests_per_s": rate,
+        **latency._asdict(),
+        "cpu_s_per_gb": median(cpu),
+        "cpu_us_per_request": median(cpu) * content.value_bytes / 1e3,
+        "share_of_floor": median(_ratios(rates, [run.requests_per_s for run in floor])),
+        "cpu_to_floor": median(_ratios(cpu, floor_cpu)),
+        "driver_busy": median(run.driver_cpu_s / run.seconds for run in runs),
+        "spread": (max(rates) - min(rates)) / rate,
+    }
+
+
+def cpu_s_per_gb(content: Content, run: Measured) -> float:
+    return run.server_cpu_s / (run.requests * content.value_bytes / 1e9) if run.requests else 0.0
+
+
+def rate_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float:
+    """The median of request rates, repetition by repetition."""
+    return median(_ratios([run.requests_per_s for run in runs], [run.requests_per_s for run in others]))
+
+
+def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value / other if other else 0.0 for value, other in zip(values, others, strict=True)]

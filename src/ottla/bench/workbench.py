@@ -1,0 +1,95 @@
+"""What every measurement needs: a broker, the floor and a driver, each in a process of its own; a place on the disk."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ottla.bench.calls import Caller
+from ottla.bench.floor import FloorProcess
+from ottla.bench.processes import Worker
+from ottla.testing.broker_process import BrokerProcess
+
+CLASSES = ("memory", "cache", "disk")
+TIMESTAMP_AHEAD_MS = 1_800_000
+
+Advance = Callable[[float, str], None]
+"""Seconds of work that are done, and what comes next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long each measurement takes."""
+
+    warm_up_s: float
+    seconds: float
+    repetitions: int
+
+    @property
+    def measurement_s(self) -> float:
+        """With connecting and checking."""
+        return self.warm_up_s + self.seconds + 0.1
+
+
+FULL = Pace(warm_up_s=0.5, seconds=1.0, repetitions=3)
+QUICK = Pace(warm_up_s=0.2, seconds=0.4, repetitions=1)
+
+
+class Workbench:
+    """Started processes end with it, and its data goes with it."""
+
+    def __init__(self, directory: Path, pace: Pace, advance: Advance) -> None:
+        self.pace = pace
+        self.advance = advance
+        directory.mkdir(parents=True, exist_ok=True)
+        self._stack = ExitStack()
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix="data-")))
+        self._brokers = 0
+
+    @cached_property
+    def broker(self) -> BrokerProcess:
+        """With the default configuration; shared by the rows that do not ask for one of their own."""
+        return self.new_broker()
+
+    @cached_property
+    def floor(self) -> FloorProcess:
+        return self._stack.enter_context(FloorProcess(str(self.directory)))
+
+    @cached_property
+    def driver(self) -> Worker:
+        return self._stack.enter_context(Worker())
+
+    @property
+    def timestamp_ms(self) -> int:
+        """For prepared batches: ahead of the clock, so that retention by time leaves them alone."""
+        return int(time.time() * 1000) + TIMESTAMP_AHEAD_MS
+
+    def new_broker(self) -> BrokerProcess:
+        self._brokers += 1
+        broker = BrokerProcess(self.directory / f"broker-{self._brokers}", arguments=["--log-level", "warning"])
+        self._stack.callback(_end, broker)
+        return broker.start()
+
+    def caller(self, broker: BrokerProcess | None = None) -> Caller:
+        return Caller((broker or self.broker).port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def _end(broker: BrokerProcess) -> None:
+    """Its data is removed next: nothing needs to be flushed."""
+    if broker.running:
+        broker.kill()
