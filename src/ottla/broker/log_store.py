@@ -176,9 +176,18 @@ class LogStore:
             if name.endswith(DELETED_SUFFIX):
                 self._files.remove_tree(path)
             elif path not in known:
-                self._files.make_dirs(f"{self._data_dir}/set-aside")
-                self._files.rename(path, f"{self._data_dir}/set-aside/{name}")
-                self.shared.report(f"{path} belongs to no topic: moved to {self._data_dir}/set-aside/{name}")
+                target = self._free_place_aside(name)
+                self._files.rename(path, target)
+                self.shared.report(f"{path} belongs to no topic: moved to {target}")
+
+    def _free_place_aside(self, name: str) -> str:
+        self._files.make_dirs(f"{self._data_dir}/set-aside")
+        target = f"{self._data_dir}/set-aside/{name}"
+        number = 1
+        while self._files.exists(target):
+            number += 1
+            target = f"{self._data_dir}/set-aside/{name}.{number}"
+        return target
 
     # -- while serving ----------------------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class LogStore:
 
         def removed(_: None, error: BaseException | None) -> None:
             for segment in log.segments:
-                segment.release()  # an open file keeps its space
+                segment.close()  # an open file keeps its space
             if error is not None:
                 self.shared.report(f"{directory} could not be removed: {error}")
 

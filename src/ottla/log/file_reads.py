@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead, Damage
 from ottla.log.segment import Segment
-from ottla.log.walk import BadBatch, Walk, find_next_valid, header_fault
+from ottla.log.walk import BadBatch, Walk, find_next_valid, header_fault, intact_batches
 from ottla.model.errors import ErrorCode, Refused
 from ottla.ports import DataFile
 from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
@@ -71,23 +71,25 @@ def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int
     length = min(max_bytes + READ_AHEAD_BYTES, place.end - place.position)
     data = place.file.read_cached(place.position, length)
     if data is not None:
-        taken = take_batches(data, offset, max_bytes, upto)
+        taken = take_batches(data, place.offset, offset, max_bytes, upto)
         if taken is not None:
             return taken
     place.segment.readers += 1
     return ColdRead(lambda: _read_cold(log, place, offset, max_bytes, upto), place.segment.end_read)
 
 
-def take_batches(data: bytes, offset: int, max_bytes: int, upto: int) -> Slice | None:
-    """The wanted batches out of a piece of a segment; None if the piece holds too little or looks damaged, so that
-    the thorough path has to decide."""
+def take_batches(data: bytes, data_offset: int, offset: int, max_bytes: int, upto: int) -> Slice | None:
+    """The wanted batches out of a piece of a segment, which begins with the batch at `data_offset`; None if the piece
+    holds too little or is not as it should be, so that the thorough path has to decide."""
     view = memoryview(data)
     at, size, first = 0, 0, -1
     next_offset = offset
+    expected = data_offset
     while at + HEADER_BYTES <= len(view):
         header = read_header(view, at)
-        if header_fault(header, 0) is not None:
+        if header_fault(header, expected) is not None:
             return None
+        expected = header.next_offset
         if header.next_offset > upto:
             break
         end = at + header.size_bytes
@@ -110,10 +112,33 @@ def take_batches(data: bytes, offset: int, max_bytes: int, upto: int) -> Slice |
 
 
 def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upto: int) -> Slice | Refused:
-    """On a disk thread. Walks batch by batch with every check."""
-    walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
-    first = end = -1
-    next_offset = offset
+    """On a disk thread. Walks batch by batch with every check, over damage that lies before the offset."""
+    while True:
+        walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
+        found = _find(walk, offset, max_bytes, upto)
+        if found is not None:
+            first, end, next_offset = found
+            data = memoryview(place.file.read_at(first, end - first))
+            return Slice([data], len(data), next_offset)
+        if walk.bad is None:
+            return Slice([], 0, offset)
+        if walk.bad.position == place.position and not _index_is_right(place):
+            # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
+            place = place._replace(position=0, offset=place.segment.base_offset)
+            continue
+        damage = describe_damage(place, walk.bad, walk.next_offset)
+        log.add_damage(damage)
+        if damage.first_offset <= offset < damage.next_offset:
+            return _refused(damage)
+        intact = find_next_valid(place.file, walk.bad.position, place.end, damage.first_offset)
+        if intact is None:
+            return Slice([], 0, offset)
+        place = place._replace(position=intact.position, offset=intact.header.base_offset)
+
+
+def _find(walk: Walk, offset: int, max_bytes: int, upto: int) -> tuple[int, int, int] | None:
+    """(position, end, next offset) of the wanted batches."""
+    first = end = next_offset = -1
     for position, header, _ in walk:
         if header.next_offset > upto or (first >= 0 and position + header.size_bytes - first > max_bytes):
             break
@@ -123,26 +148,16 @@ def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upt
             next_offset = header.next_offset
             if end - first >= max_bytes:
                 break
-    if first >= 0:
-        data = memoryview(place.file.read_at(first, end - first))
-        return Slice([data], len(data), next_offset)
-    if walk.bad is not None:
-        if walk.bad.position == place.position and not _index_is_right(place):
-            # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
-            from_start = place._replace(position=0, offset=place.segment.base_offset)
-            return _read_cold(log, from_start, offset, max_bytes, upto)
-        damage = describe_damage(place, walk.bad, walk.next_offset)
-        log.add_damage(damage)
-        return _refused(damage) if damage.first_offset <= offset < damage.next_offset else Slice([], 0, offset)
-    return Slice([], 0, offset)
+    return (first, end, next_offset) if first >= 0 else None
 
 
 def _index_is_right(place: Place) -> bool:
-    """Whether a batch really begins where the index says: a walk over the headers before it has to arrive there."""
-    walk = Walk(place.file, 0, place.position, verify=False)
+    """Whether the batch that the index names begins where it says: a walk over the headers before it has to arrive
+    there, at that offset."""
+    walk = Walk(place.file, 0, place.position, verify=False, next_offset=place.segment.base_offset)
     for _ in walk:
         pass
-    return walk.bad is None and walk.position == place.position
+    return walk.bad is None and walk.position == place.position and walk.next_offset == place.offset
 
 
 def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:
@@ -171,31 +186,37 @@ def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_m
         if segment.max_timestamp < timestamp_ms:
             continue
         position = segment.index.position_for_time(timestamp_ms)
-        for _, header, batch in Walk(segment.reader(), position, segment.written_end, verify=True):
+        for _, header, batch in intact_batches(segment.reader(), position, segment.written_end):
             if header.max_timestamp >= timestamp_ms and header.next_offset > log.start_offset:
-                found = _first_in_batch(header, batch, timestamp_ms, log.start_offset)
+                found = first_at_or_after(batch, timestamp_ms)
                 if found is not None:
-                    return found
+                    return TimedOffset(found[0], max(found[1], log.start_offset))
     return None
-
-
-def _first_in_batch(header: BatchHeader, batch: memoryview, timestamp_ms: int, start_offset: int) -> TimedOffset | None:
-    found = first_at_or_after(batch, timestamp_ms)
-    if found is None:
-        return None
-    timestamp, offset = found
-    return TimedOffset(timestamp, max(offset, start_offset))
 
 
 def find_max_timestamp(segments: list[Segment]) -> TimedOffset | None:
-    """The record with the highest timestamp, the first of them if there are several."""
-    candidates = [segment for segment in segments if segment.max_timestamp >= 0]
-    if not candidates:
-        return None
-    segment = max(candidates, key=lambda candidate: candidate.max_timestamp)
-    position = segment.index.position_for_time(segment.max_timestamp)
-    for _, header, batch in Walk(segment.reader(), position, segment.written_end, verify=True):
-        if header.max_timestamp == segment.max_timestamp:
-            found = max_timestamp_record(batch)
-            return TimedOffset(*found) if found is not None else None
-    return None
+    """The record with the highest timestamp, the first of them if there are several.
+
+    A segment's own maximum may be of a batch that is not written yet, or cannot be read: it is only a bound.
+    """
+    best: tuple[BatchHeader, bytes] | None = None
+    for segment in sorted(segments, key=lambda candidate: candidate.max_timestamp, reverse=True):
+        if segment.max_timestamp < 0 or (best is not None and best[0].max_timestamp >= segment.max_timestamp):
+            break
+        latest = _latest_in(segment)
+        if latest is not None and (best is None or latest[0].max_timestamp > best[0].max_timestamp):
+            best = latest
+    found = max_timestamp_record(best[1]) if best is not None else None
+    return TimedOffset(*found) if found is not None else None
+
+
+def _latest_in(segment: Segment) -> tuple[BatchHeader, bytes] | None:
+    """The batch with the segment's highest timestamp, where the index says it is; else the highest there is."""
+    latest: tuple[BatchHeader, bytes] | None = None
+    for start in (segment.index.position_for_time(segment.max_timestamp), 0):
+        for _, header, batch in intact_batches(segment.reader(), start, segment.written_end):
+            if header.max_timestamp >= 0 and (latest is None or header.max_timestamp > latest[0].max_timestamp):
+                latest = header, bytes(batch)
+            if header.max_timestamp == segment.max_timestamp:
+                return latest
+    return latest

@@ -19,7 +19,7 @@ from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import STATE_FILE, LogState, decode_state
-from ottla.log.walk import Walk, Walked, find_next_valid
+from ottla.log.walk import Walk, find_next_valid
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -61,9 +61,8 @@ def open_file_log(
         segments = _open_up_to(opening, bases, point)
     else:
         segments = _open_verified(opening, bases, point, any_start=not trust_checkpoint)
-    start_offset = max(segments[0].base_offset, point.start_offset if point else 0)
-    if not segments[-1].appended_end and len(segments) == 1:
-        start_offset = segments[0].base_offset
+    start_offset = point.start_offset if point is not None else segments[0].base_offset
+    _name_gaps(opening, segments, start_offset)
     state = _load_state(opening, segments, start_offset)
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.recovery_point = point
@@ -79,6 +78,19 @@ def _without_passed(opening: Opening, bases: list[int], point: RecoveryPoint | N
     for base in passed:
         _remove(opening, base)
     return bases[len(passed) :]
+
+
+def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> None:
+    """Segments follow one another without a gap, from the log's start on. Where one is missing, its records are: they
+    are named, so that no reader passes over them in silence."""
+    expected = start_offset
+    for segment in segments:
+        known = any(d.first_offset <= expected and d.next_offset >= segment.base_offset for d in opening.damages)
+        if segment.base_offset > expected and not known:
+            path = opening.segment(expected).path
+            reason = f"the segment is missing, the next one begins at offset {segment.base_offset}"
+            opening.damages.append(Damage(path, 0, expected, segment.base_offset, reason))
+        expected = max(expected, segment.end_offset)
 
 
 # -- disk: what the checkpoint covers, not a byte more ----------------------------------------------------------------
@@ -148,25 +160,22 @@ def _open_verified(
         segment.entry_durable = is_covered
         intact = _verify_rest(opening, segment, covered, size)
         segments.append(segment)
-    if not segments:
-        segments.append(opening.segment(point.offset if point else 0))
-    return segments
+    if point is not None:
+        return _complete_to(opening, segments, point)
+    return segments or [opening.segment(0)]
 
 
 def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) -> bool:
     """Reads what no checkpoint covers. False if what follows this segment cannot belong to the log any more."""
     walk = Walk(segment.file, covered, size, verify=True, next_offset=segment.end_offset)
-    for position, header, batch in walk:
-        if header.base_offset != segment.end_offset:
-            walk.position = position
-            break
+    for _, header, batch in walk:
         segment.append(header, len(batch))
     segment.written_end = segment.allocated_end = segment.appended_end
     if segment.appended_end == size:
         return True
     bad_at = segment.appended_end
     if find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None:
-        _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "offsets do not follow on")
+        _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "unreadable")
     _cut(segment, bad_at)
     return False
 
@@ -209,6 +218,7 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
     if files.exists(segment.index_path):
         data = files.read_file(segment.index_path)
         segment.index = SparseIndex.parse(data, opening.config.index_interval_bytes, size)
+    next_offset = segment.base_offset
     last = segment.index.last_entry()
     if last is not None and not _index_agrees(segment, last):
         segment.index = SparseIndex(opening.config.index_interval_bytes)
@@ -217,7 +227,8 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
         segment.index.truncate(last[1])
         segment.appended_end = last[1]
         segment.max_timestamp = last[2]
-    _take_headers(opening, segment, size, following_base)
+        next_offset = segment.base_offset + last[0]
+    _take_headers(opening, segment, size, next_offset, following_base)
     segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
     segment.entry_durable = True
 
@@ -228,28 +239,40 @@ def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:
     return first is not None and first.header.base_offset == segment.base_offset + last[0]
 
 
-def _take_headers(opening: Opening, segment: Segment, size: int, following_base: int | None) -> None:
-    position, next_offset = segment.appended_end, segment.base_offset
+def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: int, following_base: int | None) -> None:
+    start, max_timestamp = segment.appended_end, segment.max_timestamp
+    walk = Walk(segment.file, start, size, verify=False, next_offset=next_offset)
+    if _take_all(segment, walk, following_base):
+        return
+    # A wrong length shows at the next header. Each batch against its CRC tells which one is damaged.
+    segment.index.truncate(start)
+    segment.appended_end, segment.end_offset, segment.max_timestamp = start, next_offset, max_timestamp
+    position = start
     while position < size:
-        walk = Walk(segment.file, position, size, verify=False, next_offset=next_offset)
-        for found in walk:
-            _take(segment, found)
-            if found.header.next_offset == following_base:
-                return
+        walk = Walk(segment.file, position, size, verify=True, next_offset=next_offset)
+        if _take_all(segment, walk, following_base) or walk.bad is None:
+            return
+        following = segment.end_offset + 1 if following_base is None else following_base
+        place = Place(segment, segment.file, 0, segment.base_offset, size, following)
+        damage = describe_damage(place, walk.bad, walk.next_offset)
+        if following_base is not None:
+            damage = damage._replace(next_offset=min(damage.next_offset, following_base))
+        opening.damages.append(damage)
+        intact = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)
         position = size
-        if walk.bad is not None:
-            place = Place(segment, segment.file, 0, segment.base_offset, size, segment.end_offset + 1)
-            damage = describe_damage(place, walk.bad, walk.next_offset)
-            opening.damages.append(damage)
-            found_next = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)
-            if found_next is not None:
-                position, next_offset = found_next.position, found_next.header.base_offset
+        if intact is not None and (following_base is None or intact.header.base_offset < following_base):
+            position, next_offset = intact.position, intact.header.base_offset
     segment.appended_end = size
 
 
-def _take(segment: Segment, found: Walked) -> None:
-    segment.appended_end = found.position
-    segment.append(found.header, found.header.size_bytes)
+def _take_all(segment: Segment, walk: Walk, following_base: int | None) -> bool:
+    """Whether the walk came to the end of the segment: of its bytes, or where the next segment begins."""
+    for found in walk:
+        segment.appended_end = found.position
+        segment.append(found.header, found.header.size_bytes)
+        if found.header.next_offset == following_base:
+            return True
+    return walk.bad is None
 
 
 def _remove(opening: Opening, base_offset: int) -> None:

@@ -14,6 +14,8 @@ from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHe
 
 CHUNK_BYTES = 256 * 1024
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+ANY_OFFSET = -1
+"""For a walk that does not know where it begins: the first batch may have any offset."""
 
 
 class BadBatch(NamedTuple):
@@ -28,14 +30,20 @@ class Walked(NamedTuple):
     """The whole batch if the walk verifies, else at least its header."""
 
 
-def header_fault(header: BatchHeader, expected_offset_min: int) -> str | None:
-    """Why these 61 bytes cannot be the next batch, or None."""
+def header_fault(header: BatchHeader, expected_offset: int = ANY_OFFSET) -> str | None:
+    """Why these 61 bytes cannot be the next batch, or None.
+
+    The base offset stands before what the CRC covers, but batches follow one another without a gap: that tells a
+    damaged one.
+    """
     if header.magic != MAGIC:
         return f"magic byte {header.magic}, expected {MAGIC}"
     if header.batch_length < BATCH_LENGTH_MIN:
         return f"batch length {header.batch_length} is too small"
-    if header.base_offset < expected_offset_min:
-        return f"base offset {header.base_offset}, expected at least {expected_offset_min}"
+    if header.base_offset < 0:
+        return f"base offset {header.base_offset} is negative"
+    if expected_offset not in (ANY_OFFSET, header.base_offset):
+        return f"base offset {header.base_offset}, expected {expected_offset}"
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta} is negative"
     return None
@@ -44,7 +52,7 @@ def header_fault(header: BatchHeader, expected_offset_min: int) -> str | None:
 class Walk:
     """Iterates over batches in [position, end) of a file. Afterwards `bad` tells why it stopped early, if it did."""
 
-    def __init__(self, file: DataFile, position: int, end: int, *, verify: bool, next_offset: int = 0) -> None:
+    def __init__(self, file: DataFile, position: int, end: int, *, verify: bool, next_offset: int = ANY_OFFSET) -> None:
         self._file = file
         self.position = position
         self._end = end
@@ -112,11 +120,24 @@ def find_next_valid(file: DataFile, position: int, end: int, offset_min: int) ->
 
 def _valid_at(file: DataFile, position: int, end: int, offset_min: int) -> Walked | None:
     header = read_header(file.read_at(position, HEADER_BYTES))
-    if header_fault(header, offset_min) is not None or position + header.size_bytes > end:
+    if header_fault(header) is not None or position + header.size_bytes > end:
         return None
-    if header.record_count != header.last_offset_delta + 1 or header.base_offset > offset_min + 2**31:
+    if header.record_count != header.last_offset_delta + 1:
+        return None
+    if not offset_min <= header.base_offset <= offset_min + 2**31:
         return None
     batch = file.read_at(position, header.size_bytes)
     if len(batch) != header.size_bytes or not crc_matches(batch, header):
         return None
     return Walked(position, header, memoryview(batch))
+
+
+def intact_batches(file: DataFile, position: int, end: int, next_offset: int = ANY_OFFSET) -> Iterator[Walked]:
+    """Every batch that reads back as it was written, over whatever damage lies between."""
+    while True:
+        walk = Walk(file, position, end, verify=True, next_offset=next_offset)
+        yield from walk
+        found = find_next_valid(file, walk.bad.position, end, max(walk.next_offset, 0)) if walk.bad else None
+        if found is None:
+            return
+        position, next_offset = found.position, found.header.base_offset
