@@ -47,6 +47,7 @@ class JobThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            job = None  # while the thread waits, it must not keep alive what the last job worked on
 
     def _perform(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         result: T | None = None

@@ -142,8 +142,9 @@ class Segment:
         self.entry_durable = True
 
     def release(self) -> None:
-        """Lets go of the file. It is closed when the last reader has let go too: a descriptor that is closed under a
-        reader's hands may be another file's by then."""
+        """Lets go of the file of a removed segment: at once, or when the last reader has let go too."""
+        if self.readers == 0:
+            self.close()
         self._file = None
 
     def close(self) -> None:
