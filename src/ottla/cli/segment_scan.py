@@ -129,7 +129,7 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> F
 
 
 def _next_one_disagrees(fd: int, position: int, header: BatchHeader, expected: int) -> bool:
-    """The checksum does not cover the base offset. After a jump ahead, the batch that follows tells whether it is true."""
+    """The checksum does not cover the base offset: after a jump ahead, the following batch tells whether it is true."""
     if header.base_offset - expected > OFFSET_SPAN_MAX:
         return True
     head = os.pread(fd, HEADER_BYTES, position)

@@ -1,0 +1,83 @@
+"""A proxy between a client and a broker that cuts connections in the middle of what passes through."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import TracebackType
+from typing import Self
+
+from ottla.client import Producer
+from ottla.client.connection import Address
+
+BLOCK_BYTES = 4096
+
+
+class CuttingProxy:
+    """Passes bytes on in both directions; after a random number of them, both sides are cut off."""
+
+    def __init__(self, bootstrap: str, chance: random.Random, bytes_between_cuts: int) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._target = (host, int(port))
+        self._chance = chance
+        self._bytes_between_cuts = bytes_between_cuts
+        self._left = self._next_distance()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.cuts = 0
+        self.port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def take_over(self, producer: Producer) -> None:
+        """From now on every connection of the producer goes through here, whatever the metadata says."""
+        brokers = producer._brokers
+        update = brokers.update_nodes
+        address = Address("127.0.0.1", self.port)
+        brokers.update_nodes = lambda nodes: update((node, address) for node, _ in nodes)  # type: ignore[method-assign] # that is the point
+
+    def _next_distance(self) -> int:
+        return self._chance.randrange(1, 2 * self._bytes_between_cuts)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            other_reader, other_writer = await asyncio.open_connection(*self._target)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._pass_on(reader, other_writer))
+                    group.create_task(self._pass_on(other_reader, writer))
+            finally:
+                other_writer.transport.abort()
+        except (ExceptionGroup, OSError):
+            pass
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while block := await reader.read(BLOCK_BYTES):
+            if len(block) > self._left:
+                writer.write(block[: self._left])
+                self.cuts += 1
+                self._left = self._next_distance()
+                raise ConnectionResetError("cut")
+            self._left -= len(block)
+            writer.write(block)
+        raise ConnectionResetError("the other side is gone")
