@@ -30,6 +30,8 @@ from ottla.wire.produce import TopicKey
 API = Api(key=1, name="Fetch", versions=(4, 18))
 
 READ_COMMITTED = 1
+REPLY_BYTES_MAX = 8 * 1024 * 1024
+"""Whatever a client asks for: a slow reader holds its reply in the broker's memory until it has taken it."""
 Answer = tuple[TopicKey, PartitionData]
 
 
@@ -154,7 +156,7 @@ class Fetch:
         self._bytes = 0
         self._troubled = False
         self._cold = []
-        budget = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes)
+        budget = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes, REPLY_BYTES_MAX)
         answers: list[Answer] = []
         for topic, wanted in self._plan.partitions:
             data = self._look_at(topic, wanted, budget - self._bytes, len(answers))
@@ -176,7 +178,7 @@ class Fetch:
         has_some = self._bytes > 0 or bool(self._cold)
         if has_some and budget <= 0:
             return self._data(partition, wanted.partition, Slice([], 0, wanted.fetch_offset))
-        limit = min(wanted.max_bytes, budget) if has_some else wanted.max_bytes
+        limit = min(wanted.max_bytes, budget)
         outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
         if isinstance(outcome, ColdRead):
             self._cold.append((place, partition, outcome))
