@@ -58,8 +58,6 @@ async def test_a_version_of_the_future_is_told_ours(caller: Caller) -> None:
 async def test_an_api_that_we_do_not_have(caller: Caller) -> None:
     heartbeat = await caller.call(HEARTBEAT, 3, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
     assert heartbeat.error_code is ErrorCode.unsupported_version
-    find = await caller.call(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
-    assert [each.error_code for each in find.coordinators] == [ErrorCode.unsupported_version]
 
 
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (0, 2), (0, 99), (3, 99), (-1, 0)])
@@ -175,3 +173,11 @@ def test_every_handler_module_is_in_the_list() -> None:
 def test_the_protocol_table_is_fresh() -> None:
     written = (ROOT / "docs" / "protocol.md").read_text()
     assert written == render_protocol_table(), "run: python -m ottla.handlers.registry > docs/protocol.md"
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_there_is_no_coordinator_yet(caller: Caller, version: int) -> None:
+    asked = {"coordinator_keys": ["g"], "key_type": 0} if version >= 4 else {"key": "g"}
+    found = await caller.call(FIND_COORDINATOR, version, **asked)
+    answers = found.coordinators if version >= 4 else [found]
+    assert [each.error_code for each in answers] == [ErrorCode.coordinator_not_available]
