@@ -36,7 +36,8 @@ async def test_api_versions(caller: Caller, version: int) -> None:
     reply = await caller.call(API_VERSIONS, version, **software)
     assert reply.error_code is ErrorCode.none
     ranges = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
-    assert ranges == {api.key: api.versions for api in APIS}
+    assert ranges[0] == (0, 13), "without v0 of Produce, an older librdkafka does not compress"
+    assert {**ranges, 0: (3, 13)} == {api.key: api.versions for api in APIS}
     assert {0, 1, 2, 3, 18} <= ranges.keys()
     if version >= 3:
         assert caller.connection.client_software_name == "rdkafka"

@@ -3,6 +3,7 @@
 Behaviour: lists the APIs and versions of this broker, as the registry has them. A version that we do not have is
 answered in v0 with UNSUPPORTED_VERSION and our own range, so that the client can come down to it.
 Versions: v1 throttle time; v3 flexible body (the header never is), the client's software name and version.
+Produce is listed from v0 for the sake of older clients.
 Not implemented: features (none are supported or finalized).
 """
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from kio.schema.api_versions.v4 import ApiVersionsRequest
 
 API = Api(API_VERSIONS_KEY, "ApiVersions", (0, 4))
+
+PRODUCE_KEY = 0
+"""Listed from v0, as Kafka 4 does it too: an older librdkafka that does not see v0 sends its batches uncompressed,
+whatever it was told. It never uses that version; one who does gets UNSUPPORTED_VERSION."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -41,7 +46,8 @@ def _apis() -> list[Api]:
 
 
 def _range(ctx: Context, api: Api) -> Any:
-    return part(ctx, "ApiVersion", api_key=api.key, min_version=api.versions[0], max_version=api.versions[1])
+    first = 0 if api.key == PRODUCE_KEY else api.versions[0]
+    return part(ctx, "ApiVersion", api_key=api.key, min_version=first, max_version=api.versions[1])
 
 
 def unsupported_version_body() -> bytes:
