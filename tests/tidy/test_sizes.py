@@ -13,15 +13,17 @@ LINE_LENGTH_MAX = 120
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 500
 
+SUPPRESSION = re.compile(r"\s*# (?:noqa|type: ignore).*$")
 CYTHON_FUNCTION = re.compile(r"^(\s*)(?:cpdef|cdef|async def|def)\b[^=]*\(.*")
 
 
 def test_lines_fit() -> None:
+    """A suppression with its reason does not count, as with ruff."""
     long = [
         f"{relative(path)}:{number}: {len(line)} characters"
         for path in sources()
         for number, line in enumerate(lines(path), 1)
-        if len(line) > LINE_LENGTH_MAX
+        if len(SUPPRESSION.sub("", line)) > LINE_LENGTH_MAX
     ]
     assert not long, "\n".join(long)
 
