@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.blocking import resolve, run_blocking
@@ -151,6 +152,10 @@ class Housekeeping:
         if flusher is None:
             return
         logs = [log for log in self._broker.file_logs() if log.failed is None and log.is_dirty]
+        for log in logs:
+            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            log.when_written(log.end_offset, partial(resolve, written, None))
+            await written
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flusher.run(lambda: resolve(done, None), logs, everything=True)
         await done

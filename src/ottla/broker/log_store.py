@@ -200,7 +200,7 @@ class LogStore:
     def delete(self, log: FileLog) -> None:
         """Takes a log out at once; its files go in the background."""
         del self.logs[log.key]
-        log.deleted = True
+        log.mark_deleted()
         self.shared.unsynced.discard(log)
         if self.flusher is not None:
             self.flusher.forget(log)

@@ -11,9 +11,7 @@ Everything here runs on the event loop's thread and never waits: disk work goes 
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ottla.log.batches import BatchList, Slice
 from ottla.log.checkpoint import RecoveryPoint
@@ -21,6 +19,7 @@ from ottla.log.contract import ColdRead, Damage, LogEvents
 from ottla.log.file_reads import read_from_segments
 from ottla.log.journal import Mutation, pack_key
 from ottla.log.notes import note_batch
+from ottla.log.pending import PendingWrite, PendingWrites
 from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import LogState
@@ -32,19 +31,7 @@ from ottla.ports import Completion, FileSystem
 from ottla.records.batch import BatchHeader
 
 LAZY_WRITE_BYTES = 1024 * 1024
-GATHERED_BYTES_MAX = 8 * 1024 * 1024
 RETRY_FULL_DISK_MS = 500.0
-
-
-@dataclass(slots=True)
-class PendingWrite:
-    """Batches that follow one another in one segment and are to be written by one call."""
-
-    segment: Segment
-    position: int
-    batches: list[memoryview] = field(default_factory=list)
-    size_bytes: int = 0
-    end_offset: int = 0
 
 
 class FileLog:
@@ -80,15 +67,12 @@ class FileLog:
         self.is_journaled = config.durability is Durability.DISK
         self._journaled_end = self.end_offset
         self._written_end = self.end_offset
-        self._pending: deque[PendingWrite] = deque()
-        self._pending_bytes = 0
-        self._writing = False
+        self._pending = PendingWrites()
         self._write_due = False
         self.frozen = False
         self.repair: Callable[[OSError], None] | None = None
         """Writes the segments anew from the journal after one of their files failed."""
         self._end_waits: list[tuple[int, Callable[[], None]]] = []
-        self._journal_waits: list[tuple[int, Callable[[], None]]] = []
 
     @classmethod
     def empty(cls, shared: SharedByLogs, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
@@ -96,6 +80,10 @@ class FileLog:
         return cls(shared, key, directory, config, [segment], LogState(), 0)
 
     # -- how far the log has got ------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        return self.deleted or self.failed is not None
 
     @property
     def active(self) -> Segment:
@@ -138,11 +126,11 @@ class FileLog:
         note_batch(header, self.epochs, self.producers)
         self.end_offset = header.next_offset
         self.shared.tail.add(self, header.base_offset, header.next_offset, batch)
-        self._add_pending(segment, position, header, batch)
+        self._pending.add(segment, position, header.next_offset, batch)
         if self.is_journaled:
             assert self.shared.journal is not None
             self.shared.journal.append_batch(self, header, batch)
-            if self._pending_bytes >= LAZY_WRITE_BYTES:
+            if self._pending.size_bytes >= LAZY_WRITE_BYTES:
                 self.write_now()
             elif not self._write_due:
                 self._write_due = True
@@ -254,38 +242,28 @@ class FileLog:
 
     # -- segment writes ---------------------------------------------------------------------------------------
 
-    def _add_pending(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview) -> None:
-        last = self._pending[-1] if self._pending else None
-        issued = last is not None and self._writing and len(self._pending) == 1
-        if last is None or issued or last.segment is not segment or last.size_bytes >= GATHERED_BYTES_MAX:
-            last = PendingWrite(segment, position)
-            self._pending.append(last)
-        last.batches.append(batch)
-        last.size_bytes += len(batch)
-        last.end_offset = header.next_offset
-        self._pending_bytes += len(batch)
-
     def write_now(self) -> None:
+        """Begins the next segment write, if none is in flight and there is something to write."""
         self._write_due = False
-        if self._writing or self.frozen or not self._pending or self.failed is not None:
+        if self.frozen or self.has_ended:
             return
-        self._writing = True
-        write = self._pending[0]
-        self.shared.disk.segment_queue.write(
-            write.segment.file, write.position, write.batches, lambda error: self._on_written(write, error)
-        )
+        write = self._pending.begin(self._journaled_end if self.is_journaled else self.end_offset)
+        if write is not None:
+            self.shared.disk.segment_queue.write(
+                write.segment.file, write.position, write.batches, lambda error: self._on_written(write, error)
+            )
 
     def _on_written(self, write: PendingWrite, error: OSError | None) -> None:
-        self._writing = False
+        if not self._pending.end(write, is_written=error is None):
+            self.write_now()
+            return
         if error is not None:
             self._on_write_failed(error)
             return
-        self._pending.popleft()
-        self._pending_bytes -= write.size_bytes
         write.segment.written_end = write.position + write.size_bytes
         self._written_end = write.end_offset
         self.shared.tail.shrink()
-        if self._pending and (not self.is_journaled or self._pending_bytes >= LAZY_WRITE_BYTES or self._end_waits):
+        if not self.is_journaled or self._pending.size_bytes >= LAZY_WRITE_BYTES or self._end_waits:
             self.write_now()
         self._run_end_waits()
         if not self.is_journaled:
@@ -314,35 +292,30 @@ class FileLog:
     def thaw_writes(self, written_end: int) -> None:
         """The segments hold everything below `written_end`: writing goes on from there."""
         self.frozen = False
-        while self._pending and self._pending[0].end_offset <= written_end:
-            self._pending_bytes -= self._pending.popleft().size_bytes
+        self._pending.drop_below(written_end)
         self._written_end = max(self._written_end, written_end)
         self.shared.tail.shrink()
         self._run_end_waits()
         self.write_now()
 
-    def when_journaled(self, offset: int, callback: Callable[[], None]) -> None:
-        if self._journaled_end >= offset:
-            callback()
-        else:
-            self._journal_waits.append((offset, callback))
+    def bytes_below(self, offset: int, segment: Segment) -> int:
+        """How much of a segment lies below an offset that is at or above what was written."""
+        return segment.appended_end - self._pending.bytes_above(offset, segment)
 
     def when_written(self, offset: int, callback: Callable[[], None]) -> None:
-        """Runs the callback once everything below the offset is in the segments and, for `disk`, in the journal."""
-        if self._settled_end() >= offset:
+        """Runs the callback once everything below the offset is in the segments and, for `disk`, in the journal; or
+        once the log has ended, after which nothing is written any more."""
+        if self.has_ended or (self._written_end >= offset and not self.frozen):
             callback()
             return
         self._end_waits.append((offset, callback))
         self.write_now()
 
-    def _settled_end(self) -> int:
-        return min(self._written_end, self._journaled_end) if self.is_journaled else self._written_end
-
     def _run_end_waits(self) -> None:
-        if self._end_waits:
-            settled = self._settled_end()
-            due = [callback for offset, callback in self._end_waits if offset <= settled]
-            self._end_waits = [wait for wait in self._end_waits if wait[0] > settled]
+        if self._end_waits and (self.has_ended or not self.frozen):
+            written = float("inf") if self.has_ended else self._written_end
+            due = [callback for offset, callback in self._end_waits if offset <= written]
+            self._end_waits = [wait for wait in self._end_waits if wait[0] > written]
             for callback in due:
                 callback()
 
@@ -350,12 +323,11 @@ class FileLog:
 
     def on_journaled(self, end_offset: int) -> None:
         self._journaled_end = end_offset
-        if self._journal_waits:
-            due = [callback for offset, callback in self._journal_waits if offset <= end_offset]
-            self._journal_waits = [wait for wait in self._journal_waits if wait[0] > end_offset]
-            for callback in due:
-                callback()
-        self._run_end_waits()
+        if self._end_waits or self._pending.size_bytes >= LAZY_WRITE_BYTES:
+            self.write_now()
+        elif self._pending and not self._write_due:
+            self._write_due = True
+            self.shared.turns.later(self)
         self._acknowledged()
 
     def on_journal_failed(self, error: OSError) -> None:
@@ -372,6 +344,12 @@ class FileLog:
             self.shared.report(f"{self.directory}: the log has failed and takes no more records: {error}")
             if self.events is not None:
                 self.events.on_log_failed(error)
+            self._run_end_waits()
+
+    def mark_deleted(self) -> None:
+        """Nothing is written any more, and nobody waits for it."""
+        self.deleted = True
+        self._run_end_waits()
 
     # -- reads ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,10 @@ class FlushPostponedError(Exception):
     lost and nothing is suspect: the flush is tried again."""
 
 
+class DirectoryFailedError(OSError):
+    """A directory could not be synced. A second try might be told that all is well while the names are lost."""
+
+
 class Flush:
     """One flush of one log: everything that is in it when the flush begins."""
 
@@ -28,18 +32,23 @@ class Flush:
         self._log = log
         self._done = done
         self._queue = log.shared.disk.sync_queue
-        # The state as of now is written only after everything below this offset is durable: a state that is ahead of
-        # the log it describes would answer lost batches as duplicates.
-        self._state = encode_state(log.end_offset, log.epochs, log.producers)
+        # Not up to the log's end: what the journal does not have yet may wait for the space that this flush makes.
+        self._end_offset = log.acknowledged_end if log.is_journaled else log.end_offset
+        # The state as of that offset, written only after everything below it is durable: a state that is ahead of the
+        # log it describes would answer lost batches as duplicates.
+        self._state = encode_state(self._end_offset, log.epochs, log.producers)
         self._syncs: list[tuple[Segment, int]] = []
         self._point: RecoveryPoint | None = None
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        self._log.when_written(self._log.end_offset, self._sync_segments)
+        self._log.when_written(self._end_offset, self._sync_segments)
 
     def _sync_segments(self) -> None:
         log = self._log
+        if log.has_ended:
+            self._done(None, log.failed)
+            return
         self._point = recovery_point_of(log)
         self._syncs = [(s, s.written_end) for s in log.segments if s.synced_end < s.written_end]
         if not self._syncs:
@@ -66,10 +75,12 @@ class Flush:
             return
 
         def finished(_: None, error: BaseException | None) -> None:
-            if error is not None:
-                self._done(None, FlushPostponedError(str(error)))
-            else:
+            if error is None:
                 self._done(self._point, None)
+            elif isinstance(error, DirectoryFailedError):
+                self._done(None, error)
+            else:
+                self._done(None, FlushPostponedError(str(error)))
 
         shared = self._log.shared
         self._queue.call(lambda: shared.with_reserve(lambda: finish_directory(self._log, self._state)), finished)
@@ -93,15 +104,20 @@ def recovery_point_of(log: FileLog) -> RecoveryPoint:
 def finish_directory(log: FileLog, state: bytes) -> None:
     """After the segments are synced: their indexes, their names, the log's state. Blocking."""
     files = log.shared.disk.files
+    if log.deleted:
+        return
     if not files.exists(log.directory):
         files.make_dirs(log.directory)
-    touched = [segment for segment in log.segments if segment.written_end > 0 and not segment.removed]
+    touched = [segment for segment in list(log.segments) if segment.written_end > 0 and not segment.removed]
     for segment in touched:
         segment.persist_index()
     new = [segment for segment in touched if not segment.entry_durable]
     if new:
-        files.sync_dir(log.directory)
-        files.sync_dir(log.directory.rpartition("/")[0])
+        try:
+            files.sync_dir(log.directory)
+            files.sync_dir(log.directory.rpartition("/")[0])
+        except OSError as error:
+            raise DirectoryFailedError(error.errno, str(error)) from error
         for segment in new:
             segment.entry_durable = True
     # Last: the state must never be ahead of segments that a power cut could still take away with their names.

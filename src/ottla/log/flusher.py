@@ -11,7 +11,7 @@ from functools import partial
 
 from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.log.file_log import FileLog
-from ottla.log.flush import Flush, FlushPostponedError
+from ottla.log.flush import DirectoryFailedError, Flush, FlushPostponedError
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 
@@ -27,7 +27,8 @@ class Flusher:
         self._running = False
         self._wanted: dict[LogKey, FileLog] = {}
         self._waiting: list[Callable[[], None]] = []
-        self._errors: list[BaseException] = []
+        self._keeps_journal = False
+        """A log of this round could not be flushed, and the journal has entries of it."""
         self._everything = False
 
     @property
@@ -71,18 +72,18 @@ class Flusher:
         journal = self._shared.journal
         everything, self._everything = self._everything, False
         oldest = journal.oldest(everything=everything) if journal is not None and journal.failed is None else None
-        sequence = 0
-        logs = dict(self._wanted)
+        sequence, journaled = 0, set[FileLog]()
         if oldest is not None:
-            sequence, ends = oldest
-            logs.update({log.key: log for log in ends if isinstance(log, FileLog) and not log.deleted})
+            sequence = oldest[0]
+            journaled = {log for log in oldest[1] if isinstance(log, FileLog) and not log.deleted}
+        logs = {*self._wanted.values(), *journaled}
         self._wanted.clear()
         waiting, self._waiting = self._waiting, []
         if not logs and not sequence:
-            self._end_round(waiting)
+            self._end_round(waiting, has_released=False)
             return
         self._running = True
-        self._errors = []
+        self._keeps_journal = False
         remaining = len(logs)
         if not remaining:
             self._write_checkpoint(sequence, [], waiting)
@@ -91,29 +92,32 @@ class Flusher:
             nonlocal remaining
             remaining -= 1
             if error is not None:
+                # Its entries stay in the journal, so nothing acknowledged is lost; but their space stays taken.
+                self._keeps_journal = self._keeps_journal or log in journaled
                 self._on_flush_failed(log, error)
             elif point is not None and not log.deleted:
                 self._points[log.key] = point
             if remaining == 0:
-                self._write_checkpoint(sequence, list(logs.values()), waiting)
+                self._write_checkpoint(sequence, list(logs), waiting)
 
-        for log in logs.values():
+        for log in sorted(logs, key=lambda log: log.key):
             if log.failed is not None:
                 flushed(log, None, log.failed)
             else:
                 Flush(log, partial(flushed, log)).begin()
 
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
-        """The journal keeps its entries of this log, so nothing acknowledged is lost; but its space stays taken."""
-        self._errors.append(error)
         if isinstance(error, FlushPostponedError):
             self._shared.report(f"{log.directory}: could not be flushed, it is tried again: {error}")
             self.want(log)
+        elif isinstance(error, DirectoryFailedError):
+            log.fail(error)
         elif log.failed is None:
             log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
 
     def _write_checkpoint(self, sequence: int, logs: list[FileLog], waiting: list[Callable[[], None]]) -> None:
-        if not self._errors:
+        releases = sequence > 0 and not self._keeps_journal
+        if releases:
             self._released = max(self._released, sequence)
         data = encode_checkpoint(Checkpoint(self._released, self._points))
         points = {log: self._points.get(log.key) for log in logs}
@@ -125,12 +129,12 @@ class Flusher:
                     log.flushed_ms = self._shared.clock.now_ms()
                     if not log.is_dirty:
                         self._shared.unsynced.discard(log)
-                if not self._errors and self._shared.journal is not None:
+                if releases and self._shared.journal is not None:
                     self._shared.journal.release(sequence)
             else:
                 self._shared.report(f"the checkpoint could not be written, it is tried again: {error}")
                 self._wanted.update({log.key: log for log in logs if not log.deleted})
-            self._end_round(waiting)
+            self._end_round(waiting, has_released=releases and error is None)
 
         files = self._shared.disk.files
 
@@ -139,11 +143,11 @@ class Flusher:
 
         self._shared.disk.sync_queue.call(write, written)
 
-    def _end_round(self, waiting: list[Callable[[], None]]) -> None:
+    def _end_round(self, waiting: list[Callable[[], None]], *, has_released: bool) -> None:
+        """Goes on while that makes room; a round that made none would not the next time either."""
         self._running = False
         for callback in waiting:
             callback()
-        if self._waiting or (
-            self._shared.journal is not None and self._shared.journal.under_pressure and not self._errors
-        ):
+        journal = self._shared.journal
+        if not self._running and (self._waiting or (has_released and journal is not None and journal.under_pressure)):
             self._begin_round()

@@ -16,10 +16,10 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import Place, describe_damage
 from ottla.log.index import SparseIndex
 from ottla.log.notes import note_batch
-from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment
+from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import STATE_FILE, LogState, decode_state
-from ottla.log.walk import Walk, find_next_valid
+from ottla.log.state_file import STATE_FILE, LogState, decode_state, trim_state
+from ottla.log.walk import Walk, find_next_valid, intact_batches
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -55,6 +55,9 @@ def open_file_log(
     opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
     names = files.list_dir(directory) if files.exists(directory) else []
+    for name in names:
+        if name.endswith(REWRITE_SUFFIX):
+            files.remove(f"{directory}/{name}")
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
     bases = _without_passed(opening, bases, point)
     if config.durability is Durability.DISK and trust_checkpoint:
@@ -290,19 +293,24 @@ def _remove(opening: Opening, base_offset: int) -> None:
 def _load_state(opening: Opening, segments: list[Segment], start_offset: int) -> LogState:
     files = opening.shared.disk.files
     path = f"{opening.directory}/{STATE_FILE}"
-    state = decode_state(files.read_file(path)) if files.exists(path) else None
-    if state is None or state.offset > segments[-1].end_offset:
-        state = LogState(offset=0)
+    state = LogState()
+    if files.exists(path):
+        found = decode_state(files.read_file(path))
+        if found is None:
+            opening.shared.report(f"{path} is damaged: leader epochs and producers are learned again from the segments")
+        else:
+            state = found
+    if state.offset > segments[-1].end_offset:
+        state = trim_state(state, segments[-1].end_offset)
     for segment in segments:
         if segment.end_offset > state.offset:
-            _note_headers(segment, state)
+            _note_batches(segment, state)
     state.epochs.truncate_before(start_offset)
     return state
 
 
-def _note_headers(segment: Segment, state: LogState) -> None:
-    position = segment.index.position_for_offset(max(state.offset - segment.base_offset, 0))
-    for _, header, _ in Walk(segment.file, position, segment.written_end, verify=False):
-        if header.base_offset < state.offset:
-            continue
-        note_batch(header, state.epochs, state.producers)
+def _note_batches(segment: Segment, state: LogState) -> None:
+    relative, position = segment.index.entry_for_offset(max(state.offset - segment.base_offset, 0))
+    for _, header, _ in intact_batches(segment.file, position, segment.written_end, segment.base_offset + relative):
+        if header.base_offset >= state.offset:
+            note_batch(header, state.epochs, state.producers)

@@ -11,14 +11,13 @@ import errno
 from typing import TYPE_CHECKING
 
 from ottla.log.file_log import RETRY_FULL_DISK_MS, FileLog
-from ottla.log.segment import Segment
+from ottla.log.segment import REWRITE_SUFFIX, Segment
 from ottla.log.walk import Walk
 from ottla.ports import DataFile
 
 if TYPE_CHECKING:
     from ottla.log.flusher import Flusher
 
-REWRITE_SUFFIX = ".rewrite"
 COPY_BYTES = 1024 * 1024
 
 
@@ -37,16 +36,17 @@ class Repair:
         log = self._log
         log.shared.report(f"{log.directory}: a segment failed ({error}); it is written anew from the journal")
         log.freeze_writes()
-        log.when_journaled(log.end_offset, self._rewrite)
+        self._rewrite()
 
     def _rewrite(self) -> None:
+        """Up to where the journal has got by now; what is above it was never written, and is still in memory."""
         log = self._log
-        target = log.end_offset
-        suspect = [s for s in log.segments if s.synced_end < s.appended_end]
-        sizes = {segment: segment.appended_end for segment in suspect}
+        target = log.acknowledged_end
+        sizes = {s: log.bytes_below(target, s) for s in log.segments if s.synced_end < s.appended_end}
+        suspect = [segment for segment, size in sizes.items() if size > 0]
 
         def rewrite() -> dict[Segment, DataFile]:
-            return {segment: _write_anew(log, segment, sizes[segment], target) for segment in suspect}
+            return {segment: _write_anew(log, segment, sizes[segment]) for segment in suspect}
 
         def done(files: dict[Segment, DataFile] | None, error: BaseException | None) -> None:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -59,12 +59,12 @@ class Repair:
             for segment, file in files.items():
                 segment.replace_file(file, sizes[segment])
             log.thaw_writes(target)
-            self._flusher.want(log)
+            self._flusher.run(logs=[log])
 
         log.shared.disk.sync_queue.call(rewrite, done)
 
 
-def _write_anew(log: FileLog, segment: Segment, size: int, end_offset: int) -> DataFile:
+def _write_anew(log: FileLog, segment: Segment, size: int) -> DataFile:
     """On a disk thread."""
     files = log.shared.disk.files
     path = segment.path + REWRITE_SUFFIX

@@ -12,6 +12,8 @@ from ottla.records.batch import BatchHeader
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
+REWRITE_SUFFIX = ".rewrite"
+"""Of a segment that is being written anew; one that a crash left is of no use."""
 ALLOCATION_BYTES_MIN = 64 * 1024
 ALLOCATION_BYTES_MAX = 64 * 1024 * 1024
 OFFSET_SPAN_MAX = 2**31 - 1
@@ -73,9 +75,9 @@ class Segment:
         """Opened, and created, on first use: a thousand empty partitions cost no descriptors."""
         if self._file is None:
             directory = self.path.rpartition("/")[0]
-            if not self._files.exists(directory):
+            if not self.removed and not self._files.exists(directory):
                 self._files.make_dirs(directory)
-            self._file = self._files.open(self.path, create=True)
+            self._file = self._files.open(self.path, create=not self.removed)
         return self._file
 
     def reader(self) -> DataFile:
@@ -135,11 +137,11 @@ class Segment:
         self.readers -= 1
 
     def replace_file(self, file: DataFile, size: int) -> None:
-        """The segment was written anew, whole and synced, under its own name."""
+        """The segment was written anew, whole and synced, under its own name. Whether the names above it are durable
+        stays as it was."""
         self._file = file
         self.written_end = self.synced_end = size
         self.allocated_end = max(self.appended_end, size)
-        self.entry_durable = True
 
     def release(self) -> None:
         """Lets go of the file of a removed segment: at once, or when the last reader has let go too."""

@@ -7,7 +7,7 @@ it was learned from (a retention of seconds, SAFETY 21). Everything in it can be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 
 import crc32c
@@ -34,17 +34,35 @@ class LogState:
 
 
 def encode_state(offset: int, epochs: LeaderEpochs, producers: ProducerStates) -> bytes:
+    """The state as of an offset: what lies above it is left out, and is learned again from the log."""
     body = bytearray()
-    epoch_entries = list(epochs)
+    epoch_entries = [entry for entry in epochs if entry[1] < offset]
     for epoch_entry in epoch_entries:
         body += _EPOCH.pack(*epoch_entry)
-    for producer in producers:
+    kept = [entry for producer in producers if (entry := _as_of(offset, producer)) is not None]
+    for producer in kept:
         body += _PRODUCER.pack(producer.producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches))
         for batch in producer.batches:
             body += _BATCH.pack(*batch)
-    head = bytearray(_HEAD.pack(_MAGIC, _VERSION, 0, offset, len(epoch_entries), len(producers)))
+    head = bytearray(_HEAD.pack(_MAGIC, _VERSION, 0, offset, len(epoch_entries), len(kept)))
     crc = crc32c.crc32c(bytes(head[_CRC_FROM:]) + body)
-    return _HEAD.pack(_MAGIC, _VERSION, crc, offset, len(epoch_entries), len(producers)) + bytes(body)
+    return _HEAD.pack(_MAGIC, _VERSION, crc, offset, len(epoch_entries), len(kept)) + bytes(body)
+
+
+def _as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
+    """None if every batch that is kept of the producer lies above: the log says all there is to know of it."""
+    if not producer.batches or producer.batches[-1].end_offset <= offset:
+        return producer
+    batches = [batch for batch in producer.batches if batch.end_offset <= offset]
+    return replace(producer, batches=batches) if batches else None
+
+
+def trim_state(state: LogState, offset: int) -> LogState:
+    """A state that was written and never checkpointed is ahead of what a restart finds. What it knows from below the
+    offset still holds, and may be all that is left of a producer whose segments have expired."""
+    entries = [entry for producer in state.producers if (entry := _as_of(offset, producer)) is not None]
+    state.epochs.truncate_from(offset)
+    return LogState(offset, state.epochs, ProducerStates(entries))
 
 
 def decode_state(data: bytes) -> LogState | None:
