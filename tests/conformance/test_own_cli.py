@@ -239,3 +239,31 @@ def test_up_takes_its_settings_from_a_file(tmp_path: Path, name: str, text: str)
         command = [*COMMAND, "topics", "create", "t", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
         assert len(json.loads(done.stdout)["partitions"]) == 4
+
+
+def test_produce_ends_on_an_interruption_while_it_waits_for_a_line(bootstrap: str, fresh_topic: TopicOf) -> None:
+    topic = fresh_topic("cli")
+    command = [*COMMAND, "produce", topic, "-b", bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"a line\nhalf a li")
+        process.stdin.flush()
+        reading = [*COMMAND, "consume", topic, "--from-beginning", "-n", "1", "-b", bootstrap]
+        read = subprocess.run(reading, capture_output=True, timeout=60, check=False)
+        while b"does not exist" in read.stderr:  # the producer is still on its way
+            read = subprocess.run(reading, capture_output=True, timeout=60, check=False)
+        assert read.stdout == b"a line\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("name", ["produce_consume.py", "arrow_table.py"])
+def test_the_examples_run(bootstrap: str, name: str) -> None:
+    path = Path(__file__).parents[2] / "examples" / name
+    done = subprocess.run(
+        [sys.executable, str(path), bootstrap], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "acknowledged" in done.stdout

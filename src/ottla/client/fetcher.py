@@ -76,6 +76,7 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
         self._supervisor = asyncio.create_task(self._supervise())
+        self._supervisor.add_done_callback(self._on_task_ended)
 
     def wake(self) -> None:
         """A partition wants data, or wants to be looked up."""
@@ -102,6 +103,13 @@ class Fetcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _on_task_ended(self, task: asyncio.Task[None]) -> None:
+        """The loops never end by themselves: if one does, whoever waits for data must hear of it."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            failure = ClientError(f"the consumer's background task failed: {type(fault).__name__}: {fault}")
+            failure.__cause__ = fault
+            self._fail_all(failure)
 
     # Who leads what, and where partitions start.
 
@@ -162,7 +170,9 @@ class Fetcher:
             leader = self._metadata.leader(*at)
             if leader is not None and leader not in self._loops:
                 event = asyncio.Event()
-                self._loops[leader] = (asyncio.create_task(self._fetch_from(leader, event)), event)
+                task = asyncio.create_task(self._fetch_from(leader, event))
+                task.add_done_callback(self._on_task_ended)
+                self._loops[leader] = (task, event)
 
     # One broker.
 
@@ -246,7 +256,7 @@ class Fetcher:
         names: dict[TopicKey, str] = {}
         for at, (reader, _, offset) in asked.items():
             view = self._metadata.cached(at.topic)
-            if view is None:
+            if view is None or at.partition not in view.partitions:
                 continue
             key: TopicKey = at.topic
             if version >= TOPIC_IDS_FROM:

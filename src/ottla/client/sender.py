@@ -122,7 +122,13 @@ class Sender:
         self._scheduled = False
         if self.fatal is not None:
             return
-        now_s = self.loop.time()
+        try:
+            self._send_what_is_ready(self.loop.time())
+        except Exception as fault:  # a bug: nobody may wait forever for it
+            self.abandon(DeliveryError(f"the producer itself failed: {type(fault).__name__}: {fault}"))
+            raise
+
+    def _send_what_is_ready(self, now_s: float) -> None:
         by_leader: dict[int, list[PartitionQueue]] = {}
         next_event_s = float("inf")
         for queue in list(self._busy):
