@@ -123,6 +123,8 @@ class FileLog:
     def append(self, header: BatchHeader, batch: memoryview) -> None:
         segment = self.active
         position = segment.append(header, len(batch))
+        if header.max_timestamp < 0:
+            segment.untimed_ms = self.shared.clock.now_ms()
         note_batch(header, self.epochs, self.producers)
         self.end_offset = header.next_offset
         self.shared.tail.add(self, header.base_offset, header.next_offset, batch)

@@ -35,6 +35,8 @@ class MemoryLog:
         self.failed: OSError | None = None
         self.events: LogEvents | None = None
         self._batches = BatchList()
+        self._untimed: dict[int, int] = {}
+        """When each batch came that has no timestamp of its own, by its base offset."""
 
     @property
     def acknowledged_end(self) -> int:
@@ -56,6 +58,8 @@ class MemoryLog:
     def append(self, header: BatchHeader, batch: memoryview) -> None:
         note_batch(header, self.epochs, self.producers)
         self._batches.append(header.base_offset, header.next_offset, batch)
+        if header.max_timestamp < 0:
+            self._untimed[header.base_offset] = self.shared.clock.now_ms()
         self.shared.memory.size_bytes += len(batch)
         self.end_offset = header.next_offset
         if self.events is not None:
@@ -80,7 +84,7 @@ class MemoryLog:
         retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
         while len(self._batches):
             too_much = 0 <= retention_bytes < self._batches.size_bytes
-            too_old = retention_ms >= 0 and now_ms - self._first_header().max_timestamp > retention_ms
+            too_old = retention_ms >= 0 and now_ms - self._first_ms() > retention_ms
             if not (too_much or too_old):
                 break
             first_end = self._batches.first_end
@@ -107,8 +111,11 @@ class MemoryLog:
     def close(self) -> None:
         self.shared.memory.size_bytes -= self._batches.drop_all()
 
-    def _first_header(self) -> BatchHeader:
-        return read_header(self._batches.first_view)
+    def _first_ms(self) -> int:
+        header = read_header(self._batches.first_view)
+        return self._untimed.get(header.base_offset, header.max_timestamp)
 
     def _drop_first(self) -> None:
+        if self._untimed and self._batches.first_offset is not None:
+            self._untimed.pop(self._batches.first_offset, None)
         self.shared.memory.size_bytes -= self._batches.drop_first()

@@ -21,7 +21,7 @@ def expired_segments(log: FileLog, now_ms: int) -> list[Segment]:
     for segment in log.segments:
         if segment.appended_end == 0 or segment.end_offset > log.acknowledged_end:
             break
-        too_old = deletes and config.retention_ms >= 0 and now_ms - segment.max_timestamp > config.retention_ms
+        too_old = deletes and config.retention_ms >= 0 and now_ms - segment.youngest_ms > config.retention_ms
         too_much = excess >= segment.appended_end and segment is not log.active
         below_start = segment.end_offset <= log.start_offset
         if not (too_old or too_much or below_start):

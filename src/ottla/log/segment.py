@@ -41,6 +41,7 @@ class Segment:
         "readers",
         "removed",
         "synced_end",
+        "untimed_ms",
         "written_end",
     )
 
@@ -59,6 +60,8 @@ class Segment:
         self._allocation_bytes = ALLOCATION_BYTES_MIN
         self.created_ms = now_ms
         self.max_timestamp = -1
+        self.untimed_ms = -1
+        """When the last batch came that has no timestamp of its own."""
         self.index = SparseIndex(interval_bytes)
         self.entry_durable = False
         """The directory has been synced since the file was created."""
@@ -109,6 +112,13 @@ class Segment:
         self.appended_end = position + size
         self.end_offset = header.next_offset
         return position
+
+    @property
+    def youngest_ms(self) -> int:
+        """How old the segment is, for retention. Records may come without a timestamp: then it is the time at which
+        they came, or at which the log was opened."""
+        known = max(self.max_timestamp, self.untimed_ms)
+        return known if known >= 0 else self.created_ms
 
     def next_allocation(self, segment_bytes_max: int) -> tuple[int, int]:
         """(from, length) of the space to reserve next. Doubles with use, so that a busy log asks seldom and an idle

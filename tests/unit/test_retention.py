@@ -1,0 +1,215 @@
+"""Which segments go, when, and what outlives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.log.checkpoint import decode_checkpoint
+from ottla.log.retention import apply_retention, expired_segments
+from ottla.machines.producers import Duplicate, OutOfOrder
+from ottla.records.batch import read_header
+from tests.unit.sim_logs import LogBench, config_of, key_of
+
+CLASSES = ["disk", "cache"]
+
+
+def bench_of(durability: str, **settings: str) -> LogBench:
+    return LogBench(durability, settings=settings)
+
+
+def files(bench: LogBench) -> list[int]:
+    return [int(name.removesuffix(".log")) for name in bench.names() if name.endswith(".log")]
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_a_retention_of_seconds(durability: str) -> None:
+    """Segments go, the active one too; the start moves; the log goes on."""
+    bench = bench_of(durability, retention_ms="3000")
+    bench.fill(batches=60)
+    bench.settle(2000)
+    young = bench.fill(batches=30)
+    bench.retain()
+    assert bench.log().start_offset == 0, "nothing is older than three seconds"
+    bench.settle(1500)
+    bench.retain()
+    log = bench.log()
+    # A segment goes as a whole, when its youngest record is too old.
+    assert 0 < log.start_offset <= 60
+    assert bench.read_all()[-30:] == young
+    bench.settle(4000)
+    bench.retain()
+    assert (log.start_offset, log.end_offset) == (90, 90)
+    assert bench.read_all() == []
+    assert files(bench) in ([], [90])
+    more = bench.fill(batches=3)
+    bench.restart("all")
+    assert (bench.log().start_offset, bench.log().end_offset) == (90, 93)
+    assert bench.read_all() == more
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_the_producers_outlive_their_segments(durability: str) -> None:
+    """SAFETY 21: a retry after the segment is gone is still a retry, after a restart too."""
+    bench = bench_of(durability, retention_ms="1000")
+    for sequence in range(3):
+        bench.append(producer=(7, 0, sequence))
+    bench.settle(2000)
+    bench.retain()
+    assert bench.log().start_offset == 3
+    for _ in range(2):
+        verdict = bench.log().producers.judge(7, 0, 2, 2)
+        assert isinstance(verdict, Duplicate)
+        assert verdict.batch.base_offset == 2
+        assert bench.log().producers.judge(7, 0, 9, 9) == OutOfOrder(3)
+        bench.restart("none")
+
+
+def test_the_producers_outlive_a_crash_between_state_and_checkpoint() -> None:
+    """The state file is ahead of the checkpoint: what it says from below still holds."""
+    bench = bench_of("disk", retention_ms="1000")
+    bench.append(producer=(7, 0, 0))
+    bench.settle(2000)
+    bench.retain()
+    assert bench.log().start_offset == 1
+    for sequence in range(8):
+        bench.append(producer=(8, 0, sequence))
+    bench.append(producer=(9, 4, 0))
+    bench.settle()
+    bench.disk.faults.fail_sync(path="/data/checkpoint", count=None)
+    bench.flusher.run(everything=True)
+    bench.settle()
+    bench.restart("none")
+    producers = bench.log().producers
+    assert isinstance(producers.judge(7, 0, 0, 0), Duplicate)
+    assert isinstance(producers.judge(8, 0, 3, 3), Duplicate)
+    assert producers.judge(8, 0, 2, 2) == OutOfOrder(8), "only the last five are remembered"
+    assert isinstance(producers.judge(9, 4, 0, 0), Duplicate)
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_the_files_go_after_the_checkpoint_has_the_new_start(durability: str) -> None:
+    """A crash in between must find files that it knows to be below the start."""
+    bench = bench_of(durability, retention_ms="1000")
+    bench.fill(batches=60)
+    bench.flush()
+    bench.settle(2000)
+    bench.disk.faults.fail_sync(path="/data/checkpoint", count=None)
+    for _ in range(3):
+        apply_retention(bench.log(), bench.flusher, bench.clock.now_ms())
+        bench.settle()
+    before = files(bench)
+    assert before[0] == 0
+    bench.disk.faults.clear()
+    bench.retain()
+    assert files(bench)[:1] != [0]
+    checkpoint = decode_checkpoint(bench.disk.files.read_file("/data/checkpoint"))
+    assert checkpoint.points[key_of(0)].start_offset == bench.log().start_offset == 60
+
+
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+@pytest.mark.parametrize("steps", range(0, 40, 3))
+def test_a_crash_at_any_step_of_a_removal(keep: str, steps: int) -> None:
+    bench = bench_of("disk", retention_ms="1000")
+    batches = bench.fill(batches=60)
+    bench.flush()
+    bench.settle(1100)
+    batches += bench.fill(batches=10)
+    apply_retention(bench.log(), bench.flusher, bench.clock.now_ms())
+    for _ in range(steps):
+        bench.clock.run_one()
+        apply_retention(bench.log(), bench.flusher, bench.clock.now_ms())
+    bench.crash(keep, seed=steps)  # type: ignore[arg-type]  # a literal
+    bench.start()
+    log = bench.log()
+    assert log.end_offset == 70
+    assert log.start_offset <= 60
+    assert bench.read_all() == batches[log.start_offset :]
+    assert not log.damages
+
+
+def test_retention_by_size_keeps_at_least_that_much() -> None:
+    bench = bench_of("disk", retention_bytes="10000")
+    batches = bench.fill(batches=200)
+    bench.retain()
+    log = bench.log()
+    assert 10000 <= log.size_bytes < 10000 + 4096 * 2
+    assert bench.read_all() == batches[log.start_offset :]
+
+
+def test_retention_by_size_never_takes_the_active_segment() -> None:
+    bench = bench_of("disk", retention_bytes="0")
+    batches = bench.fill(batches=10)
+    bench.retain()
+    assert bench.read_all() == batches
+
+
+def test_a_start_that_was_moved_removes_whole_segments_below_it() -> None:
+    bench = bench_of("disk")
+    batches = bench.fill(batches=80)
+    first, second = (segment.base_offset for segment in bench.log().segments[1:3])
+    bench.log().advance_start(second + 2, lambda _: None)
+    bench.settle()
+    bench.retain()
+    assert files(bench)[0] == second > first
+    assert bench.log().start_offset == second + 2
+    assert bench.read(second + 2) == [batches[second + 2]]
+    bench.restart("none")
+    assert bench.log().start_offset == second + 2
+    assert bench.read_all() == batches[second + 2 :]
+
+
+def test_what_is_not_acknowledged_does_not_expire() -> None:
+    bench = bench_of("disk", retention_ms="1000")
+    bench.disk.stall("journal")
+    bench.append()
+    bench.settle(5000)
+    assert expired_segments(bench.log(), bench.clock.now_ms()) == []
+    bench.retain()
+    assert bench.log().start_offset == 0
+
+
+def test_a_compacted_topic_does_not_expire() -> None:
+    bench = LogBench("disk", settings={"retention_ms": "1000", "cleanup_policy": "compact"})
+    bench.fill(batches=60)
+    bench.settle(60_000)
+    bench.retain()
+    assert bench.log().start_offset == 0
+
+
+def test_unlimited_retention() -> None:
+    bench = bench_of("disk", retention_ms="-1", retention_bytes="-1")
+    bench.fill(batches=60)
+    bench.settle(10_000_000_000)
+    bench.retain()
+    assert bench.log().start_offset == 0
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_records_without_a_timestamp_live_as_long_as_others(durability: str) -> None:
+    """-1 means that the producer gave none, not that the record is from 1970."""
+    bench = bench_of(durability, retention_ms="60000")
+    batches = bench.fill(batches=30, timestamp_ms=-1)
+    assert read_header(batches[0]).max_timestamp == -1
+    bench.retain()
+    assert bench.read_all() == batches
+    bench.settle(70_000)
+    bench.retain()
+    assert bench.read_all() == []
+
+
+def test_a_new_retention_holds_from_the_next_look() -> None:
+    bench = bench_of("disk", retention_ms="-1")
+    bench.fill(batches=60)
+    bench.settle(10_000)
+    bench.log().config = config_of(durability="disk", retention_ms="5000")
+    bench.retain()
+    assert bench.log().start_offset == 60
+
+
+def test_a_failed_log_keeps_its_files() -> None:
+    bench = bench_of("cache", retention_ms="1000")
+    batches = bench.fill(batches=60)
+    bench.log().fail(OSError(5, "broken"))
+    bench.settle(5000)
+    bench.retain()
+    assert bench.read_all() == batches
