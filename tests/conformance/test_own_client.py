@@ -7,6 +7,7 @@ broker process of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -207,6 +208,29 @@ async def test_topics_that_do_not_exist(bootstrap: str, fresh_topic: TopicOf) ->
         for call in (admin.describe_topic(missing), admin.delete_topic(missing)):
             with pytest.raises(UnknownTopicError):
                 await call
+
+
+async def test_a_topic_that_is_created_again(bootstrap: str, fresh_topic: TopicOf) -> None:
+    """Another log under the same name: its offsets begin at 0, and both clients go over to it."""
+    topic = await create(bootstrap, fresh_topic("again"))
+    reader = Consumer(bootstrap, auto_offset_reset="earliest")
+    async with Producer(bootstrap) as producer, reader as consumer, Admin(bootstrap) as admin:
+        consumer.subscribe([topic])
+        for number in range(10):
+            await producer.send(topic, b"%d" % number)
+        old: list[ConsumerRecord] = []
+        while len(old) < 10:
+            old += await consumer.fetch_records(timeout_ms=10_000)
+        await admin.delete_topic(topic)
+        await asyncio.sleep(0.5)
+        await admin.create_topic(topic)
+        assert (await producer.send(topic, b"new")).offset == 0
+        found: list[ConsumerRecord] = []
+        deadline = time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            with contextlib.suppress(UnknownTopicError):
+                found = await consumer.fetch_records(timeout_ms=1000)
+        assert [(record.offset, record.value) for record in found] == [(0, b"new")]
 
 
 async def test_topics_are_created_on_first_use(bootstrap: str, fresh_topic: TopicOf) -> None:

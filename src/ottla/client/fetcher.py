@@ -81,6 +81,9 @@ class Fetcher:
     def wake(self) -> None:
         """A partition wants data, or wants to be looked up."""
         self._changed.set()
+        self._wake_loops()
+
+    def _wake_loops(self) -> None:
         for _, event in self._loops.values():
             event.set()
 
@@ -122,6 +125,7 @@ class Fetcher:
                 if self._metadata.needs_refresh:
                     await self._metadata.refresh()
                     self._on_metadata()
+                    self._wake_loops()  # a partition may have a leader now that had none
                 await self._look_up()
                 backoff.succeeded()
             except PASSING_FAILURES:
