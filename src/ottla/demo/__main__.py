@@ -40,7 +40,10 @@ def main() -> int:
     if story.proven:
         console.print("Every acknowledged record is there, once and in order.", style="bold green")
         return 0
-    console.print("The proof failed: this is a bug in Ottla.", style="bold red")
+    if story.findings.ok:
+        console.print("The kill did not come in the middle, so nothing is proven: try more records.", style="bold red")
+    else:
+        console.print("The proof failed: this is a bug in Ottla.", style="bold red")
     return 1
 
 
