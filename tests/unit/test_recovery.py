@@ -252,6 +252,19 @@ def test_without_a_checkpoint_damage_is_kept_apart_and_nothing_else_is_lost() ->
     assert bench.read(5) in (ErrorCode.corrupt_message, [batches[5]])
 
 
+def test_a_lost_journal_is_told() -> None:
+    bench = LogBench("disk")
+    batches = bench.fill(batches=10)
+    bench.flush()
+    bench.fill(batches=5)
+    bench.crash("none")
+    for name in bench.disk.files.list_dir("/data/journal"):
+        bench.disk.files.remove(f"/data/journal/{name}")
+    bench.start()
+    assert bench.read_all() == batches
+    assert any("/data/journal" in report and "may be missing" in report for report in bench.reports)
+
+
 def test_the_checkpoint_never_releases_what_is_not_flushed() -> None:
     bench = LogBench("disk", "disk")
     first = bench.fill(0, batches=10)

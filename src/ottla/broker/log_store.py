@@ -58,6 +58,7 @@ class LogStore:
         self._limits = limits
         self._checkpoint = Checkpoint()
         self._trust_checkpoint = True
+        self._has_checkpoint = False
         self.logs: dict[LogKey, FileLog] = {}
         self.flusher: Flusher | None = None
         self.replayed = Replayed()
@@ -84,6 +85,10 @@ class LogStore:
             self.logs[key] = self._open(key, config)
         self._set_unknown_aside()
         recovered = recover(self._files, self._journal_dir, self._journal_id, self._checkpoint.released_sequence)
+        if self._has_checkpoint and not self._files.list_dir(self._journal_dir):
+            self.shared.report(
+                f"{self._journal_dir} is empty, acknowledged records may be missing: what was in it is lost"
+            )
         for entry in recovered.entries():
             self._replay(entry)
         for damage in recovered.damage:
@@ -106,7 +111,8 @@ class LogStore:
 
     def _load_checkpoint(self) -> None:
         path = f"{self._data_dir}/{CHECKPOINT_FILE}"
-        if not self._files.exists(path):
+        self._has_checkpoint = self._files.exists(path)
+        if not self._has_checkpoint:
             self._trust_checkpoint = not self._files.list_dir(self._logs_dir)
             if not self._trust_checkpoint:
                 self.shared.report(f"{path} is missing: every segment is read and verified instead")

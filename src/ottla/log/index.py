@@ -4,8 +4,8 @@ An entry names a batch by its base offset and position, and carries the highest 
 including that batch. Offsets and positions only grow, and so does that running maximum: one index serves look-ups by
 offset and by time, both by bisection, followed by a walk over batch headers.
 
-The file is a plain sequence of 16-byte entries. It is an accelerator, never a source of truth: whatever is odd about
-it (not growing, beyond the segment) makes it be built again from the segment.
+The file is a plain sequence of entries, each with a checksum. It is an accelerator, never a source of truth: whatever
+is odd about it (not growing, beyond the segment) makes it be built again from the segment.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from struct import Struct
 
+import crc32c
+
 _ENTRY = Struct(">IIq")
-ENTRY_BYTES = _ENTRY.size
+_CRC = Struct(">I")
+ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class SparseIndex:
@@ -31,7 +34,7 @@ class SparseIndex:
         """How many entries the index file has."""
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self._max_timestamps)  # what `note` adds last: a disk thread may look in between
 
     def note(self, relative_offset: int, position: int, max_timestamp: int) -> None:
         """A batch was appended. Indexed if the last indexed one lies far enough back."""
@@ -70,16 +73,17 @@ class SparseIndex:
     def unpersisted(self) -> bytes:
         """What has to be appended to the file."""
         entries = range(self.persisted, len(self))
-        return b"".join(
-            _ENTRY.pack(self._relative_offsets[i], self._positions[i], self._max_timestamps[i]) for i in entries
-        )
+        return b"".join(_pack(self._relative_offsets[i], self._positions[i], self._max_timestamps[i]) for i in entries)
 
     @classmethod
     def parse(cls, data: bytes, interval_bytes: int, segment_bytes: int) -> SparseIndex:
         """Takes entries as long as they make sense for a segment of that size."""
         index = cls(interval_bytes)
         previous = (-1, -1, -(2**63))
-        for entry in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_BYTES]):
+        for at in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):
+            entry: tuple[int, int, int] = _ENTRY.unpack_from(data, at)
+            if data[at : at + ENTRY_BYTES] != _pack(*entry):
+                break
             grows = entry[0] > previous[0] and entry[1] > previous[1] and entry[2] >= previous[2]
             if not grows or entry[1] >= segment_bytes:
                 break
@@ -90,3 +94,8 @@ class SparseIndex:
         index.persisted = len(index)
         index._last_indexed = index._positions[-1] if len(index) else -interval_bytes
         return index
+
+
+def _pack(relative_offset: int, position: int, max_timestamp: int) -> bytes:
+    entry = _ENTRY.pack(relative_offset, position, max_timestamp)
+    return entry + _CRC.pack(crc32c.crc32c(entry))

@@ -14,7 +14,7 @@ from ottla.log.checkpoint import RecoveryPoint
 from ottla.log.contract import Damage
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import Place, describe_damage
-from ottla.log.index import SparseIndex
+from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
@@ -221,6 +221,8 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
     if files.exists(segment.index_path):
         data = files.read_file(segment.index_path)
         segment.index = SparseIndex.parse(data, opening.config.index_interval_bytes, size)
+        if len(data) > len(segment.index) * ENTRY_BYTES:
+            _cut_index(opening, segment)
     next_offset = segment.base_offset
     last = segment.index.last_entry()
     if last is not None and not _index_agrees(segment, last):
@@ -234,6 +236,16 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
     _take_headers(opening, segment, size, next_offset, following_base)
     segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
     segment.entry_durable = True
+
+
+def _cut_index(opening: Opening, segment: Segment) -> None:
+    """Durably, as the segment: entries of batches that are gone could come back for others of the same place."""
+    file = opening.shared.disk.files.open(segment.index_path)
+    try:
+        file.truncate(len(segment.index) * ENTRY_BYTES)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:

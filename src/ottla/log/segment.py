@@ -6,7 +6,7 @@ synced (on stable storage). They never cross: synced <= written <= appended.
 
 from __future__ import annotations
 
-from ottla.log.index import SparseIndex
+from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.ports import DataFile, FileSystem
 from ottla.records.batch import BatchHeader
 
@@ -133,7 +133,7 @@ class Segment:
         if data:
             index_file = self._files.open(self.index_path, create=True)
             try:
-                index_file.write_at(self.index.persisted * 16, [data])
+                index_file.write_at(self.index.persisted * ENTRY_BYTES, [data])
             finally:
                 index_file.close()
             self.index.persisted = count
