@@ -315,7 +315,7 @@ async def test_cut_connections_neither_lose_nor_double_nor_reorder(
 ) -> None:
     """A proxy cuts connections at random, in the middle of requests and of replies."""
     topic = await create(bootstrap, fresh_topic("cut"), partitions=2)
-    async with CuttingProxy(bootstrap, random.Random(seed), bytes_between_cuts=60_000) as proxy:
+    async with CuttingProxy(bootstrap, random.Random(seed), bytes_between_cuts=15_000) as proxy:
         # The broker names its own address in its metadata, so only the first connection would meet the proxy.
         async with Producer(proxy.bootstrap, batch_bytes=4000, retry_backoff_ms=5) as producer:
             proxy.take_over(producer)
