@@ -264,7 +264,7 @@ class FileLog:
             return
         write.segment.written_end = write.position + write.size_bytes
         self._written_end = write.end_offset
-        self.shared.tail.shrink()
+        self.shared.tail.on_written(self)
         if not self.is_journaled or self._pending.size_bytes >= LAZY_WRITE_BYTES or self._end_waits:
             self.write_now()
         self._run_end_waits()
@@ -296,7 +296,7 @@ class FileLog:
         self.frozen = False
         self._pending.drop_below(written_end)
         self._written_end = max(self._written_end, written_end)
-        self.shared.tail.shrink()
+        self.shared.tail.on_written(self)
         self._run_end_waits()
         self.write_now()
 

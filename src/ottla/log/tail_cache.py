@@ -7,6 +7,7 @@ only place it can be read from (SAFETY 29). A batch that a transport still sends
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 from typing import Protocol
 
 from ottla.log.batches import BatchList
@@ -21,13 +22,15 @@ class CachedLog(Protocol):
 
 
 class TailCache:
-    __slots__ = ("_order", "_size_bytes", "_size_bytes_max")
+    __slots__ = ("_held", "_order", "_size_bytes", "_size_bytes_max")
 
     def __init__(self, size_bytes_max: int) -> None:
         self._size_bytes_max = size_bytes_max
         self._size_bytes = 0
         self._order: deque[CachedLog] = deque()
         """One entry a cached batch, oldest first: whose turn it is to give one up."""
+        self._held: dict[CachedLog, int] = {}
+        """How many turns each log has let pass: what stands still in one log must not make the others' batches stay."""
 
     @property
     def size_bytes(self) -> int:
@@ -38,19 +41,28 @@ class TailCache:
         self._order.append(log)
         self._size_bytes += len(batch)
         if self._size_bytes > self._size_bytes_max:
-            self.shrink()
+            self._shrink()
 
-    def shrink(self) -> None:
-        """Called when a batch comes in and when a segment write ends."""
-        while self._size_bytes > self._size_bytes_max and self._order:
-            log = self._order[0]
-            first_end = log.tail.first_end
-            if first_end is not None:
-                if first_end > log.written_end:
-                    return
-                self._size_bytes -= log.tail.drop_first()
-            self._order.popleft()
+    def on_written(self, log: CachedLog) -> None:
+        """A segment write has ended: the log's turns come again."""
+        turns = self._held.pop(log, 0)
+        if turns:
+            self._order.extendleft(repeat(log, turns))
+        if self._size_bytes > self._size_bytes_max:
+            self._shrink()
 
     def forget(self, log: CachedLog) -> None:
         """The log is closed or deleted; its places in the order fall out by themselves."""
+        self._held.pop(log, None)
         self._size_bytes -= log.tail.drop_all()
+
+    def _shrink(self) -> None:
+        while self._size_bytes > self._size_bytes_max and self._order:
+            log = self._order.popleft()
+            first_end = log.tail.first_end
+            if first_end is None:
+                continue
+            if first_end > log.written_end:
+                self._held[log] = self._held.get(log, 0) + 1
+            else:
+                self._size_bytes -= log.tail.drop_first()
