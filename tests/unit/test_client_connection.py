@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ottla.client.apis import negotiate
 from ottla.client.brokers import Brokers, parse_bootstrap
 from ottla.client.connection import Address, Connection
 from ottla.client.errors import (
@@ -216,3 +217,20 @@ def test_frames_are_cut_wherever_the_pieces_end(step: int) -> None:
     collector.feed(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames), step)
     assert collector.frames == frames
     assert collector.damage is None
+
+
+async def test_a_broker_that_is_older_than_our_question() -> None:
+    """It answers UNSUPPORTED_VERSION in the layout of version 0; then we ask in version 0."""
+    asked: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for error, keys in ((35, b"\0\0\0\0"), (0, b"\0\0\0\x01" + b"\0\x03" + b"\0\0" + b"\0\x0c")):
+            correlation_id, frame = await next_request(reader)
+            asked.append(int.from_bytes(frame[2:4], "big"))
+            writer.write(reply(correlation_id, error.to_bytes(2, "big") + keys))
+        await reader.read()
+
+    async with connected(serve) as connection:
+        await negotiate(connection, "1.0")
+        assert connection.versions == {3: (0, 12)}
+    assert asked == [4, 0]
