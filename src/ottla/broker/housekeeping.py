@@ -169,10 +169,11 @@ class Housekeeping:
         for partition in self._broker.partitions():
             partition.log.producers.expire(before)
 
-    def _memory_logs(self) -> list[MemoryLog]:
+    def _memory_logs(self, new: Topic | None = None) -> list[MemoryLog]:
+        topics = [*self._broker.topics, *([new] if new is not None else [])]
         return [
             partition.log
-            for topic in self._broker.topics
+            for topic in topics
             if topic.config.durability is Durability.MEMORY
             for partition in topic.partitions
             if isinstance(partition.log, MemoryLog)
@@ -181,9 +182,10 @@ class Housekeeping:
     def _memory_logs_running_out(self) -> bool:
         return any(log.end_offset + OFFSETS_RESERVED // 2 > log.reserved_end for log in self._memory_logs())
 
-    async def reserve_offsets(self) -> None:
+    async def reserve_offsets(self, new: Topic | None = None) -> None:
+        """`new` is a topic that nobody sees yet. OSError if the catalog cannot be written."""
         async with self._reserving:
-            wanted = self._wanted_reservations()
+            wanted = self._wanted_reservations(new)
             if wanted:
                 keys = {(log.key.topic_id, int(log.key.partition)): end for log, end in wanted.items()}
                 await self._broker.on_catalog(lambda: self._broker.catalog.reserve_offsets(keys))
@@ -198,9 +200,9 @@ class Housekeeping:
             for log, end in wanted.items():
                 log.reserved_end = end
 
-    def _wanted_reservations(self) -> dict[MemoryLog, int]:
+    def _wanted_reservations(self, new: Topic | None = None) -> dict[MemoryLog, int]:
         return {
             log: log.end_offset + OFFSETS_RESERVED
-            for log in self._memory_logs()
+            for log in self._memory_logs(new)
             if log.end_offset + OFFSETS_RESERVED // 2 > log.reserved_end
         }

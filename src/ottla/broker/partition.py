@@ -19,7 +19,7 @@ from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import Segment
 from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch
 from ottla.model.errors import ErrorCode, Refused
-from ottla.records.batch import BatchHeader, stamp
+from ottla.records.batch import BatchHeader, read_header, stamp
 
 if TYPE_CHECKING:
     from ottla.broker.topics import Topic
@@ -111,15 +111,14 @@ class Partition:
             verdict = self._judge(header)
             if verdict is not None:
                 return verdict
-        refused = log.refusal(len(batch))
+        refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
-        header = header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
-        log.append(header, batch)
+        log.append(read_header(batch), batch)
         append_time = header.max_timestamp if header.is_log_append_time else -1
-        return Appended(base_offset, header.next_offset, append_time, log.start_offset)
+        return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
     def _judge(self, header: BatchHeader) -> Appended | Refused | None:
         """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""

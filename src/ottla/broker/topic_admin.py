@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog import TopicRecord
-from ottla.broker.topics import Topic
+from ottla.broker.topics import Topic, metric_name
 from ottla.log.file_log import FileLog
 from ottla.model.broker_config import with_overrides
 from ottla.model.errors import ErrorCode, Refused
@@ -26,7 +27,10 @@ PARTITIONS_MAX = 10_000
 class TopicAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._creating: set[str] = set()
+        self._creating: dict[str, str] = {}
+        """Names that are taken though nobody sees them yet, by their names in metrics."""
+        self._changing = asyncio.Lock()
+        """Changes of topics follow one another: each is based on what the one before left in the catalog."""
         self._unsaved: list[tuple[TopicRecord, asyncio.Future[None]]] = []
         self._saving = False
 
@@ -65,8 +69,9 @@ class TopicAdmin:
     ) -> Topic | Refused:
         broker = self._broker
         refused = broker.topics.check_new_name(name) or self._check_counts(partition_count, replication_factor)
-        if refused is None and name in self._creating:
-            refused = Refused(ErrorCode.topic_already_exists, f"Topic '{name}' is being created.")
+        if refused is None and (similar := self._creating.get(metric_name(name))) is not None:
+            error = ErrorCode.topic_already_exists if similar == name else ErrorCode.invalid_topic_exception
+            refused = Refused(error, f"Topic '{similar}' is being created.")
         config = refused or parse_topic_config(configs, self.broker_defaults())
         if isinstance(config, Refused):
             return config
@@ -77,16 +82,16 @@ class TopicAdmin:
         topic = Topic(name, record.id, config, overrides, record.created_ms)
         if validate_only:
             return topic
-        self._creating.add(name)
+        self._creating[metric_name(name)] = name
         try:
             await self._save(record)
+            broker.add_partitions(topic, count)
+            await self._reserve_offsets(topic)
         except OSError as error:
             return Refused(ErrorCode.kafka_storage_error, str(error))
         finally:
-            self._creating.discard(name)
-        broker.add_partitions(topic, count)
+            del self._creating[metric_name(name)]
         broker.topics.add(topic)
-        await broker.housekeeping.reserve_offsets()
         return topic
 
     def _check_counts(self, partition_count: int, replication_factor: int) -> Refused | None:
@@ -144,12 +149,20 @@ class TopicAdmin:
             return Refused(ErrorCode.invalid_partitions, f"Number of partitions must be at most {PARTITIONS_MAX}.")
         if validate_only:
             return None
-        refused = await self._put(topic, total, topic.overrides)
-        if refused is None:
-            self._broker.add_partitions(topic, total)
-            self._broker.topics.changed()
-            await self._broker.housekeeping.reserve_offsets()
+        async with self._changing:
+            if total <= len(topic.partitions):
+                return Refused(ErrorCode.invalid_partitions, f"The topic {topic.name} has {total} partitions by now.")
+            refused = await self._put(topic, total, topic.overrides)
+            if refused is None:
+                self._broker.add_partitions(topic, total)
+                self._broker.topics.changed()
+        await self._reserve_offsets()
         return refused
+
+    async def _reserve_offsets(self, new: Topic | None = None) -> None:
+        """Memory logs refuse until they have reserved offsets; if that fails now, it is tried again by itself."""
+        with contextlib.suppress(OSError):
+            await self._broker.housekeeping.reserve_offsets(new)
 
     async def alter_topic_configs(
         self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
@@ -165,9 +178,10 @@ class TopicAdmin:
             )
         if validate_only:
             return None
-        refused = await self._put(topic, len(topic.partitions), overrides)
-        if refused is None:
-            self._use_config(topic, overrides)
+        async with self._changing:
+            refused = await self._put(topic, len(topic.partitions), overrides)
+            if refused is None:
+                self._use_config(topic, overrides)
         return refused
 
     async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:
@@ -187,6 +201,8 @@ class TopicAdmin:
         return None
 
     async def _put(self, topic: Topic, partition_count: int, overrides: Mapping[str, str]) -> Refused | None:
+        if self._broker.topics.by_id(topic.id) is None:
+            return Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{topic.name}' was deleted.")
         record = TopicRecord(topic.name, topic.id, partition_count, dict(overrides), topic.created_ms)
         try:
             await self._broker.on_catalog(lambda: self._broker.catalog.put_topic(record))
@@ -197,13 +213,17 @@ class TopicAdmin:
     # -- delete -----------------------------------------------------------------------------------------------
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
+        async with self._changing:
+            return await self._delete(topic)
+
+    async def _delete(self, topic: Topic) -> Refused | None:
         broker = self._broker
+        if broker.topics.by_id(topic.id) is None:
+            return Refused(ErrorCode.unknown_topic_or_partition)
         try:
             await broker.on_catalog(lambda: broker.catalog.delete_topic(topic.id))
         except OSError as error:
             return Refused(ErrorCode.kafka_storage_error, str(error))
-        if broker.topics.by_id(topic.id) is None:
-            return Refused(ErrorCode.unknown_topic_or_partition)
         broker.topics.remove(topic)
         for partition in topic.partitions:
             partition.close()

@@ -58,12 +58,12 @@ class Topics:
     def add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
-        self._metric_names[_metric_name(topic.name)] = topic.name
+        self._metric_names[metric_name(topic.name)] = topic.name
         self.version += 1
 
     def remove(self, topic: Topic) -> None:
         del self._by_name[topic.name], self._by_id[topic.id]
-        self._metric_names.pop(_metric_name(topic.name), None)
+        self._metric_names.pop(metric_name(topic.name), None)
         self.version += 1
 
     def changed(self) -> None:
@@ -75,7 +75,7 @@ class Topics:
             return refused
         if name in self._by_name:
             return Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-        similar = self._metric_names.get(_metric_name(name))
+        similar = self._metric_names.get(metric_name(name))
         if similar is not None:
             return Refused(
                 ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topics: {similar}"
@@ -98,6 +98,6 @@ def check_name(name: str) -> Refused | None:
     return Refused(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
 
 
-def _metric_name(name: str) -> str:
+def metric_name(name: str) -> str:
     """'.' and '_' are one character in metric names: two topics that differ in them alone would share theirs."""
     return name.replace(".", "_")

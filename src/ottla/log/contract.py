@@ -66,7 +66,7 @@ class Log(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
-    def refusal(self, size_bytes: int) -> Refused | None:
+    def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         """Why a batch of this size cannot be taken now, or None. Reserves what the append will need."""
         ...
 

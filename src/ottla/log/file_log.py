@@ -103,7 +103,7 @@ class FileLog:
 
     # -- append -----------------------------------------------------------------------------------------------
 
-    def refusal(self, size_bytes: int) -> Refused | None:
+    def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
         if self.failed is not None:
             return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")

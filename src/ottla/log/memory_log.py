@@ -46,7 +46,12 @@ class MemoryLog:
     def size_bytes(self) -> int:
         return self._batches.size_bytes
 
-    def refusal(self, size_bytes: int) -> Refused | None:
+    def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
+        if self.end_offset + record_count > self.reserved_end:
+            # Whatever was given out above the reserved end would be given out again after a restart.
+            return Refused(
+                ErrorCode.kafka_storage_error, f"the offsets from {self.reserved_end} on could not be reserved yet"
+            )
         if self.shared.memory.has_room_for(size_bytes):
             return None
         limit = self.shared.memory.size_bytes_max
@@ -62,6 +67,9 @@ class MemoryLog:
             self._untimed[header.base_offset] = self.shared.clock.now_ms()
         self.shared.memory.size_bytes += len(batch)
         self.end_offset = header.next_offset
+        if 0 <= self.config.retention_bytes < self._batches.size_bytes:
+            # At once, not at the next check: the memory of the oldest batch is what the next one is received into.
+            self.apply_retention(header.max_timestamp)
         if self.events is not None:
             self.events.on_acknowledged()
 
