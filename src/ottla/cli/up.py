@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -118,6 +119,7 @@ def _run(settings: BrokerSettings) -> None:
 async def _serve(settings: BrokerSettings) -> None:
     stopped = _stop_on_signals()
     running = await _start(settings)
+    _calm_collector()
     for warning in running.warnings:
         log.warning(warning)
     log.info("data in %s, process %d", os.path.abspath(settings.data_dir), os.getpid())
@@ -126,6 +128,14 @@ async def _serve(settings: BrokerSettings) -> None:
     log.info("stopping on %s", reason)
     await running.stop()
     log.info("stopped")
+
+
+def _calm_collector() -> None:
+    """What lives now lives for ever, and what a broker allocates is freed by reference counts: the collector has
+    little to find, and a full collection over a large cache is a pause that every client sees."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 25, 25)
 
 
 async def _start(settings: BrokerSettings) -> RunningBroker:

@@ -13,6 +13,11 @@ from typing import Protocol
 from ottla.log.batches import BatchList
 
 
+ENTRY_BYTES = 400
+"""What a cached batch costs besides its bytes: objects, list places. Without it, a cache of small batches would take
+several times its bound."""
+
+
 class CachedLog(Protocol):
     @property
     def tail(self) -> BatchList: ...
@@ -39,7 +44,7 @@ class TailCache:
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:
         log.tail.append(base_offset, end_offset, batch)
         self._order.append(log)
-        self._size_bytes += len(batch)
+        self._size_bytes += len(batch) + ENTRY_BYTES
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
 
@@ -54,6 +59,7 @@ class TailCache:
     def forget(self, log: CachedLog) -> None:
         """The log is closed or deleted; its places in the order fall out by themselves."""
         self._held.pop(log, None)
+        self._size_bytes -= len(log.tail) * ENTRY_BYTES
         self._size_bytes -= log.tail.drop_all()
 
     def _shrink(self) -> None:
@@ -65,4 +71,4 @@ class TailCache:
             if first_end > log.written_end:
                 self._held[log] = self._held.get(log, 0) + 1
             else:
-                self._size_bytes -= log.tail.drop_first()
+                self._size_bytes -= log.tail.drop_first() + ENTRY_BYTES
