@@ -8,7 +8,7 @@ import pytest
 
 from ottla.log.batches import BatchList, Slice
 from ottla.log.contract import ColdRead
-from ottla.log.tail_cache import TailCache
+from ottla.log.tail_cache import ENTRY_BYTES, TailCache
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import read_header
 from tests.unit.sim_logs import LogBench
@@ -247,7 +247,7 @@ def test_the_tail_gives_up_only_what_is_written() -> None:
     bench = LogBench("disk", tail_bytes=1000)
     bench.disk.stall("segment")
     batches = bench.fill(batches=30)
-    assert bench.shared.tail.size_bytes == sum(map(len, batches))
+    assert bench.shared.tail.size_bytes == sum(len(batch) + ENTRY_BYTES for batch in batches)
     assert bench.read_all() == batches
     bench.disk.release("segment")
     bench.settle()
