@@ -14,6 +14,7 @@ from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHe
 
 CHUNK_BYTES = 256 * 1024
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+_MAGIC_AT = 16
 ANY_OFFSET = -1
 """For a walk that does not know where it begins: the first batch may have any offset."""
 
@@ -107,29 +108,26 @@ def find_next_valid(file: DataFile, position: int, end: int, offset_min: int) ->
         chunk = file.read_at(at, min(CHUNK_BYTES, end - at))
         if len(chunk) < HEADER_BYTES:
             return None
-        # The magic byte stands 16 bytes into a header.
-        candidate = chunk.find(MAGIC, 16)
-        while candidate != -1 and candidate - 16 + HEADER_BYTES <= len(chunk):
-            found = _valid_at(file, at + candidate - 16, end, offset_min)
-            if found is not None:
-                return found
+        candidate = chunk.find(MAGIC, _MAGIC_AT)
+        while candidate != -1 and candidate - _MAGIC_AT + HEADER_BYTES <= len(chunk):
+            start = candidate - _MAGIC_AT
+            header = read_header(chunk, start)
+            if _is_plausible(header, end - at - start, offset_min):
+                batch = file.read_at(at + start, header.size_bytes)
+                if len(batch) == header.size_bytes and crc_matches(batch, header):
+                    return Walked(at + start, header, memoryview(batch))
             candidate = chunk.find(MAGIC, candidate + 1)
         at += len(chunk) - HEADER_BYTES + 1
     return None
 
 
-def _valid_at(file: DataFile, position: int, end: int, offset_min: int) -> Walked | None:
-    header = read_header(file.read_at(position, HEADER_BYTES))
-    if header_fault(header) is not None or position + header.size_bytes > end:
-        return None
-    if header.record_count != header.last_offset_delta + 1:
-        return None
-    if not offset_min <= header.base_offset <= offset_min + 2**31:
-        return None
-    batch = file.read_at(position, header.size_bytes)
-    if len(batch) != header.size_bytes or not crc_matches(batch, header):
-        return None
-    return Walked(position, header, memoryview(batch))
+def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int) -> bool:
+    return (
+        offset_min <= header.base_offset <= offset_min + 2**31
+        and header.size_bytes <= room_bytes
+        and header.record_count == header.last_offset_delta + 1
+        and header_fault(header) is None
+    )
 
 
 def intact_batches(file: DataFile, position: int, end: int, next_offset: int = ANY_OFFSET) -> Iterator[Walked]:
