@@ -126,7 +126,8 @@ class DiskQueue(Protocol):
     """Disk work in the background, in order. `write` and `sync` finish without the interpreter's lock."""
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
-        """The buffers stay untouched until `done`. On a direct file, padding to the alignment is the caller's."""
+        """The buffers stay untouched until `done`, which may come before this returns. On a direct file, padding to
+        the alignment is the caller's."""
         ...
 
     def sync(self, file: DataFile, done: Completion) -> None: ...

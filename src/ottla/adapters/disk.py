@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Protocol, TypeVar
 
 from ottla.adapters._disk_py import DiskThread as DiskThreadInPython
@@ -13,6 +14,10 @@ from ottla.adapters.jobs import JobThread
 from ottla.ports import Completion, DataFile, DiskQueue, FileSystem, ReadOnlyBuffer
 
 T = TypeVar("T")
+
+INLINE_BYTES_MAX = 64 * 1024
+SLOW_WRITE_S = 0.005
+SLOW_PERIOD_S = 1.0
 
 
 class DiskThread(Protocol):
@@ -41,10 +46,46 @@ def best_disk_thread() -> DiskThreadType:
     return NativeDiskThread
 
 
+class InlineWrites:
+    """Whether a small write goes into the page cache at once, without the way to a thread and back.
+
+    That way costs two wake-ups, many times such a write. But a write into the page cache can wait for the disk, when
+    too much is dirty. So the first slow one sends those that follow to the thread, for a second.
+    """
+
+    __slots__ = ("_until_s",)
+
+    def __init__(self) -> None:
+        self._until_s = 0.0
+
+    def wants(self, data: Sequence[ReadOnlyBuffer]) -> bool:
+        return sum(map(len, data)) <= INLINE_BYTES_MAX and monotonic() >= self._until_s
+
+    def write(self, file: RealFile, offset: int, data: Sequence[ReadOnlyBuffer]) -> OSError | None:
+        began_s = monotonic()
+        try:
+            file.write_at(offset, data)
+        except OSError as error:
+            return error
+        finally:
+            now_s = monotonic()
+            if now_s - began_s > SLOW_WRITE_S:
+                self._until_s = now_s + SLOW_PERIOD_S
+        return None
+
+
 class RealDiskQueue:
     """Implements `ports.DiskQueue`. Used from the event loop's thread alone. A thread starts with its first work."""
 
-    def __init__(self, loop: AbstractEventLoop, name: str, *, thread_type: DiskThreadType | None = None) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        name: str,
+        *,
+        thread_type: DiskThreadType | None = None,
+        inline: InlineWrites | None = None,
+    ) -> None:
+        self._inline = inline
         self._loop = loop
         self._name = f"ottla-{name}"
         self._thread_type = thread_type or best_disk_thread()
@@ -53,7 +94,12 @@ class RealDiskQueue:
         self._closed = False
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
-        (self._thread or self._started()).write(_held(file), offset, data, done)
+        held = _held(file)
+        thread = self._thread
+        if self._inline is not None and (thread is None or not thread.pending()) and self._inline.wants(data):
+            done(self._inline.write(held, offset, data))
+            return
+        (thread or self._started()).write(held, offset, data, done)
 
     def sync(self, file: DataFile, done: Completion) -> None:
         (self._thread or self._started()).sync(_held(file), done)
@@ -90,7 +136,7 @@ class RealDisk:
     def __init__(self, loop: AbstractEventLoop, *, thread_type: DiskThreadType | None = None) -> None:
         self.files: FileSystem = RealFileSystem()
         self.journal_queue: DiskQueue = RealDiskQueue(loop, "journal", thread_type=thread_type)
-        self.segment_queue: DiskQueue = RealDiskQueue(loop, "segment", thread_type=thread_type)
+        self.segment_queue: DiskQueue = RealDiskQueue(loop, "segment", thread_type=thread_type, inline=InlineWrites())
         self.sync_queue: DiskQueue = RealDiskQueue(loop, "sync", thread_type=thread_type)
         self.read_queue: DiskQueue = RealDiskQueue(loop, "read", thread_type=thread_type)
 

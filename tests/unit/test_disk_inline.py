@@ -1,0 +1,65 @@
+"""Small writes into the page cache are made at once, large ones and those behind a slow one on the thread."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla.adapters import disk as disk_module
+from ottla.adapters.disk import INLINE_BYTES_MAX, InlineWrites, RealDiskQueue
+from ottla.adapters.files import RealFileSystem
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self.queue = RealDiskQueue(asyncio.get_running_loop(), "test", inline=InlineWrites())
+        self.file = RealFileSystem().open(str(directory / "file"), create=True)
+        self.ended: list[OSError | None] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.queue.write(self.file, offset, [data], self.ended.append)
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.ended) < count:
+                await asyncio.sleep(0.001)
+
+
+async def test_a_small_write_is_done_when_the_call_returns(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.write(0, b"abc")
+    assert bench.ended == [None]
+    assert (tmp_path / "file").read_bytes() == b"abc"
+    bench.queue.close()
+
+
+async def test_a_large_write_takes_the_thread_and_a_small_one_stays_behind_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.write(0, bytes(INLINE_BYTES_MAX + 1))
+    bench.write(0, b"later")
+    assert bench.ended == [], "the small write must not overtake the large one"
+    await bench.wait_for(2)
+    assert (tmp_path / "file").read_bytes()[:5] == b"later"
+    bench.queue.close()
+
+
+async def test_after_a_slow_write_the_thread_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path)
+    times = iter([0.0, 0.0, 1.0, 1.1])
+    monkeypatch.setattr(disk_module, "monotonic", lambda: next(times))
+    bench.write(0, b"slow")
+    assert bench.ended == [None]
+    bench.write(4, b"next")
+    assert bench.ended == [None], "not on the loop's thread now"
+    await bench.wait_for(2)
+    bench.queue.close()
+
+
+async def test_a_failure_is_delivered(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.file.close()
+    bench.write(0, b"abc")
+    assert isinstance(bench.ended[0], OSError)
+    bench.queue.close()
