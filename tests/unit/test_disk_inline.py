@@ -17,14 +17,20 @@ class Bench:
         self.queue = RealDiskQueue(asyncio.get_running_loop(), "test", inline=InlineWrites())
         self.file = RealFileSystem().open(str(directory / "file"), create=True)
         self.ended: list[OSError | None] = []
+        self._heard = asyncio.Event()
 
     def write(self, offset: int, data: bytes) -> None:
-        self.queue.write(self.file, offset, [data], self.ended.append)
+        self.queue.write(self.file, offset, [data], self._end)
+
+    def _end(self, error: OSError | None) -> None:
+        self.ended.append(error)
+        self._heard.set()
 
     async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(10):
             while len(self.ended) < count:
-                await asyncio.sleep(0.001)
+                self._heard.clear()
+                await self._heard.wait()
 
 
 async def test_a_small_write_is_done_when_the_call_returns(tmp_path: Path) -> None:
