@@ -18,7 +18,7 @@ from ottla.records.batch import (
     set_log_append_time,
 )
 from ottla.records.codecs import topic_compression
-from ottla.records.errors import CorruptRecords
+from ottla.records.errors import CorruptRecords, TooLarge
 from ottla.records.validation import null_key_in, recompress
 
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
@@ -57,11 +57,9 @@ def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refuse
         if HEADER_BYTES <= header.batch_length + LOG_OVERHEAD_BYTES < size:
             return Refused(ErrorCode.invalid_record, "a produce request carries exactly one record batch a partition")
         return Refused(ErrorCode.corrupt_message, "the length of the record batch is not its size")
-    if size > config.max_message_bytes:
-        return Refused(
-            ErrorCode.message_too_large,
-            f"a batch of {size} bytes is above max.message.bytes={config.max_message_bytes}",
-        )
+    too_large = _check_size(size, config)
+    if too_large is not None:
+        return too_large
     if header.record_count < 1 or header.last_offset_delta + 1 != header.record_count:
         return Refused(
             ErrorCode.invalid_record,
@@ -69,6 +67,8 @@ def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refuse
         )
     if header.is_control:
         return Refused(ErrorCode.invalid_record, "clients do not write control batches")
+    if header.is_log_append_time:
+        return Refused(ErrorCode.invalid_timestamp, "producers do not set the timestamp type to LogAppendTime")
     if header.compression > 4:
         return Refused(ErrorCode.unsupported_compression_type, f"unknown compression codec {header.compression}")
     if header.is_transactional:
@@ -86,11 +86,21 @@ def _open_batch(header: BatchHeader, records: memoryview, config: TopicConfig) -
         if config.compression_type != "producer":
             codec = topic_compression(config.compression_type, header.compression)
             if codec != header.compression:
-                again = memoryview(recompress(records, codec))
-                return read_header(again), again
+                again = memoryview(recompress(records, codec, DECOMPRESSED_BYTES_MAX))
+                return _check_size(len(again), config) or (read_header(again), again)
+    except TooLarge as error:
+        return Refused(ErrorCode.message_too_large, str(error))
     except CorruptRecords as error:
         return Refused(ErrorCode.corrupt_message, str(error))
     return header, records
+
+
+def _check_size(size: int, config: TopicConfig) -> Refused | None:
+    if size <= config.max_message_bytes:
+        return None
+    return Refused(
+        ErrorCode.message_too_large, f"a batch of {size} bytes is above max.message.bytes={config.max_message_bytes}"
+    )
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> Refused | None:
