@@ -7,9 +7,11 @@ import time
 
 import pytest
 
+from ottla.records.codecs import Compression
 from tests.conformance.clients.interface import CODECS, Ability, Record
 from tests.conformance.conftest import NAMES, ClientOf, TopicOf, named
 from tests.conformance.records import TIME_MS, contents, sample
+from tests.conformance.stored import stored_batches
 
 LARGE_BYTES = 1_000_000
 
@@ -49,6 +51,19 @@ def test_written_by_one_read_by_all(
     found = client_of(reader).read(written[writer, codec], len(expected))
     assert [record.offset for record in found] == list(range(len(expected)))
     assert contents(found) == contents(expected)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("writer", NAMES)
+def test_what_was_stored(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str, writer: str, codec: str) -> None:
+    """A client that does not like a broker's versions writes without codec or idempotence, and says nothing."""
+    topic = write_sample(client_of, fresh_topic, writer, codec)
+    batches = stored_batches(bootstrap, topic)
+    assert sum(batch.record_count for batch in batches) == len(sample(client_of(writer)))
+    # Clients leave a batch as it is if their codec does not make it smaller.
+    assert codec in {Compression(batch.compression).name for batch in batches}
+    assert all(batch.producer_id >= 0 and batch.base_sequence >= 0 for batch in batches)
+    assert all(batch.magic == 2 for batch in batches)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -1,0 +1,40 @@
+"""The batches of a partition as they are stored: what a client really sent, whatever its settings promised."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from ottla.records.batch import BatchHeader, read_header
+from ottla.wire.fetch import FetchPartition, FetchRequest
+from ottla.wire.fetch_client import encode_fetch_request, parse_fetch_response
+from ottla.wire.headers import parse_response_header, request_header
+
+FETCH = 1
+VERSION = 12
+"""The last one with topic names."""
+
+
+def stored_batches(bootstrap: str, topic: str) -> list[BatchHeader]:
+    """Of the first few megabytes of partition 0."""
+    partition = FetchPartition(0, -1, 0, -1, -1, 8 << 20)
+    request = FetchRequest(-1, 1000, 1, 8 << 20, 0, 0, -1, [(topic, [partition])], [])
+    body = request_header(FETCH, VERSION, 1, "conformance") + encode_fetch_request(VERSION, request)
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection, connection.makefile("rb") as stream:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", stream.read(4))
+        frame = memoryview(stream.read(size))
+    _, at = parse_response_header(FETCH, VERSION, frame)
+    ((_, (found,)),) = parse_fetch_response(frame[at:], VERSION).topics
+    assert found.error == 0
+    return list(_headers(found.records))
+
+
+def _headers(records: memoryview) -> list[BatchHeader]:
+    found = []
+    at = 0
+    while at < len(records):
+        found.append(read_header(records, at))
+        at += found[-1].size_bytes
+    return found
