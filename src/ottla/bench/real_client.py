@@ -36,7 +36,7 @@ def estimate_s(bench_seconds: float) -> float:
 
 
 def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> list[Row]:
-    rows = []
+    written_rows, read_rows = [], []
     for durability in CLASSES:
         topic = f"client-{record_bytes}-{durability}"
         with bench.caller() as caller:
@@ -49,11 +49,9 @@ def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> l
         bench.advance(seconds + 1.0, "")
         with bench.caller() as caller:
             caller.delete_topics([topic])
-        rows += [
-            Row("librdkafka", f"{name}, {what}", durability, figures_of(traffic, record_bytes))
-            for what, traffic in (("produce", written), ("consume", read))
-        ]
-    return rows
+        written_rows.append(Row("librdkafka", f"{name}, produce", durability, figures_of(written, record_bytes)))
+        read_rows.append(Row("librdkafka", f"{name}, consume", durability, figures_of(read, record_bytes)))
+    return written_rows + read_rows
 
 
 def figures_of(traffic: Traffic, record_bytes: int) -> dict[str, float]:
