@@ -6,7 +6,7 @@ by itself: a test says when time passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from ottla.broker.log_store import LogStore
@@ -21,6 +21,7 @@ from ottla.log.tail_cache import TailCache
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey, PartitionIndex, TopicId
 from ottla.model.topic_config import TopicConfig, parse_topic_config
+from ottla.ports import Completion, DataFile, DiskQueue, ReadOnlyBuffer
 from ottla.records.batch import read_header, stamp
 from ottla.records.record import Record, encode_batch
 from ottla.sim.clock import SimClock
@@ -71,6 +72,29 @@ def batch_of(
     return bytes(batch)
 
 
+class InlineQueue:
+    """A queue that writes at once when nothing waits, as the real one does with small writes: `done` comes before
+    `write` returns."""
+
+    def __init__(self, queue: DiskQueue) -> None:
+        self._queue = queue
+        self.call = queue.call
+        self.sync = queue.sync
+        self.pending = queue.pending
+        self.close = queue.close
+
+    def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
+        if self._queue.pending():
+            self._queue.write(file, offset, data, done)
+            return
+        failure: OSError | None = None
+        try:
+            file.write_at(offset, data)
+        except OSError as error:
+            failure = error
+        done(failure)
+
+
 class LogBench:
     """Log `n` is of the class `durability[n]`."""
 
@@ -81,7 +105,9 @@ class LogBench:
         limits: JournalLimits = LIMITS,
         settings: Mapping[str, str] | None = None,
         seed: int = 1,
+        inline: bool = False,
     ) -> None:
+        self._inline = inline
         self.configs = {
             key_of(number): config_of(durability=name, **(settings or {})) for number, name in enumerate(durability)
         }
@@ -98,6 +124,8 @@ class LogBench:
 
     def start(self) -> None:
         self.epoch += 1
+        if self._inline:
+            self.disk.segment_queue = InlineQueue(self.disk.segment_queue)
         shared = SharedByLogs(
             disk=self.disk,
             clock=self.clock,

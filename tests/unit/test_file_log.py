@@ -8,12 +8,14 @@ import pytest
 
 from ottla.log.batches import BatchList, Slice
 from ottla.log.contract import ColdRead
+from ottla.log.journal import JournalLimits
 from ottla.log.tail_cache import ENTRY_BYTES, TailCache
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import read_header
 from tests.unit.sim_logs import LogBench
 
 CLASSES = ["disk", "cache"]
+LARGE_JOURNAL = JournalLimits(ring_bytes_max=8 << 20, file_bytes_max=1 << 20, group_bytes_max=1 << 18)
 
 
 # -- acknowledgement -----------------------------------------------------------------------------------------------
@@ -78,6 +80,39 @@ def test_batches_of_one_turn_share_a_write() -> None:
     bench.disk.release("segment")
     bench.settle()
     assert bench.log().acknowledged_end == 21
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_writes_that_end_at_once(durability: str) -> None:
+    """A thousand tiny segments in one turn, each written before its call returns."""
+    bench = LogBench(durability, inline=True, settings={"segment_bytes": "1024"}, limits=LARGE_JOURNAL)
+    batches = bench.fill(batches=1500, value_bytes=900)
+    assert len(bench.log().segments) == 1500
+    assert bench.log().acknowledged_end == 1500
+    bench.flush()
+    bench.restart("none")
+    assert bench.read_all() == batches
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_writes_that_fail_at_once(durability: str, error: int) -> None:
+    bench = LogBench(durability, inline=True)
+    batches = bench.fill(batches=5)
+    bench.disk.faults.fail_write(path=".log", error=error)
+    for _ in range(20):
+        batch = bench.append()
+        batches += [batch] if isinstance(batch, bytes) else []
+    bench.settle(1000)
+    if durability == "cache" and error == errno.EIO:
+        assert bench.log().failed is not None
+        assert bench.read_all() == batches[: bench.log().acknowledged_end]
+        return
+    assert len(batches) == 25
+    assert bench.read_all() == batches
+    bench.flush()
+    bench.restart("none")
+    assert bench.read_all() == batches
 
 
 # -- segments ------------------------------------------------------------------------------------------------------
@@ -151,9 +186,10 @@ def test_a_full_disk_refuses_and_takes_again(durability: str) -> None:
     assert bench.read_all() == batches
 
 
-def test_a_write_that_meets_a_full_disk_is_written_later() -> None:
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_write_that_meets_a_full_disk_is_written_later(inline: bool) -> None:
     """Space is reserved before; where that does not hold (another process took it), the bytes are kept and tried."""
-    bench = LogBench("cache")
+    bench = LogBench("cache", inline=inline)
     bench.disk.faults.fail_write(path=".log", count=3, error=errno.ENOSPC)
     batch = bench.append()
     bench.settle()

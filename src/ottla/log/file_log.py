@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 from ottla.log.batches import BatchList, Slice
 from ottla.log.checkpoint import RecoveryPoint
@@ -32,6 +33,7 @@ from ottla.records.batch import BatchHeader
 
 LAZY_WRITE_BYTES = 1024 * 1024
 RETRY_FULL_DISK_MS = 500.0
+HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 class FileLog:
@@ -69,6 +71,8 @@ class FileLog:
         self._written_end = self.end_offset
         self._pending = PendingWrites()
         self._write_due = False
+        self._beginning_writes = False
+        self._waits_to_write_again = False
         self.frozen = False
         self.repair: Callable[[OSError], None] | None = None
         """Writes the segments anew from the journal after one of their files failed."""
@@ -245,15 +249,24 @@ class FileLog:
     # -- segment writes ---------------------------------------------------------------------------------------
 
     def write_now(self) -> None:
-        """Begins the next segment write, if none is in flight and there is something to write."""
+        """Begins the next segment write, if none is in flight and there is something to write. A write may end before
+        its call returns: then this goes on with the next."""
         self._write_due = False
-        if self.frozen or self.has_ended:
+        if self._beginning_writes:
             return
-        write = self._pending.begin(self._journaled_end if self.is_journaled else self.end_offset)
-        if write is not None:
-            self.shared.disk.segment_queue.write(
-                write.segment.file, write.position, write.batches, lambda error: self._on_written(write, error)
-            )
+        self._beginning_writes = True
+        while not (self.frozen or self.has_ended or self._waits_to_write_again):
+            write = self._pending.begin(self._journaled_end if self.is_journaled else self.end_offset)
+            if write is None:
+                break
+            done = partial(self._on_written, write)
+            try:
+                file = write.segment.file
+            except OSError as error:
+                done(error)
+            else:
+                self.shared.disk.segment_queue.write(file, write.position, write.batches, done)
+        self._beginning_writes = False
 
     def _on_written(self, write: PendingWrite, error: OSError | None) -> None:
         if not self._pending.end(write, is_written=error is None):
@@ -274,11 +287,16 @@ class FileLog:
     def _on_write_failed(self, error: OSError) -> None:
         """A full disk heals: the same bytes are written again at the same place (SAFETY 1). Otherwise the segment is
         written anew from the journal, or the log has failed."""
-        if error.errno == errno.ENOSPC:
-            self.shared.report(_sentence_for(error, self.directory))
-            self.shared.clock.call_later(RETRY_FULL_DISK_MS, self.write_now)
-        else:
+        if error.errno not in HEALING_ERRORS:
             self.segment_failed(error)
+            return
+        self.shared.report(_sentence_for(error, self.directory))
+        self._waits_to_write_again = True
+        self.shared.clock.call_later(RETRY_FULL_DISK_MS, self._write_again)
+
+    def _write_again(self) -> None:
+        self._waits_to_write_again = False
+        self.write_now()
 
     def segment_failed(self, error: OSError) -> None:
         """A write or a sync of a segment failed. Never tried again on the same file (SAFETY 11)."""
