@@ -13,18 +13,19 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.ledger import Findings, Ledger
+from ottla.testing.ledger import Findings, Found, Ledger
 from tests.processes.admin_load import AdminLoad
 from tests.processes.conftest import StartBroker
 from tests.processes.load import Load, identify
-from tests.processes.traffic import create_topic, read_all
+from tests.processes.traffic import create_topic, ends, read_all
 
 ROUNDS = 6
 KILLS_PER_ROUND = 5
 LOAD_S = (0.3, 1.3)
 
-PARTITIONS = {"plain": 3, "small-segments": 2, "page-cache": 1}
+PARTITIONS = {"plain": 2, "small-segments": 2, "short-lived": 2, "page-cache": 1}
 CACHE_PARTITIONS = [("page-cache", 0)]
+RETENTION = {"log.retention.check.interval.ms": "200"}
 SETTINGS: tuple[Mapping[str, str], ...] = (
     {},
     {"ottla.journal.bytes": "8388608", "ottla.journal.file.bytes": "1048576", "ottla.flush.interval.ms": "100"},
@@ -41,9 +42,17 @@ class Siege:
         self.power_cut = power_cut
         self.ledger = Ledger()
         self.read = 0
-        create_topic(broker.bootstrap, "plain", 3)
-        create_topic(broker.bootstrap, "small-segments", 2, segment_bytes=str(1 << 20))
-        create_topic(broker.bootstrap, "page-cache", 1, ottla_durability="cache")
+        self.first_offsets: dict[tuple[str, int], int] = {}
+        create_topic(broker.bootstrap, "plain", PARTITIONS["plain"])
+        create_topic(broker.bootstrap, "small-segments", PARTITIONS["small-segments"], segment_bytes=str(1 << 20))
+        create_topic(
+            broker.bootstrap,
+            "short-lived",
+            PARTITIONS["short-lived"],
+            segment_bytes=str(1 << 19),
+            retention_bytes=str(1 << 19),
+        )
+        create_topic(broker.bootstrap, "page-cache", PARTITIONS["page-cache"], ottla_durability="cache")
         self.load = Load(
             broker.bootstrap, PARTITIONS, self.ledger, chance, without=CACHE_PARTITIONS if power_cut else ()
         )
@@ -67,7 +76,7 @@ class Siege:
         total = Findings()
         for where, records in read_all(self.broker.bootstrap, places).items():
             found = identify(records)
-            findings = self.ledger.compare(where, found)
+            findings = self.ledger.compare(where, found, start_offset=self._first_offset(where, found))
             if self.power_cut and where in CACHE_PARTITIONS:
                 # A power cut may take what only the page cache had, but never from the middle.
                 findings.missing = findings.misplaced = 0
@@ -79,6 +88,15 @@ class Siege:
         assert not unexpected, f"an idempotent producer lost records: {unexpected}"
         self.read = total.read
 
+    def _first_offset(self, where: tuple[str, int], found: list[Found]) -> int:
+        """Zero, but where retention takes records away; what it took never comes back."""
+        if where[0] != "short-lived":
+            return 0
+        first = found[0][0] if found else ends(self.broker.bootstrap, *where)[1]
+        assert first >= self.first_offsets.get(where, 0), f"{where}: records came back after retention removed them"
+        self.first_offsets[where] = first
+        return first
+
     def end(self) -> None:
         self.load.end()
         self.admin.end()
@@ -89,11 +107,14 @@ class Siege:
 def test_nothing_acknowledged_is_lost(start_broker: StartBroker, seed: int, death: str, round_number: int) -> None:
     chance = random.Random(f"{seed} {death} {round_number}")
     power_cut = death == "power-cut"
-    broker = start_broker(config=dict(chance.choice(SETTINGS)), arguments=("--disk", "volatile") if power_cut else ())
+    broker = start_broker(
+        config={**RETENTION, **chance.choice(SETTINGS)}, arguments=("--disk", "volatile") if power_cut else ()
+    )
     siege = Siege(broker, chance, power_cut=power_cut)
     for kill in range(KILLS_PER_ROUND):
         siege.kill_once()
         print(f"kill {kill + 1}: {siege.ledger.count()} acknowledged, {siege.read} read back, all in place")
     siege.end()
+    assert max(siege.first_offsets.values()) > 0, "retention removed nothing, so nothing was shown about it"
     assert siege.ledger.count() > 1000, "the load was too small to prove anything"
     assert broker.stop() == 0

@@ -81,14 +81,14 @@ def acknowledged(outcomes: Sequence[Outcome]) -> list[int]:
     return [outcome.offset for outcome in outcomes if outcome.offset is not None]
 
 
-def consumer_of(bootstrap: str) -> Consumer:
+def consumer_of(bootstrap: str, *, reset: str = "error") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             **QUIET,
             "group.id": "none",
             "enable.auto.commit": False,
-            "auto.offset.reset": "error",
+            "auto.offset.reset": reset,
             "fetch.wait.max.ms": 50,
             "fetch.message.max.bytes": 4 * 1024 * 1024,
             "reconnect.backoff.ms": 20,
@@ -123,7 +123,8 @@ def read_all(
     end: int | None = None,
     timeout_s: float = 60,
 ) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
-    consumer = consumer_of(bootstrap)
+    # From the beginning means wherever it is by now: retention may move it while we read.
+    consumer = consumer_of(bootstrap, reset="earliest" if offset is None else "error")
     try:
         return _read_all(consumer, list(partitions), offset, end, time.monotonic() + timeout_s)
     finally:
