@@ -26,6 +26,7 @@ from ottla.records.batch import read_header, stamp
 from ottla.records.record import Record, encode_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
+from tests.unit.sim_logs import InlineQueue
 
 JOURNAL_ID = bytes(range(16))
 LIMITS = JournalLimits(ring_bytes_max=256 * 1024, file_bytes_max=32 * 1024, group_bytes_max=16 * 1024)
@@ -58,8 +59,22 @@ class LogModel:
 
 
 class LogWorld:
-    def __init__(self, seed: int, log_count: int = 3, *, tail_bytes: int = 16 * 1024) -> None:
+    """With `inline`, small segment writes end before their call returns, as on the real disk. `retention_ms` makes the
+    logs expire while the world goes on."""
+
+    def __init__(
+        self,
+        seed: int,
+        log_count: int = 3,
+        *,
+        tail_bytes: int = 16 * 1024,
+        inline: bool = False,
+        retention_ms: int = -1,
+    ) -> None:
         self.random = Random(seed)
+        self._inline = inline
+        self._retention_ms = retention_ms
+        self._kept: Keep = "all"
         self.clock = SimClock()
         self.disk = SimDisk(self.clock, seed=seed)
         self.reports: list[str] = []
@@ -72,12 +87,20 @@ class LogWorld:
     def _model(self, number: int) -> LogModel:
         durability = "cache" if number % 3 == 2 else "disk"
         key = LogKey(TopicId(UUID(int=number + 100)), PartitionIndex(0))
-        return LogModel(key, config_of(durability, segment_bytes="4096", index_interval_bytes="256"))
+        config = config_of(
+            durability,
+            segment_bytes="4096",
+            index_interval_bytes="256",
+            retention_ms=str(self._retention_ms),
+        )
+        return LogModel(key, config)
 
     # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.epoch += 1
+        if self._inline:
+            self.disk.segment_queue = InlineQueue(self.disk.segment_queue)
         shared = SharedByLogs(
             disk=self.disk,
             clock=self.clock,
@@ -90,6 +113,7 @@ class LogWorld:
 
     def crash(self, keep: Keep) -> None:
         self.observe()
+        self._kept = keep
         seed = self.random.randrange(1 << 30)
         crash_clock_leftovers = self.clock
         self.disk = self.disk.crash(seed, keep=keep)
@@ -149,6 +173,12 @@ class LogWorld:
         assert self.store.flusher is not None
         apply_retention(self.log(model), self.store.flusher, self.clock.now_ms())
 
+    def have_space(self) -> None:
+        """What the broker's housekeeping does after a full disk."""
+        reserve = self.store.shared.reserve
+        if reserve is not None:
+            reserve.hold()
+
     # -- what must hold --------------------------------------------------------------------------------------
 
     def check_after_restart(self) -> None:
@@ -157,7 +187,8 @@ class LogWorld:
 
     def _check_log(self, model: LogModel) -> None:
         log = self.log(model)
-        acknowledged = model.acknowledged_end if model.is_disk else 0
+        # A cache log keeps what was written through the death of its process, and promises nothing for a power cut.
+        acknowledged = model.acknowledged_end if model.is_disk or self._kept == "all" else 0
         assert log.end_offset >= acknowledged, f"acknowledged up to {acknowledged}, the log ends at {log.end_offset}"
         kept = [batch for batch in model.batches if read_header(batch).next_offset <= log.end_offset]
         ends = read_header(kept[-1]).next_offset if kept else 0

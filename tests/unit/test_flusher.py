@@ -176,6 +176,21 @@ def test_stalled_segments_hold_acknowledgements_back_when_the_ring_is_full_and_l
     assert bench.read_all() == batches
 
 
+def test_who_asks_during_a_round_gets_another() -> None:
+    """A signal that the ring is full must not be lost because a round for something else is under way."""
+    bench = LogBench("disk", "cache")
+    bench.fill(1, batches=3)
+    bench.disk.stall("sync")
+    bench.flusher.run(logs=[bench.log(1)])
+    bench.settle()
+    bench.fill(0, batches=60, value_bytes=1500)
+    bench.flusher.run()
+    before = bench.journal.released_sequence
+    bench.disk.release("sync")
+    bench.settle()
+    assert bench.journal.released_sequence > before
+
+
 # -- a sync or a write of a segment fails (SAFETY 11) --------------------------------------------------------------
 
 
@@ -373,3 +388,25 @@ def test_a_flush_does_not_bring_a_deleted_log_back() -> None:
     checkpoint = decode_checkpoint(bench.disk.files.read_file("/data/checkpoint"))
     assert set(checkpoint.points) == {key_of(1)}
     assert bench.journal.released_sequence == bench.journal.durable_sequence
+
+
+@pytest.mark.parametrize("case", ["many batches", "a new epoch"])
+def test_a_producer_that_is_far_ahead_of_the_journal_is_not_forgotten(case: str) -> None:
+    """Of its batches, only those that the journal does not have are still remembered. The state that says more stays,
+    and so do the segments from which the rest is learned."""
+    bench = LogBench("disk", settings={"retention_ms": "1000"})
+    bench.append(producer=(7, 0, 0))
+    bench.append(producer=(7, 0, 1))
+    bench.settle(2000)
+    bench.disk.stall("journal")
+    if case == "many batches":
+        for sequence in range(2, 9):
+            bench.append(producer=(7, 0, sequence))
+    else:
+        bench.append(producer=(7, 1, 0))
+    bench.flush()
+    bench.retain()
+    bench.restart("none")
+    entry = bench.log().producers.get(7)
+    assert entry is not None
+    assert (entry.epoch, [batch.last_sequence for batch in entry.batches]) == (0, [0, 1])

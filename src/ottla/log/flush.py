@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ottla.log.checkpoint import RecoveryPoint
 from ottla.log.file_log import FileLog
 from ottla.log.segment import Segment
-from ottla.log.state_file import STATE_FILE, encode_state
+from ottla.log.state_file import STATE_FILE, can_tell_as_of, encode_state
 
 Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
 
@@ -36,7 +36,9 @@ class Flush:
         self._end_offset = log.acknowledged_end if log.is_journaled else log.end_offset
         # The state as of that offset, written only after everything below it is durable: a state that is ahead of the
         # log it describes would answer lost batches as duplicates.
-        self._state = encode_state(self._end_offset, log.epochs, log.producers)
+        self._state: bytes | None = None
+        if can_tell_as_of(self._end_offset, log.producers):
+            self._state = encode_state(self._end_offset, log.epochs, log.producers)
         self._syncs: list[tuple[Segment, int]] = []
         self._point: RecoveryPoint | None = None
         self._error: BaseException | None = None
@@ -50,6 +52,10 @@ class Flush:
             self._done(None, log.failed)
             return
         self._point = recovery_point_of(log)
+        if self._state is None:
+            # The older state stays, and with it the segments from which the rest is learned.
+            start_offset = log.recovery_point.start_offset if log.recovery_point is not None else 0
+            self._point = self._point._replace(start_offset=start_offset)
         self._syncs = [(s, s.written_end) for s in log.segments if s.synced_end < s.written_end]
         if not self._syncs:
             self._finish_directory()
@@ -101,7 +107,7 @@ def recovery_point_of(log: FileLog) -> RecoveryPoint:
     return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
 
 
-def finish_directory(log: FileLog, state: bytes) -> None:
+def finish_directory(log: FileLog, state: bytes | None) -> None:
     """After the segments are synced: their indexes, their names, the log's state. Blocking."""
     files = log.shared.disk.files
     if log.deleted:
@@ -121,4 +127,5 @@ def finish_directory(log: FileLog, state: bytes) -> None:
         for segment in new:
             segment.entry_durable = True
     # Last: the state must never be ahead of segments that a power cut could still take away with their names.
-    files.replace_file(f"{log.directory}/{STATE_FILE}", state)
+    if state is not None:
+        files.replace_file(f"{log.directory}/{STATE_FILE}", state)

@@ -30,6 +30,8 @@ class Flusher:
         self._keeps_journal = False
         """A log of this round could not be flushed, and the journal has entries of it."""
         self._everything = False
+        self._asked = False
+        """For a round since the last one began."""
 
     @property
     def released_sequence(self) -> int:
@@ -65,10 +67,12 @@ class Flusher:
             self.want(log)
         if done is not None:
             self._waiting.append(done)
+        self._asked = True
         if not self._running:
             self._begin_round()
 
     def _begin_round(self) -> None:
+        self._asked = False
         journal = self._shared.journal
         everything, self._everything = self._everything, False
         oldest = journal.oldest(everything=everything) if journal is not None and journal.failed is None else None
@@ -144,10 +148,12 @@ class Flusher:
         self._shared.disk.sync_queue.call(write, written)
 
     def _end_round(self, waiting: list[Callable[[], None]], *, has_released: bool) -> None:
-        """Goes on while that makes room; a round that made none would not the next time either."""
+        """Goes on if someone asked meanwhile, and while that makes room; a round that made none would not the next
+        time either."""
         self._running = False
         for callback in waiting:
             callback()
         journal = self._shared.journal
-        if not self._running and (self._waiting or (has_released and journal is not None and journal.under_pressure)):
+        makes_room = has_released and journal is not None and journal.under_pressure
+        if not self._running and (self._asked or makes_room):
             self._begin_round()

@@ -13,7 +13,7 @@ from struct import Struct
 import crc32c
 
 from ottla.log.epochs import LeaderEpochs
-from ottla.machines.producers import ProducerBatch, ProducerEntry, ProducerStates
+from ottla.machines.producers import BATCHES_KEPT, ProducerBatch, ProducerEntry, ProducerStates
 
 STATE_FILE = "state"
 _MAGIC = b"OTLS"
@@ -47,6 +47,16 @@ def encode_state(offset: int, epochs: LeaderEpochs, producers: ProducerStates) -
     head = bytearray(_HEAD.pack(_MAGIC, _VERSION, 0, offset, len(epoch_entries), len(kept)))
     crc = crc32c.crc32c(bytes(head[_CRC_FROM:]) + body)
     return _HEAD.pack(_MAGIC, _VERSION, crc, offset, len(epoch_entries), len(kept)) + bytes(body)
+
+
+def can_tell_as_of(offset: int, producers: ProducerStates) -> bool:
+    """False if what a producer did below the offset is remembered no more, only what it did above: too many batches
+    since, or a new epoch."""
+    return not any(
+        producer.batches[0].base_offset >= offset and (len(producer.batches) >= BATCHES_KEPT or producer.epoch > 0)
+        for producer in producers
+        if producer.batches
+    )
 
 
 def _as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from ottla.log.batches import BatchList
 
-
 ENTRY_BYTES = 400
 """What a cached batch costs besides its bytes: objects, list places. Without it, a cache of small batches would take
 several times its bound."""

@@ -1,6 +1,7 @@
 """Idempotent producers: which batch is new, which is a retry, which must be refused."""
 
 from ottla.machines.producers.states import (
+    BATCHES_KEPT,
     Accepted,
     Duplicate,
     OutOfOrder,
@@ -12,6 +13,7 @@ from ottla.machines.producers.states import (
 )
 
 __all__ = [
+    "BATCHES_KEPT",
     "Accepted",
     "Duplicate",
     "OutOfOrder",
