@@ -65,6 +65,8 @@ class FileLog:
         self.events: LogEvents | None = None
         self.recovery_point: RecoveryPoint | None = None
         """As the durable checkpoint has it."""
+        self.state_offset = 0
+        """What the durable state file summarises: everything below. Segments above it are still needed for that."""
         self.flushed_ms = shared.clock.now_ms()
         self.is_journaled = config.durability is Durability.DISK
         self._journaled_end = self.end_offset

@@ -36,6 +36,7 @@ class Flush:
         self._end_offset = log.acknowledged_end if log.is_journaled else log.end_offset
         # The state as of that offset, written only after everything below it is durable: a state that is ahead of the
         # log it describes would answer lost batches as duplicates.
+        # Without one, the older state stays, and with it the segments above it, from which the rest is learned.
         self._state: bytes | None = None
         if can_tell_as_of(self._end_offset, log.producers):
             self._state = encode_state(self._end_offset, log.epochs, log.producers)
@@ -52,10 +53,6 @@ class Flush:
             self._done(None, log.failed)
             return
         self._point = recovery_point_of(log)
-        if self._state is None:
-            # The older state stays, and with it the segments from which the rest is learned.
-            start_offset = log.recovery_point.start_offset if log.recovery_point is not None else 0
-            self._point = self._point._replace(start_offset=start_offset)
         self._syncs = [(s, s.written_end) for s in log.segments if s.synced_end < s.written_end]
         if not self._syncs:
             self._finish_directory()
@@ -82,6 +79,8 @@ class Flush:
 
         def finished(_: None, error: BaseException | None) -> None:
             if error is None:
+                if self._state is not None:
+                    self._log.state_offset = self._end_offset
                 self._done(self._point, None)
             elif isinstance(error, DirectoryFailedError):
                 self._done(None, error)
@@ -99,6 +98,7 @@ class Flush:
                 segment.file.sync()
                 segment.synced_end = segment.written_end
         finish_directory(log, encode_state(log.end_offset, log.epochs, log.producers))
+        log.state_offset = log.end_offset
         return recovery_point_of(log)
 
 

@@ -59,25 +59,28 @@ def open_file_log(
         if name.endswith(REWRITE_SUFFIX):
             files.remove(f"{directory}/{name}")
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
-    bases = _without_passed(opening, bases, point)
+    state = _read_state(opening)
+    bases = _without_passed(opening, bases, min(point.start_offset, state.offset) if point is not None else 0)
     if config.durability is Durability.DISK and trust_checkpoint:
         segments = _open_up_to(opening, bases, point)
     else:
         segments = _open_verified(opening, bases, point, any_start=not trust_checkpoint)
     start_offset = point.start_offset if point is not None else segments[0].base_offset
     _name_gaps(opening, segments, start_offset)
-    state = _load_state(opening, segments, start_offset)
+    state_offset = state.offset
+    state = _complete_state(state, segments, start_offset)
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.recovery_point = point
+    log.state_offset = min(state_offset, state.offset)
     for damage in opening.damages:
         log.add_damage(damage)
     return log
 
 
-def _without_passed(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[int]:
-    """Removes segments that lie wholly below the log's start: their removal may have been under way."""
-    start_offset = point.start_offset if point is not None else 0
-    passed = [base for base, following in pairwise(bases) if following <= start_offset]
+def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> list[int]:
+    """Removes segments that lie wholly below the log's start and are summarised: their removal may have been under
+    way."""
+    passed = [base for base, following in pairwise(bases) if following <= left_behind]
     for base in passed:
         _remove(opening, base)
     return bases[len(passed) :]
@@ -302,16 +305,19 @@ def _remove(opening: Opening, base_offset: int) -> None:
 # -- epochs and producers ------------------------------------------------------------------------------------------
 
 
-def _load_state(opening: Opening, segments: list[Segment], start_offset: int) -> LogState:
+def _read_state(opening: Opening) -> LogState:
     files = opening.shared.disk.files
     path = f"{opening.directory}/{STATE_FILE}"
-    state = LogState()
-    if files.exists(path):
-        found = decode_state(files.read_file(path))
-        if found is None:
-            opening.shared.report(f"{path} is damaged: leader epochs and producers are learned again from the segments")
-        else:
-            state = found
+    if not files.exists(path):
+        return LogState()
+    state = decode_state(files.read_file(path))
+    if state is None:
+        opening.shared.report(f"{path} is damaged: leader epochs and producers are learned again from the segments")
+        return LogState()
+    return state
+
+
+def _complete_state(state: LogState, segments: list[Segment], start_offset: int) -> LogState:
     if state.offset > segments[-1].end_offset:
         state = trim_state(state, segments[-1].end_offset)
     for segment in segments:

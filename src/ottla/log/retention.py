@@ -46,7 +46,8 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
             log.roll()
         log.advance_start(max(expired[-1].end_offset, log.start_offset), lambda _: None)
     point = log.recovery_point
-    passed = [s for s in log.segments[:-1] if point is not None and s.end_offset <= point.start_offset]
+    left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
+    passed = [segment for segment in log.segments[:-1] if segment.end_offset <= left_behind]
     if passed:
         _remove(log, passed)
     if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
