@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -30,9 +30,15 @@ class AdminLoad:
     More than one is allowed only while the outcome of a change is unknown.
     """
 
-    def __init__(self, bootstrap: str, chance: random.Random) -> None:
+    def __init__(
+        self, bootstrap: str, chance: random.Random, trim: tuple[str, int], trim_to: Callable[[], int]
+    ) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 3000, **QUIET})
         self._chance = chance
+        self._trim = trim
+        self._trim_to = trim_to
+        self.trimmed = (0, 0)
+        """Up to where records were deleted for certain, and up to where they may have been."""
         self._partitions: dict[str, set[int]] = {}
         self._retention: dict[str, set[str]] = {}
         self._running = threading.Event()
@@ -89,8 +95,10 @@ class AdminLoad:
 
     def _change_something(self) -> None:
         there = [topic for topic, counts in self._partitions.items() if ABSENT not in counts and len(counts) == 1]
-        action = self._chance.randrange(6)
-        if action < 3 or not there:
+        action = self._chance.randrange(7)
+        if action == 6:
+            self._delete_records()
+        elif action < 3 or not there:
             self._create(f"made-{len(self._partitions)}")
         elif action == 3:
             self._delete(self._chance.choice(there))
@@ -118,6 +126,17 @@ class AdminLoad:
         grown = NewPartitions(topic, count + 1)
         if _succeeds(lambda: self._admin.create_partitions([grown])[topic].result(TIMEOUT_S)):
             self._partitions[topic] = {count + 1}
+
+    def _delete_records(self) -> None:
+        """The older half of what is there and acknowledged."""
+        confirmed, asked = self.trimmed
+        offset = (asked + self._trim_to()) // 2
+        if offset <= asked:
+            return
+        self.trimmed = (confirmed, offset)
+        where = TopicPartition(*self._trim, offset)
+        if _succeeds(lambda: self._admin.delete_records([where])[where].result(TIMEOUT_S)):
+            self.trimmed = (offset, offset)
 
     def _configure(self, topic: str) -> None:
         value = str(self._chance.randrange(100_000, 200_000))

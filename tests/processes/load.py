@@ -16,15 +16,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ottla.testing.ledger import Found, Ledger
 from tests.processes.traffic import plain_producer
 
 IDENTITY = struct.Struct(">BQH")
 FILLER = random.Random(20).randbytes(1 << 16)
-BURST_RECORDS = 100
-PAUSE_S = 0.004
+BURST_RECORDS = 60
+PAUSE_S = 0.001
 
 Where = tuple[str, int]
 
@@ -154,6 +154,9 @@ class Load:
                     on_delivery=functools.partial(self._on_delivery, writer, sequence),
                 )
             except BufferError:
+                return
+            except KafkaException as fatal:
+                self.failures[f"fatal: {fatal.args[0].name()}"] += 1
                 return
             self._sequences[writer.source, where] += 1
 

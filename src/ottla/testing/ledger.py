@@ -56,9 +56,12 @@ class Ledger:
     def __init__(self) -> None:
         self._partitions: dict[Hashable, dict[int, Who]] = {}
         self._contradictions: dict[Hashable, list[str]] = {}
+        self._last_offsets: dict[Hashable, int] = {}
 
     def acknowledged(self, partition: Hashable, offset: int, source: int, sequence: int) -> None:
         who = (source, sequence)
+        if offset > self._last_offsets.get(partition, -1):
+            self._last_offsets[partition] = offset
         first = self._partitions.setdefault(partition, {}).setdefault(offset, who)
         if first != who:
             sentence = f"{partition}: offset {offset} was acknowledged to {first} and to {who}"
@@ -67,6 +70,10 @@ class Ledger:
     def rewind(self, partition: Hashable, found: Sequence[Found]) -> None:
         """A fault was allowed to take records back: from now on the partition is what a reader found."""
         self._partitions[partition] = {offset: (source, sequence) for offset, source, sequence in found}
+
+    def last_offset(self, partition: Hashable) -> int:
+        """The highest acknowledged offset; -1 if there is none."""
+        return self._last_offsets.get(partition, -1)
 
     def count(self) -> int:
         return sum(len(entries) for entries in self._partitions.values())
