@@ -27,3 +27,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
     broken = [target for target in targets if not (page.parent / target).exists()]
     assert not broken
+
+
+def test_every_decision_is_listed() -> None:
+    pages = {path.name for path in files() if relative(path).startswith("docs/adr/0")}
+    listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")))
+    assert pages == listed
