@@ -22,6 +22,7 @@ from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
 from ottla.model.broker_config import parse_broker_config
 from ottla.model.errors import ErrorCode, Refused
+from ottla.records.record import decode_batch
 from ottla.sim.catalog import SimCatalog
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
@@ -33,10 +34,11 @@ TURNS_MAX = 100_000
 
 
 class BrokerBench:
-    def __init__(self, **properties: str) -> None:
+    def __init__(self, *, seed: int = 3, **properties: str) -> None:
+        self.seed = seed
         self.properties = {name.replace("_", "."): value for name, value in properties.items()}
         self.clock = SimClock()
-        self.disk = SimDisk(self.clock, seed=3)
+        self.disk = SimDisk(self.clock, seed=seed)
         self.catalog = SimCatalog()
         self.reports: list[str] = []
         self._ids = self._new_ids()
@@ -67,7 +69,8 @@ class BrokerBench:
 
     def crash(self, keep: Keep = "none") -> None:
         self.broker.housekeeping.stop()
-        survivor = self.disk.crash(7, keep=keep)
+        self.seed += 1
+        survivor = self.disk.crash(self.seed, keep=keep)
         self.clock = SimClock(self.clock.now_ms())
         self.disk = SimDisk(self.clock, seed=survivor.seed, capacity_bytes=survivor.capacity_bytes)
         self.disk.state.tree = survivor.state.tree
@@ -157,8 +160,6 @@ class BrokerBench:
 
     async def values(self, name: str, index: int = 0) -> list[bytes]:
         """The values of all records that a reader gets."""
-        from ottla.records.record import decode_batch
-
         partition = self.partition(name, index)
         offset, found = partition.log_start_offset, list[bytes]()
         while offset < partition.high_watermark:

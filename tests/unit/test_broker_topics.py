@@ -165,6 +165,18 @@ async def test_a_deleted_topic_does_not_come_back(keep: Keep, flushed: bool) -> 
     assert bench.log_directories() == []
 
 
+async def test_a_deleted_topic_is_not_set_aside_by_a_later_power_cut() -> None:
+    bench = BrokerBench()
+    topic = await bench.create("t")
+    await bench.produce("t")
+    await bench.settle(6000)
+    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    await bench.settle()
+    bench.restart("none")
+    assert bench.log_directories() == []
+    assert not bench.disk.files.exists("/data/set-aside")
+
+
 async def test_deleting_frees_the_space() -> None:
     bench = BrokerBench()
     topic = await bench.create("t")

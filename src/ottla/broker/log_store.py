@@ -218,6 +218,7 @@ class LogStore:
         def remove() -> None:
             if self._files.exists(directory):
                 self._files.rename(directory, gone)
+                self._files.sync_dir(self._logs_dir)  # else a power cut brings it back as one that no topic claims
                 self._files.remove_tree(gone)
 
         def removed(_: None, error: BaseException | None) -> None:
