@@ -124,6 +124,22 @@ def test_recovery_twice_is_recovery_once(durability: str) -> None:
         assert bench.log().end_offset == 40
 
 
+@pytest.mark.parametrize("durability", CLASSES)
+def test_the_name_of_a_file_that_came_after_the_checkpoint_becomes_durable(durability: str) -> None:
+    """The checkpoint knows the segment, but was written before there was anything in it."""
+    bench = LogBench(durability, settings={"retention_ms": "1000"})
+    bench.fill(batches=3)
+    bench.settle(2000)
+    bench.retain()
+    bench.flush()
+    batches = bench.fill(batches=3)
+    bench.restart("all")
+    assert bench.read_all() == batches
+    bench.flush()
+    bench.restart("none")
+    assert bench.read_all() == batches
+
+
 # -- files that are gone -----------------------------------------------------------------------------------------
 
 

@@ -163,7 +163,7 @@ def _open_verified(
         elif point is not None and base == point.segment_base:
             covered = min(point.position, size)
         _load(opening, segment, covered)
-        segment.entry_durable = is_covered
+        segment.entry_durable = covered > 0
         intact = _verify_rest(opening, segment, covered, size)
         segments.append(segment)
     if point is not None:
@@ -238,7 +238,8 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
         next_offset = segment.base_offset + last[0]
     _take_headers(opening, segment, size, next_offset, following_base)
     segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
-    segment.entry_durable = True
+    # A checkpoint of an empty segment says nothing of its file: it may have come afterwards.
+    segment.entry_durable = size > 0
 
 
 def _cut_index(opening: Opening, segment: Segment) -> None:
