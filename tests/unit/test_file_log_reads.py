@@ -140,6 +140,7 @@ KINDS_OF_DAMAGE = {
     "negative base offset": (0, 8, 0xFF),
     "base offset far ahead": (1, 1, 0x01),
     "base offset a little off": (7, 1, 0x02),
+    "last offset far ahead": (26, 1, 0x40),
     "whole header": (0, 61, 0xFF),
 }
 """Position in the batch, length, bits. The CRC does not cover the base offset."""

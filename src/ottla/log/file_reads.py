@@ -25,6 +25,9 @@ class SegmentedLog(Protocol):
     segments: list[Segment]
     start_offset: int
 
+    @property
+    def written_end(self) -> int: ...
+
     def damage_at(self, offset: int) -> Damage | None: ...
 
     def add_damage(self, damage: Damage) -> None: ...
@@ -41,7 +44,7 @@ class Place(NamedTuple):
     """The base offset of the batch at that position, by the index."""
     end: int
     following_base: int
-    """The offset at which the next segment begins (of the active one: its end)."""
+    """The offset at which the next segment begins (of the active one: where it has been written to)."""
 
 
 def segment_at(segments: list[Segment], offset: int) -> int:
@@ -55,7 +58,7 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
         index += 1
     segment = log.segments[index]
     last = index + 1 == len(log.segments)
-    following = segment.end_offset if last else log.segments[index + 1].base_offset
+    following = log.written_end if last else log.segments[index + 1].base_offset
     relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
     return Place(segment, segment.reader(), position, segment.base_offset + relative, segment.written_end, following)
 
@@ -90,9 +93,12 @@ def take_batches(data: bytes, data_offset: int, offset: int, max_bytes: int, upt
         if header_fault(header, expected) is not None:
             return None
         expected = header.next_offset
-        if header.next_offset > upto:
-            break
         end = at + header.size_bytes
+        if header.next_offset > upto:
+            # Above the bound, if the header can be believed.
+            if first < 0 and (end > len(view) or not crc_matches(view[at:end], header)):
+                return None
+            break
         if header.next_offset > offset:
             if first < 0 and end > len(view):
                 return None
@@ -130,7 +136,7 @@ def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upt
         log.add_damage(damage)
         if damage.first_offset <= offset < damage.next_offset:
             return _refused(damage)
-        intact = find_next_valid(place.file, walk.bad.position, place.end, damage.first_offset)
+        intact = find_next_valid(place.file, walk.bad.position, place.end, damage.first_offset, place.following_base)
         if intact is None:
             return Slice([], 0, offset)
         place = place._replace(position=intact.position, offset=intact.header.base_offset)
@@ -163,7 +169,7 @@ def _index_is_right(place: Place) -> bool:
 def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:
     """Finds where intact batches go on after a bad one."""
     first_offset = max(next_offset, place.segment.base_offset)
-    found = find_next_valid(place.file, bad.position, place.end, first_offset)
+    found = find_next_valid(place.file, bad.position, place.end, first_offset, place.following_base)
     resumes_at = found.header.base_offset if found is not None else place.following_base
     return Damage(place.segment.path, bad.position, first_offset, max(resumes_at, first_offset + 1), bad.reason)
 

@@ -119,7 +119,7 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
             if size > point.position:
                 _cut(segment, point.position)
             size = min(size, point.position)
-        _load(opening, segment, size, followers.get(base))
+        _load(opening, segment, size, point.offset if base == point.segment_base else followers.get(base))
         segments.append(segment)
     return _complete_to(opening, segments, point)
 
@@ -148,6 +148,7 @@ def _open_verified(
     # If the segment that comes first by the checkpoint is gone, the others' story has lost its beginning.
     known = (0, 0) if point is None else (point.segment_base, point.start_offset)
     intact = any_start or not bases or bases[0] <= max(known)
+    followers = dict(pairwise(bases))
     for base in bases:
         segment = opening.segment(base)
         # What no checkpoint covers must follow on without a gap: a power cut may have taken the end of the one before.
@@ -157,12 +158,12 @@ def _open_verified(
             _set_apart(opening, segment)
             continue
         size = segment.file.size()
-        covered = 0
+        covered, following = 0, None
         if point is not None and base < point.segment_base:
-            covered = size
+            covered, following = size, followers.get(base)
         elif point is not None and base == point.segment_base:
-            covered = min(point.position, size)
-        _load(opening, segment, covered)
+            covered, following = min(point.position, size), point.offset
+        _load(opening, segment, covered, following)
         segment.entry_durable = covered > 0
         intact = _verify_rest(opening, segment, covered, size)
         segments.append(segment)
@@ -218,7 +219,8 @@ def _set_apart(opening: Opening, segment: Segment) -> None:
 def _load(opening: Opening, segment: Segment, size: int, following_base: int | None = None) -> None:
     """Takes a segment's index from its file and what the index misses from the batch headers.
 
-    A sealed segment ends where the next begins: a recycled file that was not cut yet has an older segment's data there.
+    A sealed segment ends where the next begins, and the last one at the recovery point: a recycled file that was not
+    cut yet has an older segment's data there.
     """
     files = opening.shared.disk.files
     if files.exists(segment.index_path):
@@ -261,7 +263,7 @@ def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:
 def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: int, following_base: int | None) -> None:
     start, max_timestamp = segment.appended_end, segment.max_timestamp
     walk = Walk(segment.file, start, size, verify=False, next_offset=next_offset)
-    if _take_all(segment, walk, following_base):
+    if _take_all(segment, walk, following_base) and segment.appended_end == size:
         return
     # A wrong length shows at the next header. Each batch against its CRC tells which one is damaged.
     segment.index.truncate(start)
@@ -273,25 +275,22 @@ def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: in
             return
         following = segment.end_offset + 1 if following_base is None else following_base
         place = Place(segment, segment.file, 0, segment.base_offset, size, following)
-        damage = describe_damage(place, walk.bad, walk.next_offset)
-        if following_base is not None:
-            damage = damage._replace(next_offset=min(damage.next_offset, following_base))
-        opening.damages.append(damage)
-        intact = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset)
+        opening.damages.append(describe_damage(place, walk.bad, walk.next_offset))
+        intact = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset, following_base)
         position = size
-        if intact is not None and (following_base is None or intact.header.base_offset < following_base):
+        if intact is not None:
             position, next_offset = intact.position, intact.header.base_offset
     segment.appended_end = size
 
 
 def _take_all(segment: Segment, walk: Walk, following_base: int | None) -> bool:
-    """Whether the walk came to the end of the segment: of its bytes, or where the next segment begins."""
+    """Whether the walk came to the end of the segment: where the next one begins, or else of its bytes."""
     for found in walk:
         segment.appended_end = found.position
         segment.append(found.header, found.header.size_bytes)
         if found.header.next_offset == following_base:
             return True
-    return walk.bad is None
+    return walk.bad is None and following_base is None
 
 
 def _remove(opening: Opening, base_offset: int) -> None:

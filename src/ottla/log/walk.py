@@ -100,9 +100,16 @@ class Walk:
         return part if len(part) == length else None
 
 
-def find_next_valid(file: DataFile, position: int, end: int, offset_min: int) -> Walked | None:
+def find_next_valid(
+    file: DataFile, position: int, end: int, offset_min: int, offset_end: int | None = None
+) -> Walked | None:
     """The first intact batch after a damaged place, if there is any. Tries every byte, so that it is found wherever
-    the damage ends; the CRC makes a false find as good as impossible."""
+    the damage ends; the CRC makes a false find as good as impossible.
+
+    The CRC does not cover the base offset, so what comes before or after has to agree with it. `offset_end` is where
+    the offsets end with the bytes, if that is known.
+    """
+    expected = _place_after(file, position)
     at = position + 1
     while at + HEADER_BYTES <= end:
         chunk = file.read_at(at, min(CHUNK_BYTES, end - at))
@@ -112,22 +119,43 @@ def find_next_valid(file: DataFile, position: int, end: int, offset_min: int) ->
         while candidate != -1 and candidate - _MAGIC_AT + HEADER_BYTES <= len(chunk):
             start = candidate - _MAGIC_AT
             header = read_header(chunk, start)
-            if _is_plausible(header, end - at - start, offset_min):
-                batch = file.read_at(at + start, header.size_bytes)
-                if len(batch) == header.size_bytes and crc_matches(batch, header):
-                    return Walked(at + start, header, memoryview(batch))
+            if _is_plausible(header, end - at - start, offset_min, offset_end):
+                found = Walked(at + start, header, memoryview(file.read_at(at + start, header.size_bytes)))
+                is_intact = len(found.batch) == header.size_bytes and crc_matches(found.batch, header)
+                follows_on = (found.position, header.base_offset) == expected
+                if is_intact and (follows_on or _is_followed(file, found, end, offset_end)):
+                    return found
             candidate = chunk.find(MAGIC, candidate + 1)
         at += len(chunk) - HEADER_BYTES + 1
     return None
 
 
-def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int) -> bool:
+def _place_after(file: DataFile, position: int) -> tuple[int, int] | None:
+    """(position, offset) of what follows a damaged batch, by its own header."""
+    head = file.read_at(position, HEADER_BYTES)
+    if len(head) < HEADER_BYTES:
+        return None
+    header = read_header(head)
+    return (position + header.size_bytes, header.next_offset) if header_fault(header) is None else None
+
+
+def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int, offset_end: int | None) -> bool:
     return (
         offset_min <= header.base_offset <= offset_min + 2**31
+        and (offset_end is None or header.next_offset <= offset_end)
         and header.size_bytes <= room_bytes
         and header.record_count == header.last_offset_delta + 1
         and header_fault(header) is None
     )
+
+
+def _is_followed(file: DataFile, found: Walked, end: int, offset_end: int | None) -> bool:
+    """By a batch that goes on where it ends, or by the end itself."""
+    at = found.position + found.header.size_bytes
+    if at == end:
+        return offset_end in (None, found.header.next_offset)
+    head = file.read_at(at, HEADER_BYTES)
+    return len(head) == HEADER_BYTES and header_fault(read_header(head), found.header.next_offset) is None
 
 
 def intact_batches(file: DataFile, position: int, end: int, next_offset: int = ANY_OFFSET) -> Iterator[Walked]:
