@@ -53,7 +53,8 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     ]
     estimate_s = journal_alone.estimate_s(journal_s, pace.repetitions)
     steps.append(Step("journal", estimate_s, lambda: journal_alone.measure(bench, journal_s)))
-    steps.append(Step("topics", sizes.ESTIMATE_TOPICS_S, lambda: sizes.measure_topics(bench)))
+    count = sizes.TOPICS_QUICK if quick else sizes.TOPICS
+    steps.append(Step("topics", sizes.estimate_topics_s(count), lambda: sizes.measure_topics(bench, count)))
     return steps
 
 

@@ -21,12 +21,14 @@ T = TypeVar("T")
 START_GOAL_S = 0.5
 RSS_GOAL_MB = 60.0
 TOPICS = 1000
+TOPICS_QUICK = 200
 PARTITIONS = 3
-TOPICS_A_BATCH = 100
+REQUESTS = 10
+STOP_TIMEOUT_S = 120.0
 IDLE_S = 1.0
 RECORD_BYTES = 100
 ESTIMATE_START_S = 5.0
-ESTIMATE_TOPICS_S = 25.0
+ESTIMATE_A_TOPIC_S = 0.035
 START_CLUSTER = """
 import sys, time
 begin = time.perf_counter()
@@ -72,40 +74,37 @@ def start_cluster(directory: Path) -> tuple[float, float]:
     return float(printed[0]), float(printed[1])
 
 
-def measure_topics(bench: Workbench) -> list[Row]:
-    """Created, described, written, killed with -9 and started again."""
-    rows = []
-    names = [f"topic-{number:04d}" for number in range(TOPICS)]
-    what = f"{TOPICS} topics x {PARTITIONS}"
-    bench.advance(0, f"{what}: in requests of {TOPICS_A_BATCH}")
-    broker = bench.new_broker()
-    with bench.caller(broker) as caller:
-        requests = [names[at : at + TOPICS_A_BATCH] for at in range(0, TOPICS, TOPICS_A_BATCH)]
-        begin = time.perf_counter()
-        for request in requests:
-            caller.create_topics(request, PARTITIONS, {})
-        seconds = time.perf_counter() - begin
-    rows.append(_row(f"{what}: created, {TOPICS_A_BATCH} a request", {"seconds": seconds}))
-    broker.kill()
-    bench.advance(ESTIMATE_TOPICS_S / 3, f"{what}: in one request")
+def estimate_topics_s(count: int) -> float:
+    return 3.0 + count * ESTIMATE_A_TOPIC_S
+
+
+def measure_topics(bench: Workbench, count: int) -> list[Row]:
+    """Created, described, written, killed with -9, started again, stopped."""
+    names = [f"topic-{number:04d}" for number in range(count)]
+    what = f"{count} topics x {PARTITIONS}"
+    estimate_s = estimate_topics_s(count)
+    bench.advance(0, f"{what}: in {REQUESTS} requests")
+    rows = [_row(f"{what}: created, {REQUESTS} requests", {"seconds": _create_in_requests(bench, names)})]
+    bench.advance(estimate_s / 3, f"{what}: in one request")
     broker = bench.new_broker()
     with bench.caller(broker) as caller:
         seconds, _ = timed(lambda: caller.create_topics(names, PARTITIONS, {}))
         rows.append(_row(f"{what}: created, one request", {"seconds": seconds}))
-        rows.append(_row(f"{what}: described (metadata)", {"seconds": _describe(caller.describe_all)}))
+        rows.append(_row(f"{what}: described (metadata)", {"seconds": _describe(caller.describe_all, count)}))
         rows.append(_row(f"{what}: memory", {"mb": resident_bytes(broker.pid) / 1e6}))
         rows.append(_row(f"{what}: restart after kill -9, empty", _killed_and_restarted(broker)))
-    bench.advance(ESTIMATE_TOPICS_S / 3, f"{what}: a record in each partition")
+    bench.advance(estimate_s / 3, f"{what}: a record in each partition")
     with bench.caller(broker) as caller:
         seconds, _ = timed(lambda: _write_each(bench, caller.exchange, names))
         rows.append(_row(f"{what}: a record in each partition", {"seconds": seconds}))
         rows.append(_row(f"{what}: memory with records", {"mb": resident_bytes(broker.pid) / 1e6}))
     rows.append(_row(f"{what}: restart after kill -9, with records", _killed_and_restarted(broker)))
     with bench.caller(broker) as caller:
-        rows.append(_row(f"{what}: described after that", {"seconds": _describe(caller.describe_all)}))
+        rows.append(_row(f"{what}: described after that", {"seconds": _describe(caller.describe_all, count)}))
     rows.append(_row(f"{what}: memory after that", {"mb": resident_bytes(broker.pid) / 1e6}))
-    broker.kill()
-    bench.advance(ESTIMATE_TOPICS_S / 3, "")
+    seconds, _ = timed(lambda: broker.stop(STOP_TIMEOUT_S))
+    rows.append(_row(f"{what}: clean stop", {"seconds": seconds}))
+    bench.advance(estimate_s / 3, "")
     return rows
 
 
@@ -121,13 +120,25 @@ def _killed_and_restarted(broker: BrokerProcess) -> dict[str, float]:
     return {"seconds": seconds}
 
 
-def _describe(describe_all: Callable[[], int]) -> float:
+def _create_in_requests(bench: Workbench, names: list[str]) -> float:
+    broker = bench.new_broker()
+    with bench.caller(broker) as caller:
+        size = len(names) // REQUESTS
+        begin = time.perf_counter()
+        for at in range(0, len(names), size):
+            caller.create_topics(names[at : at + size], PARTITIONS, {})
+        seconds = time.perf_counter() - begin
+    broker.kill()
+    return seconds
+
+
+def _describe(describe_all: Callable[[], int], count: int) -> float:
     """With the decoding at the client."""
     times = []
     for _ in range(3):
         seconds, partitions = timed(describe_all)
-        if partitions != TOPICS * PARTITIONS:
-            raise RuntimeError(f"{partitions} partitions instead of {TOPICS * PARTITIONS}")
+        if partitions != count * PARTITIONS:
+            raise RuntimeError(f"{partitions} partitions instead of {count * PARTITIONS}")
         times.append(seconds)
     return median(times)
 

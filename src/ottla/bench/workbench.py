@@ -19,6 +19,7 @@ from ottla.testing.broker_process import BrokerProcess
 
 CLASSES = ("memory", "cache", "disk")
 TIMESTAMP_AHEAD_MS = 1_800_000
+READY_S = 120.0
 
 Advance = Callable[[float, str], None]
 """Seconds of work that are done, and what comes next."""
@@ -73,7 +74,9 @@ class Workbench:
 
     def new_broker(self) -> BrokerProcess:
         self._brokers += 1
-        broker = BrokerProcess(self.directory / f"broker-{self._brokers}", arguments=["--log-level", "warning"])
+        broker = BrokerProcess(
+            self.directory / f"broker-{self._brokers}", arguments=["--log-level", "warning"], ready_timeout_s=READY_S
+        )
         self._stack.callback(_end, broker)
         return broker.start()
 
