@@ -95,4 +95,7 @@ def print_steps(console: Console, steps: list[Step]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted: nothing was recorded; everything that was started has ended")
