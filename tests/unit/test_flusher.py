@@ -393,20 +393,61 @@ def test_a_flush_does_not_bring_a_deleted_log_back() -> None:
 @pytest.mark.parametrize("case", ["many batches", "a new epoch"])
 def test_a_producer_that_is_far_ahead_of_the_journal_is_not_forgotten(case: str) -> None:
     """Of its batches, only those that the journal does not have are still remembered. The state that says more stays,
-    and so do the segments from which the rest is learned."""
-    bench = LogBench("disk", settings={"retention_ms": "1000"})
-    bench.append(producer=(7, 0, 0))
-    bench.append(producer=(7, 0, 1))
+    and so do the segments from which the rest is learned, though they have expired."""
+    bench = LogBench("disk", settings={"retention_ms": "1000", "segment_bytes": "1024"})
+    for sequence in range(2):
+        bench.append(producer=(7, 0, sequence), value_bytes=900)
     bench.settle(2000)
     bench.disk.stall("journal")
     if case == "many batches":
         for sequence in range(2, 9):
-            bench.append(producer=(7, 0, sequence))
+            bench.append(producer=(7, 0, sequence), value_bytes=900)
     else:
-        bench.append(producer=(7, 1, 0))
-    bench.flush()
-    bench.retain()
+        bench.append(producer=(7, 1, 0), value_bytes=900)
+    for _ in range(3):
+        bench.flush()
+        bench.retain()
+    assert bench.log().start_offset == 2
     bench.restart("none")
+    assert bench.log().start_offset == 2
     entry = bench.log().producers.get(7)
     assert entry is not None
     assert (entry.epoch, [batch.last_sequence for batch in entry.batches]) == (0, [0, 1])
+
+
+def test_nothing_is_flushed_while_a_segment_is_written_anew() -> None:
+    """Its file failed to sync, and would sync the next time: a checkpoint of that would be a lie."""
+    bench = LogBench("disk", "disk")
+    batches = bench.fill(batches=10)
+    bench.disk.faults.fail_sync(path=SEGMENT)
+    bench.disk.faults.fail_open(path=".rewrite", count=None, error=errno.ENOSPC)
+    for _ in range(3):
+        bench.flusher.run(everything=True)
+        bench.settle(100)
+    bench.restart("none")
+    assert bench.read_all() == batches
+
+
+def test_a_segment_written_anew_has_its_name_before_the_journal_forgets_it() -> None:
+    bench = LogBench("disk")
+    for sequence in range(10):
+        bench.append(producer=(7, 0, sequence))
+    bench.settle()
+    bench.flush()
+    batches = bench.read_all()
+    for sequence in range(10, 15):
+        batch = bench.append(producer=(7, 0, sequence))
+        assert isinstance(batch, bytes)
+        batches.append(batch)
+    bench.settle()
+    bench.disk.faults.fail_sync(path=SEGMENT)
+    bench.disk.stall("journal")
+    for sequence in range(15, 23):
+        bench.append(producer=(7, 0, sequence))
+    # No state is written (the producer is too far ahead), and so nothing else syncs the directory.
+    bench.flusher.run(everything=True)
+    bench.settle(1000)
+    bench.flush()
+    assert bench.journal.released_sequence == bench.journal.durable_sequence
+    bench.restart("none")
+    assert bench.read_all() == batches

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.checkpoint import decode_checkpoint
 from ottla.log.journal import JournalLimits
+from ottla.machines.producers import Accepted, Duplicate
 from ottla.model.errors import ErrorCode
 from ottla.sim.disk import Keep
 from tests.unit.sim_logs import LogBench, batch_of, key_of
@@ -138,6 +139,16 @@ def test_the_name_of_a_file_that_came_after_the_checkpoint_becomes_durable(durab
     bench.flush()
     bench.restart("none")
     assert bench.read_all() == batches
+
+
+def test_a_log_that_was_flushed_before_it_had_anything() -> None:
+    """The checkpoint knows the log, but its directory came afterwards."""
+    bench = LogBench("disk")
+    batch = bench.append()
+    bench.flush()
+    bench.restart("all")
+    bench.restart("none")
+    assert bench.read_all() == [batch]
 
 
 # -- files that are gone -----------------------------------------------------------------------------------------
@@ -279,6 +290,26 @@ def test_a_lost_journal_is_told() -> None:
     bench.start()
     assert bench.read_all() == batches
     assert any("/data/journal" in report and "may be missing" in report for report in bench.reports)
+
+
+def test_a_state_that_is_ahead_is_not_believed_where_the_log_ends_before_it() -> None:
+    """A retry of what was lost with the journal is no retry: it must be taken."""
+    bench = LogBench("disk")
+    bench.append(producer=(7, 0, 0))
+    bench.settle()
+    bench.flush()
+    bench.append(producer=(7, 0, 1))
+    bench.settle()
+    bench.disk.faults.fail_sync(path="/data/checkpoint", count=None)
+    bench.flusher.run(everything=True)
+    bench.settle()
+    bench.crash("none")
+    for name in bench.disk.files.list_dir("/data/journal"):
+        bench.disk.files.remove(f"/data/journal/{name}")
+    bench.start()
+    assert bench.log().end_offset == 1
+    assert isinstance(bench.log().producers.judge(7, 0, 0, 0), Duplicate)
+    assert bench.log().producers.judge(7, 0, 1, 1) == Accepted()
 
 
 def test_the_checkpoint_never_releases_what_is_not_flushed() -> None:
