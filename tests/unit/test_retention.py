@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.log.batches import Slice
 from ottla.log.checkpoint import decode_checkpoint
+from ottla.log.contract import ColdRead
 from ottla.log.retention import apply_retention, expired_segments
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.records.batch import read_header
-from tests.unit.sim_logs import LogBench, config_of, key_of
+from tests.unit.sim_logs import LogBench, config_of, key_of, split
 
 CLASSES = ["disk", "cache"]
 
@@ -213,3 +215,83 @@ def test_a_failed_log_keeps_its_files() -> None:
     bench.settle(5000)
     bench.retain()
     assert bench.read_all() == batches
+
+
+# -- files that go round ---------------------------------------------------------------------------------------------
+
+
+def recycled_files(bench: LogBench) -> list[str]:
+    return bench.disk.files.list_dir("/data/recycled")
+
+
+def expire_everything(bench: LogBench, number: int = 0) -> None:
+    bench.settle(2000)
+    bench.retain(number)
+
+
+def test_the_file_of_an_expired_segment_becomes_a_new_one() -> None:
+    """And what is left in it of the old one is never seen, whatever a crash leaves."""
+    bench = LogBench("disk", settings={"retention_ms": "1000"})
+    bench.fill(batches=100)
+    expire_everything(bench)
+    waiting = recycled_files(bench)
+    assert waiting
+    batches = bench.fill(batches=30)
+    assert len(recycled_files(bench)) < len(waiting)
+    active = bench.log().active
+    assert bench.disk.files.open(active.path).size() > active.appended_end, "the old bytes are still there"
+    assert bench.read_all() == batches
+    for keep in ("all", "some", "none"):
+        bench.restart(keep)
+        assert bench.read_all() == batches
+        assert not bench.log().damages
+        batches += bench.fill(batches=5)
+    assert recycled_files(bench) == []
+
+
+def test_only_disk_logs_take_and_give_such_files() -> None:
+    """A cache log is read to its end after a crash: it could take the old for the new."""
+    bench = LogBench("disk", "cache", settings={"retention_ms": "1000"})
+    bench.fill(0, batches=100)
+    bench.fill(1, batches=100)
+    expire_everything(bench, 1)
+    assert recycled_files(bench) == []
+    expire_everything(bench, 0)
+    waiting = recycled_files(bench)
+    assert waiting
+    batches = bench.fill(1, batches=60)
+    assert recycled_files(bench) == waiting
+    bench.restart("all")
+    assert bench.read_all(1) == batches
+
+
+def test_a_file_that_is_being_read_is_not_used_again() -> None:
+    bench = LogBench("disk", settings={"retention_ms": "1000"})
+    batches = bench.fill(batches=100)
+    bench.flush()
+    bench.shared.tail.forget(bench.log())
+    bench.disk.drop_page_cache()
+    log = bench.log()
+    reads = [log.read(segment.base_offset, 10_000, 100) for segment in log.segments]
+    expire_everything(bench)
+    bench.fill(batches=100)
+    for read in reads:
+        assert isinstance(read, ColdRead)
+        part = read.run()
+        assert isinstance(part, Slice), part
+        found = split(part)
+        first = read_header(found[0]).base_offset
+        assert found == batches[first : first + len(found)]
+        read.ended()
+
+
+def test_a_full_disk_gets_the_waiting_files_back() -> None:
+    bench = LogBench("disk", "cache", settings={"retention_ms": "1000"})
+    bench.fill(0, batches=200)
+    expire_everything(bench)
+    assert recycled_files(bench)
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    for _ in range(100):
+        bench.append(1, value_bytes=3000)
+        bench.settle()
+    assert recycled_files(bench) == []
