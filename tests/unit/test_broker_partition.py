@@ -288,6 +288,29 @@ async def test_a_look_up_sees_nothing_below_the_start() -> None:
     assert await bench.until(partition.offset_for_time(0)) == (200, 1)
 
 
+@pytest.mark.parametrize("durability", ["disk", "cache"])
+async def test_a_look_up_beside_a_removal(durability: str) -> None:
+    """Segments go while the look-up waits for the disk: it goes on without them, and does not bring them back."""
+    bench = BrokerBench()
+    await bench.create("t", durability=durability, segment_bytes="1024", retention_ms="3000")
+    for number in range(20):
+        await bench.produce("t", value=b"%04d" % number * 100)
+    await bench.settle(2000)
+    young_ms = bench.clock.now_ms()
+    await bench.produce("t", value=b"young" * 100)
+    partition = bench.partition("t")
+    bench.disk.stall("read")
+    by_time = asyncio.ensure_future(partition.offset_for_time(0))
+    latest = asyncio.ensure_future(partition.max_timestamp_offset())
+    await bench.settle(2000)
+    assert partition.log_start_offset == 20
+    names = bench.disk.files.list_dir(f"/data/logs/{bench.log_directories()[0]}")
+    bench.disk.release("read")
+    assert await bench.until(by_time) == (young_ms, 20)
+    assert await bench.until(latest) == (young_ms, 20)
+    assert bench.disk.files.list_dir(f"/data/logs/{bench.log_directories()[0]}") == names
+
+
 async def test_an_empty_log_has_no_times() -> None:
     bench = BrokerBench()
     await bench.create("t")

@@ -7,12 +7,13 @@ remembered and never served; the batches around it are.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead, Damage
 from ottla.log.segment import Segment
-from ottla.log.walk import BadBatch, Walk, find_next_valid, header_fault, intact_batches
+from ottla.log.walk import BadBatch, Walk, Walked, find_next_valid, header_fault, intact_batches
 from ottla.model.errors import ErrorCode, Refused
 from ottla.ports import DataFile
 from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
@@ -186,13 +187,21 @@ class TimedOffset(NamedTuple):
     offset: int
 
 
+def _batches_of(segment: Segment, position: int) -> Iterator[Walked]:
+    try:
+        file = segment.reader()
+    except FileNotFoundError:  # it has expired meanwhile
+        return
+    yield from intact_batches(file, position, segment.written_end)
+
+
 def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_ms: int) -> TimedOffset | None:
     """The first record at or after a time, exact to the record."""
     for segment in segments:
         if segment.max_timestamp < timestamp_ms:
             continue
         position = segment.index.position_for_time(timestamp_ms)
-        for _, header, batch in intact_batches(segment.reader(), position, segment.written_end):
+        for _, header, batch in _batches_of(segment, position):
             if header.max_timestamp >= timestamp_ms and header.next_offset > log.start_offset:
                 found = first_at_or_after(batch, timestamp_ms)
                 if found is not None:
@@ -220,7 +229,7 @@ def _latest_in(segment: Segment) -> tuple[BatchHeader, bytes] | None:
     """The batch with the segment's highest timestamp, where the index says it is; else the highest there is."""
     latest: tuple[BatchHeader, bytes] | None = None
     for start in (segment.index.position_for_time(segment.max_timestamp), 0):
-        for _, header, batch in intact_batches(segment.reader(), start, segment.written_end):
+        for _, header, batch in _batches_of(segment, start):
             if header.max_timestamp >= 0 and (latest is None or header.max_timestamp > latest[0].max_timestamp):
                 latest = header, bytes(batch)
             if header.max_timestamp == segment.max_timestamp:
