@@ -87,6 +87,18 @@ async def test_a_retry_between_two_acknowledgements() -> None:
     assert [r.base_offset for (r,) in await bench.until(asyncio.gather(second, retry_of_second))] == [1, 1]
 
 
+async def test_a_retry_of_a_batch_that_others_follow() -> None:
+    bench = BrokerBench()
+    client = await client_of(bench)
+    bench.disk.stall("journal")
+    replies = [client.produce(0), client.produce(1), client.produce(0)]
+    await bench.settle()
+    assert not any(reply is None or reply.done() for reply in replies)
+    bench.disk.release("journal")
+    await bench.settle()
+    assert all(reply is not None and reply.done() for reply in replies)
+
+
 async def test_a_reply_waits_for_all_its_partitions() -> None:
     bench = BrokerBench()
     await bench.create("c", durability="cache")
