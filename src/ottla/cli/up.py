@@ -135,7 +135,7 @@ def _calm_collector() -> None:
     little to find, and a full collection over a large cache is a pause that every client sees."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 25, 25)
+    gc.set_threshold(100_000, 50, 100)
 
 
 async def _start(settings: BrokerSettings) -> RunningBroker:

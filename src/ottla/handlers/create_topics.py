@@ -8,6 +8,7 @@ Not implemented: the timeout; the reply waits until the topic is durable.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +30,21 @@ _DEFAULT = -1
 
 async def handle(ctx: Context, request: CreateTopicsRequest) -> object:
     times_named = Counter(topic.name for topic in request.topics)
-    results = []
-    for asked in {topic.name: topic for topic in request.topics}.values():
-        if times_named[asked.name] > 1:
-            outcome: Topic | Refused = Refused(ErrorCode.invalid_request, "Duplicate topic name.")
-        else:
-            outcome = await _create(ctx, asked, request.validate_only)
-        if isinstance(outcome, Refused):
-            results.append(_refusal(ctx, asked.name, outcome))
-        else:
-            results.append(_created(ctx, outcome, asked, request.validate_only))
+    named = {topic.name: topic for topic in request.topics}.values()
+    # Together: topics that are created at the same time share one transaction of the catalog.
+    results = await asyncio.gather(
+        *(_outcome(ctx, asked, is_double=times_named[asked.name] > 1, request=request) for asked in named)
+    )
     return reply(ctx, topics=tuple(results))
+
+
+async def _outcome(ctx: Context, asked: CreatableTopic, *, is_double: bool, request: CreateTopicsRequest) -> Any:
+    if is_double:
+        return _refusal(ctx, asked.name, Refused(ErrorCode.invalid_request, "Duplicate topic name."))
+    outcome = await _create(ctx, asked, request.validate_only)
+    if isinstance(outcome, Refused):
+        return _refusal(ctx, asked.name, outcome)
+    return _created(ctx, outcome, asked, request.validate_only)
 
 
 async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> Topic | Refused:
