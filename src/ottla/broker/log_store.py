@@ -168,6 +168,7 @@ class LogStore:
                 log.recovery_point = Flush.blocking(log)
             if log.recovery_point is not None:
                 points[key] = log.recovery_point
+        self._files.sync_dir(self._logs_dir)
         return points
 
     def _write_checkpoint(self, released: int, points: dict[LogKey, RecoveryPoint]) -> None:

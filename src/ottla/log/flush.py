@@ -92,13 +92,14 @@ class Flush:
 
     @staticmethod
     def blocking(log: FileLog) -> RecoveryPoint:
-        """The same at start-up, before anything is served: everything that was replayed becomes durable."""
+        """The same at start-up, before anything is served: everything that was replayed becomes durable. The caller
+        syncs the directory of all logs, once for all of them. The state is left to the next flush: three syncs a log
+        would make the start of a thousand logs three times as long, and it is learned again from the segments."""
         for segment in log.segments:
             if segment.synced_end < segment.written_end:
                 segment.file.sync()
                 segment.synced_end = segment.written_end
-        finish_directory(log, encode_state(log.end_offset, log.epochs, log.producers))
-        log.state_offset = log.end_offset
+        finish_directory(log, None, syncs_parent=False)
         return recovery_point_of(log)
 
 
@@ -107,7 +108,7 @@ def recovery_point_of(log: FileLog) -> RecoveryPoint:
     return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
 
 
-def finish_directory(log: FileLog, state: bytes | None) -> None:
+def finish_directory(log: FileLog, state: bytes | None, *, syncs_parent: bool = True) -> None:
     """After the segments are synced: their indexes, their names, the log's state. Blocking."""
     files = log.shared.disk.files
     if log.deleted:
@@ -121,7 +122,8 @@ def finish_directory(log: FileLog, state: bytes | None) -> None:
     if new:
         try:
             files.sync_dir(log.directory)
-            files.sync_dir(log.directory.rpartition("/")[0])
+            if syncs_parent:
+                files.sync_dir(log.directory.rpartition("/")[0])
         except OSError as error:
             raise DirectoryFailedError(error.errno, str(error)) from error
         for segment in new:
