@@ -369,3 +369,14 @@ async def _consume_numbers(bootstrap: str, topic: str, count: int) -> list[int]:
         while len(numbers) < count:
             numbers += [int(record.value or b"") for record in await consumer.fetch_records(timeout_ms=30_000)]
     return numbers
+
+
+async def test_a_loop_of_enqueues_sends_from_its_first_record_on(bootstrap: str, fresh_topic: TopicOf) -> None:
+    """Also when the topic's metadata is not known yet: what waits for it must not pile up without a bound."""
+    topic = await create(bootstrap, fresh_topic("own-enqueue"))
+    async with Producer(bootstrap) as producer:
+        for _ in range(100_000):
+            await producer.enqueue(topic, b"x" * 100, partition=0)
+        assert producer.acknowledged_count > 0, "nothing was sent while the loop ran"
+        await producer.flush()
+        assert producer.acknowledged_count == 100_000

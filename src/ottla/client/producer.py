@@ -158,6 +158,9 @@ class Producer:
             self._require_sender()
             await self._room.wait()
         future = self.send_nowait(topic, value, key, headers, timestamp_ms, partition)
+        if topic in self._unplaced:
+            # The topic's metadata is on its way. Records that wait for it have no room yet, so nothing bounds them.
+            await self._until_placed(topic)
         batch_bytes = self._settings.batch_bytes
         if self._room.used_bytes // batch_bytes != used_before // batch_bytes:
             await asyncio.sleep(0)  # a batch is full: let it go, a loop of enqueues would otherwise only buffer
