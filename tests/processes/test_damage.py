@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from ottla.client import Consumer, TopicPartition
+from ottla.client.errors import CorruptBatchError
 from ottla.testing.broker_process import BrokerProcess
 from tests.processes.conftest import StartBroker
 from tests.processes.traffic import NotReadableError, create_topic, ends, read, write
@@ -61,10 +64,21 @@ def test_a_damaged_sealed_segment(start_broker: StartBroker, durability: str) ->
     assert len(refused) <= 10, "at most the batch that was hit cannot be read"
     assert readable == {number: value(number) for number in range(RECORDS) if number not in refused}
 
+    with pytest.raises(CorruptBatchError):
+        asyncio.run(read_with_our_client(broker.bootstrap, refused[0]))
+
     log = broker.log()
     assert hurt.name in log, "the damaged file must be named"
     assert f"ffsets {refused[0]} to {refused[-1]}" in log, "the damaged offsets must be named"
     assert write(broker.bootstrap, "topic", [b"goes on"])[0].offset == RECORDS
+
+
+async def read_with_our_client(bootstrap: str, offset: int) -> None:
+    async with Consumer(bootstrap) as consumer:
+        partition = TopicPartition("topic", 0)
+        consumer.assign([partition])
+        consumer.seek(partition, offset)
+        await consumer.fetch_records(timeout_ms=20_000)
 
 
 def test_a_torn_end_of_a_cache_log(start_broker: StartBroker) -> None:

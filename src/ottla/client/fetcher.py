@@ -301,6 +301,9 @@ class Fetcher:
                 self._changed.set()
             else:
                 self._fail(reader, refused(error, f"offset {offset} of {reader.at}"))
+        elif error == ErrorCode.corrupt_message:
+            # Kafka calls it retriable, for producers. A reader that tries again would wait for ever.
+            self._fail(reader, reader.damaged_at(offset, CorruptRecords("the broker cannot read it")))
         elif error in LEADER_MOVED or error.retriable:
             self._metadata.mark_stale()
             self._changed.set()
