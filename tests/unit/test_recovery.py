@@ -228,6 +228,32 @@ def test_a_shortened_segment_is_named(durability: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("durability", CLASSES)
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_expired_files_may_be_gone_in_any_order(durability: str, left: int) -> None:
+    bench = LogBench(durability, settings={"retention_ms": "1000"})
+    bench.fill(batches=60)
+    bench.flush()
+    names = segments_of(bench)
+    content = bench.disk.files.read_file(bench.path(names[left]))
+    bench.settle(2000)
+    bench.retain()
+    bench.flush()
+    bench.crash("none")
+    file = bench.disk.files.open(bench.path(names[left]), create=True)
+    file.truncate(0)
+    file.write_at(0, [content])
+    file.close()
+    bench.start()
+    log = bench.log()
+    assert (log.start_offset, log.end_offset) == (60, 60)
+    assert not log.damages
+    batches = bench.fill(batches=30)
+    bench.retain()
+    bench.restart("all")
+    assert bench.read_all() == batches
+
+
 # -- the checkpoint ----------------------------------------------------------------------------------------------
 
 

@@ -125,15 +125,16 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
 
 
 def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint) -> list[Segment]:
-    """If the segments end before the recovery point, something removed or cut a file: that is damage."""
-    have = segments[-1].end_offset if segments else point.start_offset
+    """If the segments end before the recovery point, something removed or cut a file: that is damage, as far as it is
+    above the log's start. Expired segments may be gone in any order."""
+    end_offset = segments[-1].end_offset if segments else point.start_offset
+    have = max(end_offset, point.start_offset)
     if have < point.offset:
         path = segments[-1].path if segments else opening.segment(point.segment_base).path
         position = segments[-1].appended_end if segments else 0
         reason = f"the file ends here, but {point.offset - have} more offsets had been synced"
         opening.damages.append(Damage(path, position, have, point.offset, reason))
-        segments.append(opening.segment(point.offset))
-    if not segments:
+    if not segments or end_offset < point.offset:
         segments.append(opening.segment(point.offset))
     return segments
 
