@@ -136,7 +136,8 @@ def test_the_name_of_a_file_that_came_after_the_checkpoint_becomes_durable(durab
     batches = bench.fill(batches=3)
     bench.restart("all")
     assert bench.read_all() == batches
-    bench.flush()
+    if durability == "cache":
+        bench.flush()
     bench.restart("none")
     assert bench.read_all() == batches
 
