@@ -113,7 +113,7 @@ async def _compose(
     shared = SharedByLogs(
         disk=disk,
         clock=clock,
-        tail=TailCache(config.tail_cache_bytes),
+        tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
         memory=MemoryBudget(config.memory_max_bytes),
         report=log.error,
     )

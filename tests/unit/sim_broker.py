@@ -59,7 +59,7 @@ class BrokerBench:
         shared = SharedByLogs(
             self.disk,
             self.clock,
-            TailCache(config.tail_cache_bytes),
+            TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
             MemoryBudget(config.memory_max_bytes),
             report=self.reports.append,
         )

@@ -102,6 +102,7 @@ class LogBench:
         self,
         *durability: str,
         tail_bytes: int = 1 << 20,
+        unwritten_bytes: int = 1 << 30,
         limits: JournalLimits = LIMITS,
         settings: Mapping[str, str] | None = None,
         seed: int = 1,
@@ -112,6 +113,7 @@ class LogBench:
             key_of(number): config_of(durability=name, **(settings or {})) for number, name in enumerate(durability)
         }
         self._tail_bytes = tail_bytes
+        self._unwritten_bytes = unwritten_bytes
         self._limits = limits
         self.clock = SimClock()
         self.disk = SimDisk(self.clock, seed=seed)
@@ -129,7 +131,7 @@ class LogBench:
         shared = SharedByLogs(
             disk=self.disk,
             clock=self.clock,
-            tail=TailCache(self._tail_bytes),
+            tail=TailCache(self._tail_bytes, self._unwritten_bytes),
             memory=MemoryBudget(1 << 20),
             report=self.reports.append,
         )

@@ -28,7 +28,7 @@ from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
-from ottla.ports import Completion, FileSystem
+from ottla.ports import Completion
 from ottla.records.batch import BatchHeader
 
 LAZY_WRITE_BYTES = 1024 * 1024
@@ -113,6 +113,8 @@ class FileLog:
         """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
         if self.failed is not None:
             return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
+        if self.shared.tail.is_overfull:
+            return Refused(ErrorCode.kafka_storage_error, _slow_disk(self.directory))
         reserve = self.shared.reserve
         if reserve is not None and not reserve.is_held:
             return Refused(ErrorCode.kafka_storage_error, _full_disk(self.directory))
@@ -189,16 +191,20 @@ class FileLog:
         fresh = Segment(
             self.shared.disk.files, self.directory, self.end_offset, self.config.index_interval_bytes, now_ms
         )
-        if self.is_journaled and self.shared.recycled is not None:
+        if self.shared.recycled is not None:
             monotonic_ms = self.shared.clock.monotonic_ms()
-            size = self.shared.recycled.take(fresh.path, self.config.segment_bytes, monotonic_ms)
+            size = self.shared.recycled.take(self.key, fresh.path, self.config.segment_bytes, monotonic_ms)
             if size is not None:
                 fresh.adopt_space(size)
         self.segments.append(fresh)
         self.when_written(self.end_offset, lambda: self._seal(sealed))
 
     def _seal(self, segment: Segment) -> None:
-        def report_failure(_: None, error: BaseException | None) -> None:
+        """Until this is over, retention leaves the segment alone: its file must not be cut as another one's."""
+        segment.sealing = True
+
+        def sealed(_: None, error: BaseException | None) -> None:
+            segment.sealing = False
             if error is not None and not segment.removed:
                 self.shared.report(f"{segment.path}: could not be sealed: {error}")
 
@@ -207,7 +213,7 @@ class FileLog:
                 segment.seal()
                 segment.persist_index()
 
-        self.shared.disk.segment_queue.call(seal, report_failure)
+        self.shared.disk.segment_queue.call(seal, sealed)
 
     # -- space ------------------------------------------------------------------------------------------------
 
@@ -229,10 +235,8 @@ class FileLog:
 
     def _free_recycled(self) -> None:
         """A full disk: what waits to be used again is given back."""
-        recycled, files = self.shared.recycled, self.shared.disk.files
-        paths = recycled.give_up() if recycled is not None else []
-        if paths:
-            self.shared.disk.sync_queue.call(lambda: remove_all(files, paths), lambda _, __: None)
+        if self.shared.recycled is not None:
+            self.shared.remove_later(self.shared.recycled.give_up())
 
     def _allocate_ahead(self, segment: Segment) -> None:
         if segment.allocated_end >= self.config.segment_bytes:
@@ -371,6 +375,8 @@ class FileLog:
     def mark_deleted(self) -> None:
         """Nothing is written any more, and nobody waits for it."""
         self.deleted = True
+        if self.shared.recycled is not None:
+            self.shared.remove_later(self.shared.recycled.forget(self.key))
         self._run_end_waits()
 
     # -- reads ------------------------------------------------------------------------------------------------
@@ -433,13 +439,12 @@ class FileLog:
             segment.close()
 
 
-def remove_all(files: FileSystem, paths: list[str]) -> None:
-    for path in paths:
-        files.remove(path)
-
-
 def _sentence_for(error: OSError, directory: str) -> str:
     return _full_disk(directory) if error.errno == errno.ENOSPC else f"{directory}: {error}"
+
+
+def _slow_disk(directory: str) -> str:
+    return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
 
 
 def _full_disk(directory: str) -> str:

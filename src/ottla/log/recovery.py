@@ -182,10 +182,13 @@ def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) ->
     if segment.appended_end == size:
         return True
     bad_at = segment.appended_end
-    if find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None:
+    is_damaged = find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None
+    if is_damaged:
         _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "unreadable")
     _cut(segment, bad_at)
-    return False
+    # Else it is a torn end, or the space and the old bytes that a sealed segment did not give back: the next segment
+    # belongs to the log if it goes on here.
+    return not is_damaged
 
 
 def _cut(segment: Segment, position: int) -> None:

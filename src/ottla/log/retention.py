@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ottla.log.segment import Segment
@@ -47,7 +48,7 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
         log.advance_start(max(expired[-1].end_offset, log.start_offset), lambda _: None)
     point = log.recovery_point
     left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
-    passed = [segment for segment in log.segments[:-1] if segment.end_offset <= left_behind]
+    passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))
     if passed:
         _remove(log, passed)
     if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
@@ -68,8 +69,8 @@ def _dispose(log: FileLog, segment: Segment) -> None:
     """Recycles or removes one file, on a disk thread."""
     files, recycled = log.shared.disk.files, log.shared.recycled
     place = None
-    if recycled is not None and log.is_journaled and segment.readers == 0:
-        place = recycled.place_for(segment.appended_end, log.shared.clock.monotonic_ms())
+    if recycled is not None and segment.readers == 0:
+        place = recycled.place_for(log.key, segment.appended_end, log.shared.clock.monotonic_ms())
 
     def dispose() -> None:
         if files.exists(segment.index_path):
@@ -83,7 +84,9 @@ def _dispose(log: FileLog, segment: Segment) -> None:
     def disposed(_: None, error: BaseException | None) -> None:
         segment.release()
         if place is not None and recycled is not None:
-            recycled.parked(place, segment.appended_end, error)
+            useless = recycled.parked(log.key, place, segment.appended_end, error)
+            if useless is not None:
+                log.shared.remove_later([useless])
         if error is not None:
             log.shared.report(f"{segment.path}: an expired segment could not be removed: {error}")
 

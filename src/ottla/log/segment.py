@@ -40,6 +40,7 @@ class Segment:
         "path",
         "readers",
         "removed",
+        "sealing",
         "synced_end",
         "untimed_ms",
         "written_end",
@@ -66,6 +67,8 @@ class Segment:
         self.entry_durable = False
         """The directory has been synced since the file was created."""
         self.removed = False
+        self.sealing = False
+        """Its end is being cut, on a disk thread."""
         self.readers = 0
         """Reads that hold the file outside of the loop's thread: while there are any, it must not be recycled."""
 
@@ -140,7 +143,8 @@ class Segment:
 
     def seal(self) -> None:
         """No more appends: gives back the space that was reserved beyond the end. Blocking."""
-        self.file.truncate(self.appended_end)
+        if self._file is not None:
+            self._file.truncate(self.appended_end)
         self.allocated_end = self.appended_end
 
     def end_read(self) -> None:

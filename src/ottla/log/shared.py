@@ -94,6 +94,17 @@ class SharedByLogs:
     def __post_init__(self) -> None:
         self.turns = WriteTurns(self.clock)
 
+    def remove_later(self, paths: list[str]) -> None:
+        """Files that nobody wants any more; one that stays is removed at the next start."""
+        files = self.disk.files
+
+        def remove() -> None:
+            for path in paths:
+                files.remove(path)
+
+        if paths:
+            self.disk.sync_queue.call(remove, lambda _, __: None)
+
     def with_reserve(self, job: Callable[[], None]) -> None:
         """Runs a job that writes small files which a full disk must not prevent. Blocking."""
         if self.reserve is None:

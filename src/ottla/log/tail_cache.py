@@ -26,10 +26,11 @@ class CachedLog(Protocol):
 
 
 class TailCache:
-    __slots__ = ("_held", "_order", "_size_bytes", "_size_bytes_max")
+    __slots__ = ("_held", "_order", "_size_bytes", "_size_bytes_max", "_unwritten_bytes_max")
 
-    def __init__(self, size_bytes_max: int) -> None:
+    def __init__(self, size_bytes_max: int, unwritten_bytes_max: int = 1 << 28) -> None:
         self._size_bytes_max = size_bytes_max
+        self._unwritten_bytes_max = size_bytes_max + unwritten_bytes_max
         self._size_bytes = 0
         self._order: deque[CachedLog] = deque()
         """One entry a cached batch, oldest first: whose turn it is to give one up."""
@@ -39,6 +40,11 @@ class TailCache:
     @property
     def size_bytes(self) -> int:
         return self._size_bytes
+
+    @property
+    def is_overfull(self) -> bool:
+        """Far more than the bound is in memory, because the disk does not take it: nothing more may be appended."""
+        return self._size_bytes > self._unwritten_bytes_max
 
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:
         log.tail.append(base_offset, end_offset, batch)

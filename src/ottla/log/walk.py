@@ -15,6 +15,8 @@ from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, BatchHe
 CHUNK_BYTES = 256 * 1024
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _MAGIC_AT = 16
+OFFSET_SPAN_MAX = 2**31
+"""No segment has more offsets than this."""
 ANY_OFFSET = -1
 """For a walk that does not know where it begins: the first batch may have any offset."""
 
@@ -110,6 +112,7 @@ def find_next_valid(
     the offsets end with the bytes, if that is known.
     """
     expected = _place_after(file, position)
+    prefixes = {(offset_min >> 32).to_bytes(4, "big"), ((offset_min + OFFSET_SPAN_MAX) >> 32).to_bytes(4, "big")}
     at = position + 1
     while at + HEADER_BYTES <= end:
         chunk = file.read_at(at, min(CHUNK_BYTES, end - at))
@@ -118,8 +121,9 @@ def find_next_valid(
         candidate = chunk.find(MAGIC, _MAGIC_AT)
         while candidate != -1 and candidate - _MAGIC_AT + HEADER_BYTES <= len(chunk):
             start = candidate - _MAGIC_AT
-            header = read_header(chunk, start)
-            if _is_plausible(header, end - at - start, offset_min, offset_end):
+            # A recycled file has a gigabyte of older batches here: most of its bytes are ruled out by their first four.
+            header = read_header(chunk, start) if chunk[start : start + 4] in prefixes else None
+            if header is not None and _is_plausible(header, end - at - start, offset_min, offset_end):
                 found = Walked(at + start, header, memoryview(file.read_at(at + start, header.size_bytes)))
                 is_intact = len(found.batch) == header.size_bytes and crc_matches(found.batch, header)
                 follows_on = (found.position, header.base_offset) == expected
@@ -141,7 +145,7 @@ def _place_after(file: DataFile, position: int) -> tuple[int, int] | None:
 
 def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int, offset_end: int | None) -> bool:
     return (
-        offset_min <= header.base_offset <= offset_min + 2**31
+        offset_min <= header.base_offset <= offset_min + OFFSET_SPAN_MAX
         and (offset_end is None or header.next_offset <= offset_end)
         and header.size_bytes <= room_bytes
         and header.record_count == header.last_offset_delta + 1

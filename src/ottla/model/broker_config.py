@@ -53,6 +53,7 @@ class BrokerConfig:
     queued_max_request_bytes: int
     socket_request_max_bytes: int
     tail_cache_bytes: int
+    unwritten_max_bytes: int
     given: Mapping[str, str]
     """What was set, by name: the rest are defaults. Pass it to `parse_topic_config` as the broker's defaults."""
 
@@ -186,6 +187,15 @@ _OWN_KEYS = [
         str(256 * _MIB),
         "The memory for the newest records of all partitions, from which caught-up readers are served.",
         Range(0),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.unwritten.max.bytes",
+        _LONG,
+        str(256 * _MIB),
+        "The memory for records that the disk has not taken yet, beyond the tail cache. A disk that stands still makes "
+        "producers wait first (queued.max.request.bytes); when requests time out and this is used up, it refuses them.",
+        Range(_MIB),
         dynamic=False,
     ),
     ConfigKey(

@@ -71,7 +71,6 @@ class Journal:
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
         self._closed = False
-        self._room_waiters: deque[Callable[[], None]] = deque()
         self._on_failed: Callable[[OSError], None] = _ignore
         self.durable_sequence = released
         self.released_sequence = released
@@ -113,7 +112,8 @@ class Journal:
 
     @property
     def has_room(self) -> bool:
-        """False: the ring is full, hold new produces back and `call_when_room`. What is appended still waits."""
+        """False: the ring is full, and what is appended waits for a release. Its requests are not answered meanwhile,
+        so the server's bound on their bytes holds the clients back."""
         if self.failed is not None:
             return True  # so that nobody waits for space that never comes
         return self._ring.spare_bytes > self._waiting_bytes + self._open.at + self._open.payload_bytes
@@ -132,12 +132,6 @@ class Journal:
     def used_bytes(self) -> int:
         """What of it is not free: written and not released."""
         return self._ring.total_bytes - self._ring.spare_bytes
-
-    def call_when_room(self, callback: Callable[[], None]) -> None:
-        """Once, in the order of asking, as soon as there is room."""
-        self._room_waiters.append(callback)
-        if self.has_room:
-            self._clock.call_soon(self._call_room_waiters)
 
     def append_batch(self, log: JournaledLog, header: BatchHeader, batch: memoryview) -> None:
         """Journals a batch whose offset and epoch are stamped, and whose checksum was verified against its bytes.
@@ -290,8 +284,6 @@ class Journal:
         group.clear()
         if len(self._spare_groups) < _SPARE_GROUPS_MAX:
             self._spare_groups.append(group)
-        if self._room_waiters:
-            self._call_room_waiters()
 
     def _count(self, group: Group) -> None:
         stats = self.stats
@@ -311,7 +303,6 @@ class Journal:
         self._fail_all(error)
         if self._closed:
             self._ring.close()
-        self._call_room_waiters()
 
     def _fail_all(self, error: OSError) -> None:
         """Tells every log that waits. What they append while they hear of it fails in the next turn."""
@@ -330,14 +321,6 @@ class Journal:
         self._group_bytes_max = min(self._group_bytes_limit, self._ring.largest_file_bytes)
         if self._busy:
             self._start()
-        self._call_room_waiters()
-
-    def _call_room_waiters(self) -> None:
-        while self._room_waiters and self.has_room:
-            try:
-                self._room_waiters.popleft()()
-            except Exception:
-                _log.exception("a callback that waited for room in the journal failed")
 
 
 def _ignore(_error: OSError) -> None: ...
