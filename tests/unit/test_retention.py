@@ -326,6 +326,8 @@ def test_a_file_whose_end_is_being_cut_is_not_used_again(durability: str) -> Non
         bench.fill(batches=100)
         expire_everything(bench)
     assert bench.log().start_offset == 300
+    assert recycled_files(bench) == []
+    assert files(bench)[0] == 0, "nothing was taken away while it is being sealed"
     batches = bench.fill(batches=60)
     seals.let_go()
     bench.settle()

@@ -209,9 +209,8 @@ class FileLog:
                 self.shared.report(f"{segment.path}: could not be sealed: {error}")
 
         def seal() -> None:
-            if not segment.removed:
-                segment.seal()
-                segment.persist_index()
+            segment.seal()
+            segment.persist_index()
 
         self.shared.disk.segment_queue.call(seal, sealed)
 
