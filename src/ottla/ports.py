@@ -58,7 +58,7 @@ class DataFile(Protocol):
         """Up to `length` bytes; fewer only at the end of the file."""
         ...
 
-    def read_cached(self, offset: int, length: int) -> bytes | None:
+    def read_cached(self, offset: int, length: int) -> ReadOnlyBuffer | None:
         """The same if the page cache has all of it, else None. Never waits for the disk."""
         ...
 

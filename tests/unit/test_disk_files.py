@@ -113,7 +113,7 @@ def test_a_read_that_would_wait(tmp_path: Path, read_nowait: ReadNowait, monkeyp
 
 
 def test_a_file_system_that_cannot_say_what_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(fd: int, offset: int, length: int) -> bytes | None:
+    def refuse(fd: int, offset: int, target: object) -> int | None:
         raise OSError(errno.EOPNOTSUPP, "no")
 
     file = opened(tmp_path, b"abc")

@@ -152,13 +152,12 @@ def sync_descriptor(fd: int) -> None:
         os.fdatasync(fd)
 
 
-def read_nowait(fd: int, offset: int, length: int) -> bytes | None:
-    """What the page cache has of a range, from its start; None if it has nothing of it."""
+def read_nowait(fd: int, offset: int, target: memoryview) -> int | None:
+    """Reads what the page cache has of a range, from its start, into memory of the range's size. The number of bytes;
+    None if it has nothing of it."""
     if not hasattr(os, "RWF_NOWAIT"):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-    data = bytearray(length)
     try:
-        count = os.preadv(fd, [data], offset, os.RWF_NOWAIT)
+        return os.preadv(fd, [target], offset, os.RWF_NOWAIT)
     except BlockingIOError:
         return None
-    return bytes(memoryview(data)[:count])

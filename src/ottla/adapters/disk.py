@@ -15,9 +15,10 @@ from ottla.ports import Completion, DataFile, DiskQueue, FileSystem, ReadOnlyBuf
 
 T = TypeVar("T")
 
-INLINE_BYTES_MAX = 64 * 1024
+INLINE_BYTES_MAX = 4 * 1024 * 1024
 SLOW_WRITE_S = 0.005
 SLOW_PERIOD_S = 1.0
+SLOW_PERIOD_S_MAX = 60.0
 
 
 class DiskThread(Protocol):
@@ -47,16 +48,19 @@ def best_disk_thread() -> DiskThreadType:
 
 
 class InlineWrites:
-    """Whether a small write goes into the page cache at once, without the way to a thread and back.
+    """Whether a write goes into the page cache at once, without the way to a thread and back.
 
-    That way costs two wake-ups, many times such a write. But a write into the page cache can wait for the disk, when
-    too much is dirty. So the first slow one sends those that follow to the thread, for a second.
+    That way costs two wake-ups, many times a small write, and a large one then copies from another core's cache:
+    measured with 16 batches of 128 KB in flight, 160 us of CPU a batch in place of 200. But a write into the page cache
+    can wait for the disk, when too much is dirty. So a slow one sends those that follow to the thread, for a second,
+    and for twice as long each time that the next try is slow too.
     """
 
-    __slots__ = ("_until_s",)
+    __slots__ = ("_period_s", "_until_s")
 
     def __init__(self) -> None:
         self._until_s = 0.0
+        self._period_s = SLOW_PERIOD_S
 
     def wants(self, data: Sequence[ReadOnlyBuffer]) -> bool:
         return sum(map(len, data)) <= INLINE_BYTES_MAX and monotonic() >= self._until_s
@@ -70,7 +74,9 @@ class InlineWrites:
         finally:
             now_s = monotonic()
             if now_s - began_s > SLOW_WRITE_S:
-                self._until_s = now_s + SLOW_PERIOD_S
+                soon_again = now_s - self._until_s < self._period_s
+                self._period_s = min(2 * self._period_s, SLOW_PERIOD_S_MAX) if soon_again else SLOW_PERIOD_S
+                self._until_s = now_s + self._period_s
         return None
 
 

@@ -19,7 +19,7 @@ from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import Segment
 from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch
 from ottla.model.errors import ErrorCode, Refused
-from ottla.records.batch import BatchHeader, read_header, stamp
+from ottla.records.batch import BatchHeader, stamp, stamped
 
 if TYPE_CHECKING:
     from ottla.broker.topics import Topic
@@ -116,7 +116,7 @@ class Partition:
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
-        log.append(read_header(batch), batch)
+        log.append(stamped(header, base_offset, self.leader_epoch), batch)
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 

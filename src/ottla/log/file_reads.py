@@ -15,7 +15,7 @@ from ottla.log.contract import ColdRead, Damage
 from ottla.log.segment import Segment
 from ottla.log.walk import BadBatch, Walk, Walked, find_next_valid, header_fault, intact_batches
 from ottla.model.errors import ErrorCode, Refused
-from ottla.ports import DataFile
+from ottla.ports import DataFile, ReadOnlyBuffer
 from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 from ottla.records.validation import first_at_or_after, max_timestamp_record
 
@@ -82,7 +82,7 @@ def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int
     return ColdRead(lambda: _read_cold(log, place, offset, max_bytes, upto), place.segment.end_read)
 
 
-def take_batches(data: bytes, data_offset: int, offset: int, max_bytes: int, upto: int) -> Slice | None:
+def take_batches(data: ReadOnlyBuffer, data_offset: int, offset: int, max_bytes: int, upto: int) -> Slice | None:
     """The wanted batches out of a piece of a segment, which begins with the batch at `data_offset`; None if the piece
     holds too little or is not as it should be, so that the thorough path has to decide."""
     view = memoryview(data)

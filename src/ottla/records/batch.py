@@ -127,9 +127,17 @@ def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Sets what the log assigns; neither field is under the checksum."""
+    """Sets what a log assigns; neither field is under the checksum."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
+
+
+def stamped(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
+    """The header of a batch after `stamp`: cheaper than to read it again."""
+    return _new_tuple(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
+
+
+_new_tuple = tuple.__new__
 
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
