@@ -1,4 +1,4 @@
-"""Where logs of one broker still harm one another or the machine: known, and to be changed."""
+"""What keeps logs of one broker from harming one another or the machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def test_a_disk_that_stands_still_does_not_fill_the_memory(durability: str, queu
     assert bench.read_all() == taken
 
 
-@pytest.mark.xfail(strict=True, reason="the journal keeps the entries of a failed log, and with them its space")
 def test_a_log_that_failed_for_good_does_not_stop_the_others() -> None:
     bench = LogBench("disk", "disk", limits=SMALL_RING)
     bench.fill(0, batches=10)

@@ -7,35 +7,55 @@ The logs of the oldest journal file go first (SAFETY 10).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.log.file_log import FileLog
 from ottla.log.flush import DirectoryFailedError, Flush, FlushPostponedError
+from ottla.log.rescue import Rescue
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 
 
+@dataclass(slots=True, eq=False)
+class _Round:
+    sequence: int
+    """What the journal may forget afterwards; 0 if nothing."""
+    ends: dict[FileLog, int]
+    """The logs that have entries up to there, with their ends; -1 for one that has no batches among them."""
+    logs: set[FileLog]
+    """These, and others that want a flush."""
+    waiting: list[Callable[[], None]]
+    remaining: int
+    keeps_journal: bool = False
+    """A log could neither be flushed nor rescued, and the journal has entries of it."""
+
+
 class Flusher:
     def __init__(
-        self, shared: SharedByLogs, checkpoint_path: str, points: dict[LogKey, RecoveryPoint], released: int
+        self,
+        shared: SharedByLogs,
+        checkpoint_path: str,
+        points: dict[LogKey, RecoveryPoint],
+        released: int,
+        rescue: Rescue,
     ) -> None:
         self._shared = shared
         self._checkpoint_path = checkpoint_path
         self._points = points
         self._released = released
+        self._rescue = rescue
         self._running = False
         self._wanted: dict[LogKey, FileLog] = {}
         self._waiting: list[Callable[[], None]] = []
-        self._keeps_journal = False
-        """A log of this round could not be flushed, and the journal has entries of it."""
         self._everything = False
         self._asked = False
         """For a round since the last one began."""
 
     @property
     def released_sequence(self) -> int:
-        """The journal is needed above this."""
+        """The journal is needed above this: as the durable checkpoint has it."""
         return self._released
 
     @property
@@ -50,6 +70,7 @@ class Flusher:
         """The log is deleted: its point leaves the next checkpoint."""
         self._points.pop(log.key, None)
         self._wanted.pop(log.key, None)
+        self._rescue.forget(log)
 
     @property
     def has_wanted(self) -> bool:
@@ -76,39 +97,64 @@ class Flusher:
         journal = self._shared.journal
         everything, self._everything = self._everything, False
         oldest = journal.oldest(everything=everything) if journal is not None and journal.failed is None else None
-        sequence, journaled = 0, set[FileLog]()
+        sequence, ends = 0, dict[FileLog, int]()
         if oldest is not None:
             sequence = oldest[0]
-            journaled = {log for log in oldest[1] if isinstance(log, FileLog) and not log.deleted}
-        logs = {*self._wanted.values(), *journaled}
+            ends = {log: end for log, end in oldest[1].items() if isinstance(log, FileLog) and not log.deleted}
+        logs = {*self._wanted.values(), *ends}
         self._wanted.clear()
         waiting, self._waiting = self._waiting, []
         if not logs and not sequence:
             self._end_round(waiting, has_released=False)
             return
         self._running = True
-        self._keeps_journal = False
-        remaining = len(logs)
-        if not remaining:
-            self._write_checkpoint(sequence, [], waiting)
-
-        def flushed(log: FileLog, point: RecoveryPoint | None, error: BaseException | None) -> None:
-            nonlocal remaining
-            remaining -= 1
-            if error is not None:
-                # Its entries stay in the journal, so nothing acknowledged is lost; but their space stays taken.
-                self._keeps_journal = self._keeps_journal or log in journaled
-                self._on_flush_failed(log, error)
-            elif point is not None and not log.deleted:
-                self._points[log.key] = point
-            if remaining == 0:
-                self._write_checkpoint(sequence, list(logs), waiting)
-
+        current = _Round(sequence, ends, logs, waiting, len(logs))
+        if not logs:
+            self._write_checkpoint(current)
         for log in sorted(logs, key=lambda log: log.key):
             if log.failed is not None:
-                flushed(log, None, log.failed)
+                self._on_flushed(current, log, None, log.failed)
             else:
-                Flush(log, partial(flushed, log)).begin()
+                Flush(log, partial(self._on_flushed, current, log)).begin()
+
+    def _on_flushed(
+        self, current: _Round, log: FileLog, point: RecoveryPoint | None, error: BaseException | None
+    ) -> None:
+        if error is None:
+            if point is not None and not log.deleted:
+                self._points[log.key] = point
+            self._on_log_done(current)
+            return
+        self._on_flush_failed(log, error)
+        if log not in current.ends or log.deleted:
+            self._on_log_done(current)
+        elif log.failed is not None and self._journal_works:
+            self._rescue.begin(log, current.ends[log], partial(self._on_rescued, current, log))
+        else:
+            # Its entries stay in the journal, so nothing acknowledged is lost; but their space stays taken.
+            current.keeps_journal = True
+            self._on_log_done(current)
+
+    @property
+    def _journal_works(self) -> bool:
+        return self._shared.journal is not None and self._shared.journal.failed is None
+
+    def _on_rescued(self, current: _Round, log: FileLog, error: BaseException | None) -> None:
+        if log.deleted:
+            pass
+        elif error is not None:
+            current.keeps_journal = True
+        else:
+            # The journal also had the log's start, if it was moved. What was rescued has only batches.
+            point = self._points.get(log.key, RecoveryPoint(0, 0, 0, 0))
+            if point.start_offset != log.start_offset:
+                self._points[log.key] = point._replace(start_offset=log.start_offset)
+        self._on_log_done(current)
+
+    def _on_log_done(self, current: _Round) -> None:
+        current.remaining -= 1
+        if current.remaining == 0:
+            self._write_checkpoint(current)
 
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
         if isinstance(error, FlushPostponedError):
@@ -119,26 +165,27 @@ class Flusher:
         elif log.failed is None:
             log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
 
-    def _write_checkpoint(self, sequence: int, logs: list[FileLog], waiting: list[Callable[[], None]]) -> None:
-        releases = sequence > 0 and not self._keeps_journal
-        if releases:
-            self._released = max(self._released, sequence)
-        data = encode_checkpoint(Checkpoint(self._released, self._points))
-        points = {log: self._points.get(log.key) for log in logs}
+    def _write_checkpoint(self, current: _Round) -> None:
+        releases = current.sequence > 0 and not current.keeps_journal
+        released = max(self._released, current.sequence) if releases else self._released
+        data = encode_checkpoint(Checkpoint(released, self._points))
+        points = {log: self._points.get(log.key) for log in current.logs}
 
         def written(_: None, error: BaseException | None) -> None:
             if error is None:
+                # Not before: what reads the journal meanwhile must find all that the durable checkpoint needs.
+                self._released = released
                 for log, point in points.items():
                     log.recovery_point = point
                     log.flushed_ms = self._shared.clock.now_ms()
                     if not log.is_dirty:
                         self._shared.unsynced.discard(log)
                 if releases and self._shared.journal is not None:
-                    self._shared.journal.release(sequence)
+                    self._shared.journal.release(current.sequence)
             else:
                 self._shared.report(f"the checkpoint could not be written, it is tried again: {error}")
-                self._wanted.update({log.key: log for log in logs if not log.deleted})
-            self._end_round(waiting, has_released=releases and error is None)
+                self._wanted.update({log.key: log for log in current.logs if not log.deleted})
+            self._end_round(current.waiting, has_released=releases and error is None)
 
         files = self._shared.disk.files
 

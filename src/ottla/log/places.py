@@ -1,0 +1,51 @@
+"""Where things are in a data directory.
+
+<data>/FORMAT            format version and ids
+<data>/checkpoint        up to where each log is synced, and from where the journal is replayed
+<data>/journal/          the journal's ring
+<data>/logs/<topic id>-<partition>/   segments, indexes, state
+<data>/recycled/         files of expired segments, waiting to become new ones
+<data>/rescued/          what the journal had of logs that failed, until they are opened again
+<data>/reserve           space kept back for a full disk
+<data>/set-aside/        what no topic claims: kept, never deleted by the broker
+"""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from ottla.log.checkpoint import CHECKPOINT_FILE
+from ottla.model.ids import LogKey, PartitionIndex, TopicId
+
+DELETED_SUFFIX = ".deleted"
+_LOG_NAME = re.compile(r"([0-9a-f]{32})-(\d+)(?:-(\d+))?")
+
+
+class DataPlaces:
+    def __init__(self, data_dir: str) -> None:
+        self.data_dir = data_dir
+        self.checkpoint = f"{data_dir}/{CHECKPOINT_FILE}"
+        self.journal = f"{data_dir}/journal"
+        self.logs = f"{data_dir}/logs"
+        self.recycled = f"{data_dir}/recycled"
+        self.rescued = f"{data_dir}/rescued"
+        self.set_aside = f"{data_dir}/set-aside"
+
+    def directory_of(self, key: LogKey) -> str:
+        return f"{self.logs}/{log_name(key)}"
+
+
+def log_name(key: LogKey) -> str:
+    """By the topic's id (SAFETY 26): a topic that is deleted and created again is another log."""
+    suffix = f"-{key.generation}" if key.generation else ""
+    return f"{key.topic_id.hex}-{key.partition}{suffix}"
+
+
+def key_of_log_name(name: str) -> LogKey | None:
+    """None if this is not the name of a log."""
+    found = _LOG_NAME.fullmatch(name)
+    if found is None:
+        return None
+    topic_id, partition, generation = found.groups()
+    return LogKey(TopicId(UUID(hex=topic_id)), PartitionIndex(int(partition)), int(generation or 0))

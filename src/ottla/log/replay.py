@@ -1,0 +1,73 @@
+"""Puts into the logs, at start-up, what their segments miss: first what was rescued, then the journal. Blocking.
+
+Both follow one rule (SAFETY 5): a batch goes in where the log ends. What the log has already is passed over; a gap is
+damage, which is named, and the log goes on above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.log.contract import Damage
+from ottla.log.file_log import FileLog
+from ottla.log.journal import JournalEntry, Mutation
+from ottla.log.rescue import RescuedFile, read_rescued, rescued_files
+from ottla.model.ids import LogKey
+from ottla.ports import FileSystem
+from ottla.records.batch import BatchHeader
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a start-up did, for the log and the metrics."""
+
+    batches: int = 0
+    bytes: int = 0
+    logs: set[LogKey] = field(default_factory=set)
+    unknown: int = 0
+
+
+class Replay:
+    def __init__(self, files: FileSystem, logs: Mapping[LogKey, FileLog]) -> None:
+        self._files = files
+        self._logs = logs
+        self.replayed = Replayed()
+
+    def take_rescued(self, log: FileLog, directory: str) -> None:
+        for rescued in rescued_files(self._files, directory):
+            for _, header, batch in read_rescued(self._files, rescued):
+                self._take_batch(log, header, batch)
+            if log.end_offset < rescued.end_offset:
+                _name_lost_end(log, rescued)
+                self.replayed.logs.add(log.key)
+
+    def take_entry(self, entry: JournalEntry) -> None:
+        log = self._logs.get(entry.key)
+        if log is None:
+            self.replayed.unknown += 1
+        elif entry.kind is Mutation.LOG_START:
+            log.start_offset = max(log.start_offset, min(entry.offset, log.end_offset))
+        elif entry.header is not None:
+            self._take_batch(log, entry.header, entry.batch)
+
+    def _take_batch(self, log: FileLog, header: BatchHeader, batch: memoryview) -> None:
+        if header.base_offset >= log.end_offset:
+            log.replay(header, batch)
+            self.replayed.batches += 1
+            self.replayed.bytes += len(batch)
+            self.replayed.logs.add(log.key)
+
+
+def _name_lost_end(log: FileLog, rescued: RescuedFile) -> None:
+    reason = "what was rescued of the log does not read back up to its end"
+    go_on_above(log, Damage(rescued.path, 0, log.end_offset, rescued.end_offset, reason))
+
+
+def go_on_above(log: FileLog, damage: Damage) -> None:
+    """The log's last records are lost. They are named, and their offsets are not given to others."""
+    log.add_damage(damage)
+    log.end_offset = damage.next_offset
+    log.on_journaled(log.end_offset)
+    log.thaw_writes(log.end_offset)
+    log.roll()

@@ -1,0 +1,25 @@
+"""A power cut at a chosen operation of a simulated disk."""
+
+from __future__ import annotations
+
+from ottla.sim.disk import SimDisk
+
+
+class PowerCutError(BaseException):
+    """Not an Exception: whatever the broker would do about one, a dead machine does not do."""
+
+
+class PowerCut:
+    """Strikes right before the `nth` operation from now on. Counts them all."""
+
+    def __init__(self, disk: SimDisk, nth: int | None = None) -> None:
+        self.operations = 0
+        self._nth = nth
+        self._demand_power = disk.state.demand_power
+        disk.state.demand_power = self._count  # type: ignore[method-assign]  # every operation begins with it
+
+    def _count(self) -> None:
+        self._demand_power()
+        self.operations += 1
+        if self.operations == self._nth:
+            raise PowerCutError
