@@ -1,0 +1,150 @@
+"""The SQLite file: how it is opened, and transactions that wait for their turn.
+
+The rollback journal, because SQLite's WAL mode has a bug before 3.51.3 that can corrupt the file when its log is
+reset. It is kept between transactions (PERSIST): a commit is then one overwritten and synced header, not a file that
+is created and deleted, and takes about half the time. EXTRA costs nothing more in this mode, and is what holds if a
+file system forces another one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+
+SCHEMA_VERSION = 1
+TURN_MS = (0.5, 3.0)
+"""Between two tries for the lock, at random: a transaction takes about a millisecond, and nobody should starve."""
+
+_SCHEMA = """
+CREATE TABLE store (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO store VALUES ('revision', 0), ('history_start', 0), ('history_bytes', 0);
+CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL, lease INTEGER);
+CREATE INDEX entries_of_leases ON entries (lease) WHERE lease IS NOT NULL;
+CREATE TABLE changes (revision INTEGER NOT NULL, key BLOB NOT NULL, value BLOB, lease INTEGER);
+CREATE INDEX changes_by_revision ON changes (revision);
+CREATE TABLE leases (id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL, file TEXT NOT NULL)
+"""
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class Database:
+    """Every call blocks, and comes from one thread. `patience_s` is how long a transaction waits for the others."""
+
+    def __init__(self, path: str, patience_s: float) -> None:
+        self._path = path
+        self._patience_s = patience_s
+        self._connection: sqlite3.Connection | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One state of the store, whatever others write meanwhile. Raises UnavailableError."""
+        try:
+            connection = self._open()
+            connection.execute("BEGIN")
+            self._patiently(connection, "SELECT value FROM store WHERE name = 'revision'")
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise _unavailable(error) from error
+            raise
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Alone. Raises UnavailableError if nothing was changed, OutcomeUnknownError if that is not sure."""
+        try:
+            connection = self._open()
+            self._patiently(connection, "BEGIN IMMEDIATE")
+            yield connection
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise _unavailable(error) from error
+            raise
+        try:
+            self._patiently(connection, "COMMIT")
+        except sqlite3.Error as error:
+            still_open = connection.in_transaction and _is_busy(error)
+            self._abandon()
+            if still_open:
+                raise _unavailable(error) from error
+            raise OutcomeUnknownError(f"the commit failed: {error}") from error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None:
+            return self._connection
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
+        try:
+            for pragma in ("journal_mode = PERSIST", "synchronous = EXTRA", "fullfsync = ON"):
+                self._patiently(connection, f"PRAGMA {pragma}")
+            self._patiently(connection, "BEGIN IMMEDIATE")
+            self._create_or_check(connection)
+            self._patiently(connection, "COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        _sync_directory(os.path.dirname(self._path))
+        self._connection = connection
+        return connection
+
+    def _create_or_check(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version > SCHEMA_VERSION:
+            raise UnavailableError(f"{self._path} was written by a newer Ottla (schema {version}): upgrade this one")
+
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> None:
+        """SQLite's own way to wait sleeps up to 100 ms between two tries."""
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                connection.execute(statement).fetchall()
+                return
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= until:
+                    raise
+            time.sleep(random.uniform(*TURN_MS) / 1000)
+
+    def _abandon(self) -> None:
+        """The connection too: after an I/O error only a new one is sure to see what is on the disk."""
+        if self._connection is not None:
+            try:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                pass  # closing it does the same, and the next one to open the file rolls back what is left
+            self.close()
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
+
+
+def _unavailable(error: sqlite3.Error | OSError) -> UnavailableError:
+    if isinstance(error, sqlite3.Error) and _is_busy(error):
+        return UnavailableError("another process holds the coordination file; is it stopped, or its disk slow?")
+    return UnavailableError(f"the coordination file cannot be used: {error}")
+
+
+def _sync_directory(path: str) -> None:
+    """A new file's name is durable only with its directory."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

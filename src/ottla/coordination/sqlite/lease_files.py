@@ -1,0 +1,155 @@
+"""A file a lease. Its owner locks it, and the kernel drops the lock when the process ends, however it ends.
+
+The deadline is written into it, so that a renewal costs neither a transaction nor a sync. It need not survive a power
+cut: the boot id ends the lease then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import struct
+import sys
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from uuid import uuid4
+
+from ottla.coordination.sqlite.store import LeaseRow
+
+DIRECTORY = "leases"
+LEFT_AFTER_S = 3600
+_DEADLINE = struct.Struct("<dd")
+"""Twice: a reader that meets a writer sees two different numbers."""
+
+
+class LeaseFile:
+    """The owner's: locked from its creation to its removal or the end of the process."""
+
+    def __init__(self, directory: str, deadline_ms: float) -> None:
+        self.name = uuid4().hex
+        self._path = os.path.join(directory, DIRECTORY, self.name)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.write_deadline(deadline_ms)
+        _held.add(self)
+
+    def write_deadline(self, deadline_ms: float) -> None:
+        os.pwrite(self._fd, _DEADLINE.pack(deadline_ms, deadline_ms), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def remove(self) -> None:
+        self.release()
+        with suppress(OSError):
+            os.unlink(self._path)
+
+
+_held: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
+
+
+def _release_in_child() -> None:
+    """A forked child shares the lock, and would keep it when its parent is killed."""
+    for file in list(_held):
+        file.release()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
+
+
+class LeaseObserver:
+    """Tells which leases seem to be over. On the event loop: it keeps the files open, so that a look is two system
+    calls and never waits."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        os.makedirs(os.path.join(directory, DIRECTORY), exist_ok=True)
+        self._boot_id = boot_id()
+        self._fds: dict[LeaseRow, int] = {}
+
+    def observe(self, rows: Iterable[LeaseRow]) -> None:
+        """Opens the files of new leases and closes those of old ones."""
+        wanted = set(rows)
+        for row in self._fds.keys() - wanted:
+            fd = self._fds.pop(row)
+            if fd >= 0:
+                os.close(fd)
+        for row in wanted - self._fds.keys():
+            self._fds[row] = _open(self._directory, row)
+
+    def over(self, now_ms: float) -> list[LeaseRow]:
+        return [row for row, fd in self._fds.items() if _is_over(row, fd, self._boot_id, now_ms)]
+
+    def close(self) -> None:
+        self.observe(())
+
+
+def is_over(directory: str, row: LeaseRow, now_ms: float) -> bool:
+    """A second look, from any thread."""
+    fd = _open(directory, row)
+    try:
+        return _is_over(row, fd, boot_id(), now_ms)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def remove_file(directory: str, row: LeaseRow) -> None:
+    with suppress(OSError):
+        os.unlink(os.path.join(directory, DIRECTORY, row.file))
+
+
+def remove_left_files(directory: str, rows: Iterable[LeaseRow]) -> None:
+    """Files of owners that were killed before or after their lease was in the store."""
+    known = {row.file for row in rows}
+    for name in os.listdir(os.path.join(directory, DIRECTORY)):
+        path = os.path.join(directory, DIRECTORY, name)
+        with suppress(OSError):
+            if name not in known and time.time() - os.stat(path).st_mtime > LEFT_AFTER_S:
+                os.unlink(path)
+
+
+def _open(directory: str, row: LeaseRow) -> int:
+    """-1 if there is none."""
+    try:
+        return os.open(os.path.join(directory, DIRECTORY, row.file), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _is_over(row: LeaseRow, fd: int, current_boot_id: str, now_ms: float) -> bool:
+    if row.boot_id != current_boot_id or fd < 0:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return now_ms >= _read_deadline(fd)
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
+
+
+def _read_deadline(fd: int) -> float:
+    while True:
+        first, second = _DEADLINE.unpack(os.pread(fd, _DEADLINE.size, 0))
+        if first == second:
+            return float(first)
+
+
+@cache
+def boot_id() -> str:
+    """Another one after each start of the machine."""
+    if sys.platform == "darwin":
+        answer = ctypes.create_string_buffer(64)
+        size = ctypes.c_size_t(len(answer))
+        failed = ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, 0)
+        if failed:
+            raise OSError("this system does not say when it was started (kern.bootsessionuuid)")
+        return answer.value.decode()
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

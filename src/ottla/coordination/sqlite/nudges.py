@@ -1,0 +1,82 @@
+"""Wakes the watches of other processes after a commit: a named pipe a client, one byte a nudge.
+
+A nudge can be lost with its sender, so watches also look by themselves now and then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
+
+DIRECTORY = "watchers"
+_UNFINISHED = "."
+
+
+class Nudges:
+    """`works` is false on a file system without named pipes."""
+
+    def __init__(self, directory: str, loop: AbstractEventLoop, nudged: Callable[[], None]) -> None:
+        self._directory = os.path.join(directory, DIRECTORY)
+        self._name = uuid4().hex
+        self._loop = loop
+        self._nudged = nudged
+        self._fd = -1
+        os.makedirs(self._directory, exist_ok=True)
+        try:
+            self._fd = self._open()
+        except OSError:
+            return
+        loop.add_reader(self._fd, self._read)
+
+    @property
+    def works(self) -> bool:
+        return self._fd >= 0
+
+    def _open(self) -> int:
+        """Gets its name when it can be written to: one without a reader is taken for that of a dead process."""
+        unfinished = os.path.join(self._directory, _UNFINISHED + self._name)
+        os.mkfifo(unfinished, 0o660)
+        fd = os.open(unfinished, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.rename(unfinished, os.path.join(self._directory, self._name))
+        return fd
+
+    def send(self) -> None:
+        """To all other clients. From any thread; never waits, never fails: what it nudges about has happened."""
+        with suppress(OSError):
+            for name in os.listdir(self._directory):
+                if name != self._name and not name.startswith(_UNFINISHED):
+                    _write(os.path.join(self._directory, name))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            with suppress(OSError):
+                os.unlink(os.path.join(self._directory, self._name))
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        try:
+            os.read(self._fd, 65536)
+        except BlockingIOError:
+            return
+        self._nudged()
+
+
+def _write(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nobody reads it: its process was killed
+            os.unlink(path)
+        return
+    try:
+        os.write(fd, b".")
+    except OSError:
+        return  # full: that reader has enough to wake it; or it ends just now
+    finally:
+        os.close(fd)
