@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 
@@ -32,8 +33,13 @@ class DirectoryLock:
         except OSError:
             self._close()
             raise
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        self._name_holder(f"{os.getpid()}\n".encode())
+
+    def _name_holder(self, name: bytes) -> None:
+        """For the message to a second broker, no more: a full disk that has no place for it must not stop the start."""
+        assert self._fd is not None
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, os.pwrite(self._fd, name, 0))
 
     def release(self) -> None:
         """The file stays: removing it would let two processes lock two files of one name."""

@@ -85,12 +85,13 @@ class Broker:
 
     def start(self) -> None:
         """Recovers everything. Blocking; afterwards the broker serves."""
+        self.store.hold_reserve()
         state = self.catalog.load()
         self.cluster_id = state.cluster_id
         self.dynamic_overrides = dict(state.dynamic_configs)
         self.admin.apply_dynamic_configs()
         # A new epoch for every start: what a crash may have taken back is never confused with what follows (SAFETY 1).
-        self.leader_epoch = self.catalog.begin_incarnation()
+        self.leader_epoch = self.store.with_reserve(self.catalog.begin_incarnation)
         known = [(record, self.admin.config_for(record.overrides)) for record in state.topics]
         self.store.recover(
             (LogKey(record.id, PartitionIndex(index)), config)

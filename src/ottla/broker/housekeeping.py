@@ -193,10 +193,15 @@ class Housekeeping:
                     log.reserved_end = end
 
     def reserve_offsets_blocking(self) -> None:
+        """At start-up. If it fails now, memory logs refuse until it succeeds: it is tried again by itself."""
         wanted = self._wanted_reservations()
         if wanted:
             keys = {(log.key.topic_id, int(log.key.partition)): end for log, end in wanted.items()}
-            self._broker.catalog.reserve_offsets(keys)
+            try:
+                self._broker.store.with_reserve(lambda: self._broker.catalog.reserve_offsets(keys))
+            except OSError as error:
+                self._broker.shared.report(f"memory topics take no records yet: {error}")
+                return
             for log, end in wanted.items():
                 log.reserved_end = end
 

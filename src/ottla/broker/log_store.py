@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import errno
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from ottla.broker.start_up import StartUp
 from ottla.log.file_log import FileLog
@@ -12,9 +14,12 @@ from ottla.log.places import DELETED_SUFFIX, DataPlaces, log_name
 from ottla.log.repair import Repair
 from ottla.log.replay import Replayed
 from ottla.log.rescue import Rescue
+from ottla.log.reserve import SpaceReserve
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
+
+T = TypeVar("T")
 
 
 class LogStore:
@@ -24,6 +29,7 @@ class LogStore:
         self._places = DataPlaces(data_dir)
         self._journal_id = journal_id
         self._limits = limits
+        self._reserve = shared.reserve = SpaceReserve(self._files, data_dir)
         self.logs: dict[LogKey, FileLog] = {}
         self.flusher: Flusher | None = None
         self.replayed = Replayed()
@@ -33,25 +39,54 @@ class LogStore:
 
     # -- start-up, blocking -----------------------------------------------------------------------------------
 
+    def hold_reserve(self) -> None:
+        """Before anything is written: a broker that was killed must be able to start on a full disk."""
+        self._reserve.hold()
+
+    def with_reserve(self, job: Callable[[], T]) -> T:
+        """Runs a job that a full disk must not prevent; twice, if it does. Blocking."""
+        return self._reserve.use_for(job)
+
     def recover(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> None:
         """The journal's old blocks may be overwritten from here on: the new checkpoint is durable."""
-        start_up = StartUp(self.shared, self._places, self._journal_id)
-        start_up.run(wanted)
+        self.hold_reserve()
+        known = list(wanted)
+        start_up = self.with_reserve(lambda: self._start_up(known))
         self.logs, self.replayed = start_up.logs, start_up.replayed
         rescue = Rescue(self.shared, self._places)
         self.flusher = Flusher(self.shared, self._places.checkpoint, start_up.points, start_up.last_sequence, rescue)
-        self.shared.journal = Journal.open(
+        self.shared.journal = self.with_reserve(lambda: self._open_journal(start_up.last_sequence))
+        self.shared.read_journal = self._read_journal
+        for log in self.logs.values():
+            self._adopt(log)
+        if not self._reserve.is_held:
+            self.shared.report(f"the disk of {self._places.data_dir} is full: writes are refused until there is space")
+
+    def _start_up(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> StartUp:
+        start_up = StartUp(self.shared, self._places, self._journal_id)
+        try:
+            start_up.run(wanted)
+        except OSError as error:
+            start_up.abandon()
+            if error.errno == errno.ENOSPC:
+                sentence = (
+                    "there is no space left to take back what the journal holds; free some space, nothing is lost"
+                )
+                raise OSError(error.errno, sentence, error.filename or self._places.data_dir) from error
+            raise
+        return start_up
+
+    def _open_journal(self, released: int) -> Journal:
+        assert self.flusher is not None
+        return Journal.open(
             self.shared.disk,
             self.shared.clock,
             self._places.journal,
             self._journal_id,
-            released=start_up.last_sequence,
+            released=released,
             limits=self._limits,
             on_pressure=self.flusher.run,
         )
-        self.shared.read_journal = self._read_journal
-        for log in self.logs.values():
-            self._adopt(log)
 
     def _read_journal(self) -> Iterator[JournalEntry]:
         assert self.flusher is not None

@@ -16,7 +16,6 @@ from ottla.log.places import DELETED_SUFFIX, DataPlaces, key_of_log_name
 from ottla.log.recovery import open_file_log
 from ottla.log.recycling import RecycledFiles
 from ottla.log.replay import Replay
-from ottla.log.reserve import SpaceReserve
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -52,15 +51,17 @@ class StartUp:
         self._write_checkpoint()
         self._remove_rescued(rescued)
 
+    def abandon(self) -> None:
+        """It failed, and may be tried again."""
+        for log in self.logs.values():
+            log.close()
+
     def _prepare(self) -> None:
-        shared, places = self._shared, self._places
+        places = self._places
         self._files.make_dirs(places.logs)
         self._files.make_dirs(places.journal)
-        shared.recycled = RecycledFiles(self._files, places.recycled)
-        shared.recycled.clear()
-        shared.reserve = SpaceReserve(self._files, places.data_dir)
-        if not shared.reserve.hold():
-            shared.report(f"the disk of {places.data_dir} is full: writes are refused until there is space")
+        self._shared.recycled = RecycledFiles(self._files, places.recycled)
+        self._shared.recycled.clear()
 
     def _load_checkpoint(self) -> None:
         path = self._places.checkpoint

@@ -205,7 +205,9 @@ class TopicAdmin:
             return Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{topic.name}' was deleted.")
         record = TopicRecord(topic.name, topic.id, partition_count, dict(overrides), topic.created_ms)
         try:
-            await self._broker.on_catalog(lambda: self._broker.catalog.put_topic(record))
+            # With the reserve: so is shortening their retention.
+            catalog, store = self._broker.catalog, self._broker.store
+            await self._broker.on_catalog(lambda: store.with_reserve(lambda: catalog.put_topic(record)))
         except OSError as error:
             return Refused(ErrorCode.kafka_storage_error, str(error))
         return None
@@ -221,7 +223,8 @@ class TopicAdmin:
         if broker.topics.by_id(topic.id) is None:
             return Refused(ErrorCode.unknown_topic_or_partition)
         try:
-            await broker.on_catalog(lambda: broker.catalog.delete_topic(topic.id))
+            # With the reserve: deleting topics is how a person makes room on a full disk.
+            await broker.on_catalog(lambda: broker.store.with_reserve(lambda: broker.catalog.delete_topic(topic.id)))
         except OSError as error:
             return Refused(ErrorCode.kafka_storage_error, str(error))
         broker.topics.remove(topic)

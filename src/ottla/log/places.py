@@ -6,7 +6,7 @@
 <data>/logs/<topic id>-<partition>/   segments, indexes, state
 <data>/recycled/         files of expired segments, waiting to become new ones
 <data>/rescued/          what the journal had of logs that failed, until they are opened again
-<data>/reserve           space kept back for a full disk
+<data>/reserve-*         space kept back for a full disk
 <data>/set-aside/        what no topic claims: kept, never deleted by the broker
 """
 

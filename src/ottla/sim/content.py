@@ -51,7 +51,9 @@ class FileContent:
         self.current = bytearray(durable)
         self.durable = bytearray(durable)
         self.unsynced: list[Change] = []
-        self.blocks: set[int] = set(range((len(durable) + BLOCK_BYTES - 1) // BLOCK_BYTES))
+        self.blocks: set[int] = _blocks_of(durable)
+        self.durable_blocks: set[int] = set(self.blocks)
+        """Space that was allocated stays with the file through a power cut once it was synced."""
         self.linked = True
         self.handles = 0
 
@@ -88,6 +90,7 @@ class FileContent:
         for change in self.unsynced:
             change.apply_to(self.durable)
         self.unsynced.clear()
+        self.durable_blocks = set(self.blocks)
 
     def sync_and_fail(self, rng: Random) -> None:
         """The kernel reports EIO once and marks the pages clean: what did not get through is never written again."""
@@ -100,7 +103,7 @@ class FileContent:
             self.durable = self._surviving_image(rng)
         self.current = bytearray(self.durable)
         self.unsynced.clear()
-        self.blocks = set(range((len(self.durable) + BLOCK_BYTES - 1) // BLOCK_BYTES))
+        self.blocks = self.durable_blocks | _blocks_of(self.durable)
 
     def copy(self) -> FileContent:
         twin = FileContent()
@@ -108,6 +111,7 @@ class FileContent:
         twin.durable = bytearray(self.durable)
         twin.unsynced = list(self.unsynced)
         twin.blocks = set(self.blocks)
+        twin.durable_blocks = set(self.durable_blocks)
         twin.linked = self.linked
         return twin
 
@@ -184,6 +188,10 @@ def _outside(change: Change, start: int, stop: int) -> list[Change]:
     if stop < high:
         parts.append(Change(stop, change.data[stop - low :], change.size_before, size_after))
     return parts
+
+
+def _blocks_of(image: bytes | bytearray) -> set[int]:
+    return set(range((len(image) + BLOCK_BYTES - 1) // BLOCK_BYTES))
 
 
 def _grow(image: bytearray, size: int) -> None:
