@@ -1,0 +1,69 @@
+"""A whole broker as the program of a simulated host: the real server, dispatch and broker on a simulated disk.
+
+    catalog = SimCatalog()
+    host = world.host("broker", program=BrokerProgram(catalog, {"log.retention.ms": "-1"}))
+
+What `app.py` composes from real adapters is composed here from simulated ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.log_store import LogStore
+from ottla.handlers.api import ConnectionState
+from ottla.handlers.dispatch import dispatch
+from ottla.log.journal import JournalLimits
+from ottla.log.shared import MemoryBudget, SharedByLogs
+from ottla.log.tail_cache import TailCache
+from ottla.model.broker_config import parse_broker_config
+from ottla.model.errors import Refused
+from ottla.server.server import Server
+from ottla.sim.catalog import SimCatalog
+from ottla.sim.hosts import SimHost
+
+PORT = 9092
+DATA_DIR = "/data"
+JOURNAL_LIMITS = JournalLimits(ring_bytes_max=512 * 1024, file_bytes_max=64 * 1024, group_bytes_max=32 * 1024)
+
+
+class BrokerProgram:
+    """The catalog outlives the process, as a database file does. `on_disk` may make each new process's disk bad."""
+
+    def __init__(
+        self,
+        catalog: SimCatalog,
+        properties: Mapping[str, str],
+        *,
+        on_disk: Callable[[SimHost], None] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.properties = dict(properties)
+        self.on_disk = on_disk
+        self.reports: list[str] = []
+        self.broker: Broker | None = None
+        self.server: Server | None = None
+
+    async def __call__(self, host: SimHost) -> None:
+        if not host.has_disk:
+            host.add_disk()
+        if self.on_disk is not None:
+            self.on_disk(host)
+        config = parse_broker_config(self.properties)
+        assert not isinstance(config, Refused), config
+        shared = SharedByLogs(
+            disk=host.disk,
+            clock=host.clock,
+            tail=TailCache(config.tail_cache_bytes),
+            memory=MemoryBudget(config.memory_max_bytes),
+            report=self.reports.append,
+        )
+        store = LogStore(shared, DATA_DIR, bytes(range(16)), JOURNAL_LIMITS)
+        broker = self.broker = Broker(config, shared, store, self.catalog, DATA_DIR)
+        broker.start()
+        self.server = Server(broker, broker.config, dispatch, new_state=ConnectionState)
+        _, port = await self.server.start(host.name, PORT)
+        broker.endpoint = Endpoint(host.name, port)
+        await asyncio.get_running_loop().create_future()  # until somebody pulls the plug

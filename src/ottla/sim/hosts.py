@@ -1,0 +1,229 @@
+"""Simulated machines: each with a clock of its own, one process at a time, and perhaps a disk.
+
+    host.pause(), host.resume()   SIGSTOP and SIGCONT: its process stands still, its kernel and the world go on
+    host.kill()                   kill -9: the process is gone, its page cache and its name in the network are not
+    host.cut_power()              the machine is gone: peers hear nothing at all, unsynced bytes are lost
+    host.boot()                   a new process, on what its disk kept
+
+What a dead process leaves never acts again: its tasks are not cancelled but abandoned, so no `finally` block runs
+while the world goes on, and its loop, its sockets and its disk take nothing from it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.ports import Timer
+from ottla.sim.disk import Keep, SimDisk
+from ottla.sim.loop import SimLoop
+
+if TYPE_CHECKING:
+    from ottla.sim.sockets import SimSocket
+    from ottla.sim.world import SimWorld
+
+T = TypeVar("T")
+_ASYNCIO = os.path.dirname(asyncio.__file__)
+Program = Callable[["SimHost"], Coroutine[Any, Any, None]]
+
+UPTIME_S_MAX = 50_000.0
+"""Monotonic clocks start anywhere, so that two of them are never comparable by luck."""
+WALL_START_S = 1_700_000_000.0
+
+
+class HostClock:
+    """Implements `ports.Clock` for one process."""
+
+    def __init__(self, host: SimHost, loop: SimLoop) -> None:
+        self._host = host
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return int(self._host.wall_s() * 1000)
+
+    def monotonic_ms(self) -> float:
+        return self._host.monotonic_s() * 1000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+
+class SimHost:
+    def __init__(
+        self, world: SimWorld, name: str, program: Program | None, *, skew_ms: float = 0, drift_ppm: float = 0
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.program = program
+        self.incarnation = 0
+        self.is_up = False
+        """The machine, not the process."""
+        self.sockets: dict[SimSocket, None] = {}
+        """The open ones of its process."""
+        self.loop: SimLoop
+        self.clock: HostClock
+        self._rate = 1.0 + drift_ppm * 1e-6
+        self._monotonic_s = world.rng.random() * UPTIME_S_MAX
+        self._wall_s = WALL_START_S + skew_ms / 1000 + world.now_s
+        self._anchor_s = world.now_s
+        """The virtual time at which the two clocks showed the two values above."""
+        self._disk: SimDisk | None = None
+        self._disk_seed = 0
+        self._running = False
+        self._spawned: dict[asyncio.Task[Any], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<host {self.name}>"
+
+    # -- clocks ----------------------------------------------------------------------------------------------
+
+    def wall_s(self) -> float:
+        return self._wall_s + (self.world.now_s - self._anchor_s) * self._rate
+
+    def monotonic_s(self) -> float:
+        return self._monotonic_s + (self.world.now_s - self._anchor_s) * self._rate
+
+    def virtual_s(self, monotonic_s: float) -> float:
+        """When this host's monotonic clock will show that."""
+        return self._anchor_s + (monotonic_s - self._monotonic_s) / self._rate
+
+    def step_wall_clock(self, delta_ms: float) -> None:
+        """An operator or NTP sets the clock: wall time jumps, monotonic time does not notice."""
+        self._wall_s += delta_ms / 1000
+
+    def set_drift(self, drift_ppm: float) -> None:
+        """From now on both clocks gain so many microseconds a second."""
+        self._wall_s, self._monotonic_s = self.wall_s(), self.monotonic_s()
+        self._anchor_s = self.world.now_s
+        self._rate = 1.0 + drift_ppm * 1e-6
+        if self._running:
+            self.loop.look_again()
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        return self._running
+
+    @property
+    def is_paused(self) -> bool:
+        return self._running and self.loop.is_paused
+
+    def boot(self) -> None:
+        """Starts the machine if it is off, and a new process on it, which runs the host's program."""
+        if self._running:
+            raise RuntimeError(f"{self.name} runs already")
+        self.incarnation += 1
+        self._running = True
+        self.loop = SimLoop(self.world, self)  # type: ignore[abstract] # what is missing has no meaning here and says so
+        self.clock = HostClock(self, self.loop)
+        if self._disk is not None:
+            self._disk = _moved_to(self.clock, self._disk)
+        self.world.note(f"{self.name} boots ({self.incarnation})")
+        if not self.is_up:
+            self.is_up = True
+            self.world.network.on_host_up(self)
+        if self.program is not None:
+            self.spawn(self.program(self), name="program")
+
+    def spawn(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """A task of this host. If it fails, the run fails."""
+        task = self.loop.create_task(work, name=name)
+        self._spawned[task] = None  # nobody else may hold it, and a task that nobody holds is freed
+        task.add_done_callback(self._on_spawned_done)
+        return task
+
+    def _on_spawned_done(self, task: asyncio.Task[Any]) -> None:
+        self._spawned.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.fail(self.name, f"the task {task.get_name()} failed", error)
+
+    def pause(self) -> None:
+        if self._running:
+            self.world.note(f"{self.name} pauses")
+            self.loop.pause()
+
+    def resume(self) -> None:
+        if self._running and self.loop.is_paused:
+            self.world.note(f"{self.name} resumes")
+            self.loop.resume()
+
+    def kill(self) -> None:
+        """The kernel closes the process's sockets, as it does for any process, and keeps its page cache."""
+        if self._running:
+            self.world.note(f"{self.name} is killed")
+            self._bury("all")
+            self.world.network.on_process_gone(self)
+
+    def cut_power(self, keep: Keep = "some") -> None:
+        """`keep` is what the disk keeps of its unsynced bytes. Works on a host without a process too."""
+        if not self.is_up:
+            return
+        self.world.note(f"{self.name} loses power ({keep})")
+        self.is_up = False
+        if self._running:
+            self._bury(keep)
+        elif self._disk is not None:
+            self._disk = self._disk.crash(self._next_disk_seed(), keep=keep)
+        self.world.network.on_power_lost(self)
+
+    def _bury(self, keep: Keep) -> None:
+        self._running = False
+        self.loop.die()
+        if self._disk is not None:
+            self._disk = self._disk.crash(self._next_disk_seed(), keep=keep)
+
+    # -- disk ------------------------------------------------------------------------------------------------
+
+    def add_disk(self, *, capacity_bytes: int | None = None) -> SimDisk:
+        """A new, empty disk, for the process that runs now and for those after it."""
+        self._disk = SimDisk(self.clock, seed=self._next_disk_seed(), capacity_bytes=capacity_bytes)
+        return self._disk
+
+    @property
+    def has_disk(self) -> bool:
+        return self._disk is not None
+
+    @property
+    def disk(self) -> SimDisk:
+        """A new object after each crash."""
+        assert self._disk is not None, f"{self.name} has no disk: call add_disk"
+        return self._disk
+
+    def _next_disk_seed(self) -> int:
+        self._disk_seed = self.world.rng.getrandbits(32)
+        return self._disk_seed
+
+    # -- what it does ------------------------------------------------------------------------------------------
+
+    def pending_tasks(self) -> Iterator[str]:
+        """Each unfinished task of its process, with the line that it waits in."""
+        if self._running:
+            state = " (paused)" if self.loop.is_paused else ""
+            for task in self.loop.pending_tasks():
+                yield f"{self.name}{state}: {task.get_name()} {_place_of(task)}"
+
+
+def _moved_to(clock: HostClock, disk: SimDisk) -> SimDisk:
+    """A surviving disk, for a process with a clock of its own."""
+    moved = SimDisk(clock, seed=disk.seed, capacity_bytes=disk.capacity_bytes, alignment=disk.state.alignment)
+    moved.state.tree = disk.state.tree
+    return moved
+
+
+def _place_of(task: asyncio.Task[Any]) -> str:
+    """The coroutines that wait for one another, and the line of the last that is not asyncio's."""
+    awaited: Any = task.get_coro()
+    names: list[str] = []
+    line = ""
+    while (frame := getattr(awaited, "cr_frame", None)) is not None:
+        names.append(awaited.__qualname__)
+        if not line or not frame.f_code.co_filename.startswith(_ASYNCIO):
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        awaited = awaited.cr_await
+    return f"in {' > '.join(names)}, {line}"

@@ -1,0 +1,95 @@
+"""The ways between simulated hosts: how long each takes, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla.sim.network import SimNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Usually between `min_s` and `min_s + spread_s`, the lower the likelier; a share of them takes up to `tail_s`."""
+
+    min_s: float = 0.0001
+    spread_s: float = 0.001
+    tail_share: float = 0.01
+    tail_s: float = 0.02
+
+    def draw(self, rng: Random) -> float:
+        point = rng.random()
+        if point < self.tail_share:
+            return self.min_s + rng.random() * self.tail_s
+        return self.min_s + point * point * self.spread_s
+
+
+LOOPBACK = Delay(min_s=0.00001, spread_s=0.00005, tail_share=0.0)
+
+
+@dataclass(slots=True)
+class NetworkSettings:
+    window_bytes: int = 128 * 1024
+    """How much of a stream may be under way or unread."""
+    backlog: int = 128
+    split_share: float = 0.15
+    """How often what is written at once arrives in two pieces or more."""
+    short_read_share: float = 0.15
+    """How often a read gets less than what is there."""
+    give_up_s: float = 120.0
+    """A connection whose bytes do not arrive for so long has timed out."""
+    connect_timeout_s: float = 60.0
+    retry_s_max: float = 0.4
+    """How long after a heal the kernel may take to try again."""
+    delay: Delay = field(default_factory=Delay)
+
+
+class Link:
+    """The way from one host to another."""
+
+    def __init__(self, network: SimNetwork, delay: Delay) -> None:
+        self._network = network
+        self.delay = delay
+        self.bandwidth_bytes_s: float | None = None
+        self.cuts = 0
+        self.losses: list[float] = []
+        self.slowdowns: list[float] = []
+        self._busy_until_s = 0.0
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cuts > 0
+
+    def arrival_s(self, byte_count: int) -> float:
+        """When something that is sent now arrives."""
+        world = self._network.world
+        at_s = world.now_s
+        if self.bandwidth_bytes_s is not None:
+            at_s = self._busy_until_s = max(at_s, self._busy_until_s) + byte_count / self.bandwidth_bytes_s
+        at_s += self.delay.draw(world.rng) + sum(self.slowdowns)
+        for share in self.losses:
+            timeout_s = 0.2
+            while world.rng.random() < share and timeout_s < 10:
+                at_s += timeout_s
+                timeout_s *= 2
+        return at_s
+
+
+class NetworkFault:
+    """Something that is wrong with some links until it is healed."""
+
+    def __init__(self, network: SimNetwork, links: list[Link], heal: Callable[[Link], None]) -> None:
+        self._network = network
+        self._links = links
+        self._heal = heal
+
+    def heal(self) -> None:
+        """Once; after that it does nothing."""
+        links, self._links = self._links, []
+        for link in links:
+            self._heal(link)
+        self._network.on_healed(self)

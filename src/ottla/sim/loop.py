@@ -1,0 +1,379 @@
+"""The event loop of one simulated process: asyncio's interface over virtual time.
+
+No selector and no thread: a turn runs what is ready, as asyncio's does, and ends with what its transports have to
+write. It takes a moment of virtual time, so that a busy process never stops the clock, and others come in between.
+Callbacks of one loop keep their order; between loops the world's seed decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import socket
+from asyncio.events import Handle, TimerHandle
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import Context
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
+from weakref import ref
+
+from ottla.sim.sockets import ListeningSocket, SimSocket
+from ottla.sim.transport import SimServer, SimTransport
+
+if TYPE_CHECKING:
+    from ottla.sim.hosts import SimHost
+    from ottla.sim.world import SimWorld
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+TURN_S_MIN = 2e-6
+TURN_S_SPREAD = 60e-6
+RESOLUTION_S = 1e-9
+NEVER = float("inf")
+_TIMERS_KEPT = 200
+_TASK_REFS_KEPT = 200
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """What is not here (threads, subprocesses, signals, files, TLS) raises NotImplementedError."""
+
+    def __init__(self, world: SimWorld, host: SimHost) -> None:
+        self.world = world
+        self.host = host
+        self.is_paused = False
+        self._dead = False
+        self._in_turn = False
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, TimerHandle]] = []
+        self._timer_count = 0
+        self._timers_max = _TIMERS_KEPT
+        self._wakes_at_s = NEVER
+        """The virtual time of the next turn, if there is one."""
+        self._busy_until_s = 0.0
+        self._turn_end: list[Callable[[], None]] = []
+        self._task_count = 0
+        self._tasks: list[ref[asyncio.Task[Any]]] = []
+        self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+        self._task_factory: Any = None
+        self._remains: tuple[list[asyncio.Task[Any]], object] | None = None
+        world.add_loop(self)
+
+    def __repr__(self) -> str:
+        return f"<loop of {self.host.name}>"
+
+    # -- turns -----------------------------------------------------------------------------------------------
+
+    def _wake(self, at_s: float) -> None:
+        at_s = max(at_s, self._busy_until_s, self.world.now_s)
+        if at_s < self._wakes_at_s and not self.is_paused and not self._dead:
+            self._wakes_at_s = at_s
+            self.world.at(at_s, self._turn, at_s)
+
+    def look_again(self) -> None:
+        """Something changed from outside of a turn: when is the next one?"""
+        if self._in_turn:
+            return
+        if self._ready or self._turn_end:
+            self._wake(self.world.now_s)
+        elif (timer := self._next_timer()) is not None:
+            self._wake(self.host.virtual_s(timer.when()))
+
+    def _turn(self, at_s: float) -> None:
+        if at_s != self._wakes_at_s or self._stands_still():
+            return  # a wake-up that was overtaken by an earlier one, or by events
+        self._wakes_at_s = NEVER
+        world = self.world
+        world.enter_loop(self)
+        self._in_turn = True
+        try:
+            self._take_due_timers()
+            ready = self._ready
+            count = len(ready)
+            for _ in range(count):
+                handle = ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+                if self._stands_still():
+                    break
+            else:
+                self._end_turn()
+            world.note(f"{self.host.name} {count}")
+        finally:
+            self._in_turn = False
+            world.leave_loop()
+        self._busy_until_s = world.now_s + TURN_S_MIN + world.rng.random() * TURN_S_SPREAD
+        if not self._dead:
+            self.look_again()
+
+    def _stands_still(self) -> bool:
+        return self.is_paused or self._dead
+
+    def _end_turn(self) -> None:
+        callbacks, self._turn_end = self._turn_end, []
+        for callback in callbacks:
+            callback()
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """After all that is ready now: what transports write in one turn leaves together."""
+        self._turn_end.append(callback)
+        if not self._in_turn:
+            self.look_again()
+
+    def _take_due_timers(self) -> None:
+        until_s = self.time() + RESOLUTION_S
+        while (timer := self._next_timer()) is not None and timer.when() <= until_s:
+            heapq.heappop(self._timers)
+            self._ready.append(timer)
+
+    def _next_timer(self) -> TimerHandle | None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        return timers[0][2] if timers else None
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """What asyncio's handles call."""
+
+    def _drop_cancelled_timers(self) -> None:
+        """Most timeouts are cancelled long before they are due. They go now and then."""
+        self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+        heapq.heapify(self._timers)
+        self._timers_max = 2 * len(self._timers) + _TIMERS_KEPT
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        self.is_paused = True
+        self._wakes_at_s = NEVER
+
+    def resume(self) -> None:
+        self.is_paused = False
+        self.look_again()
+
+    def die(self) -> None:
+        """At once and for good. Nothing is freed: see `SimWorld.add_loop`."""
+        if not self._dead:
+            self._remains = (self.pending_tasks(), (self._ready, self._timers, self._turn_end))
+            self._dead = True
+            self._ready, self._timers, self._turn_end = deque(), [], []
+
+    def close(self) -> None:
+        """Ends the coroutines of a dead process, at the end of its world."""
+        assert self._dead, "a process ends by SimHost.kill"
+        if self._remains is not None:
+            for task in self._remains[0]:
+                task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio's own, not in the stubs
+                with contextlib.suppress(BaseException):
+                    cast(Coroutine[Any, Any, Any], task.get_coro()).close()
+            self._remains = None
+
+    def is_running(self) -> bool:
+        return not self._dead
+
+    def is_closed(self) -> bool:
+        return self._dead
+
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """In the order of their creation."""
+        tasks = [task for each in self._tasks if (task := each()) is not None and not task.done()]
+        self._tasks = [ref(task) for task in tasks]
+        return tasks
+
+    def run_until_complete(self, future: Any) -> Any:
+        task = asyncio.ensure_future(future, loop=self)
+        self.world.run_until(task.done)
+        return task.result()
+
+    # -- callbacks, tasks and time -------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.host.monotonic_s()
+
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
+        handle = Handle(callback, args, self, context)
+        if not self._dead:
+            self._ready.append(handle)
+            if not self._in_turn:
+                self._wake(self.world.now_s)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> TimerHandle:
+        handle = TimerHandle(when, callback, args, self, context)
+        if not self._dead:
+            self._timer_count += 1
+            heapq.heappush(self._timers, (when, self._timer_count, handle))
+            if len(self._timers) > self._timers_max:
+                self._drop_cancelled_timers()
+            if not self._in_turn:
+                self.look_again()
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override] # the stubs' overloads differ between Python's versions
+        self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None, **more: Any
+    ) -> asyncio.Task[T]:
+        self._task_count += 1
+        if self._dead:
+            coro.close()
+        if name is None:
+            name = f"task-{self._task_count}"
+        if self._task_factory is not None:
+            task: asyncio.Task[T] = self._task_factory(self, coro, context=context, **more)
+            task.set_name(name)
+        else:
+            task = asyncio.Task(coro, loop=self, name=str(name), context=context, **more)
+        if len(self._tasks) >= _TASK_REFS_KEPT:
+            self.pending_tasks()
+        self._tasks.append(ref(task))
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> Any:
+        return self._exception_handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.world.fail(self.host.name, str(context.get("message")), context.get("exception"))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._dead:
+            return
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        return
+
+    def end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Somebody left an `async for` early: as with asyncio, its generator ends in a task of its own."""
+        if not self._dead:
+            self.call_soon(self.create_task, generator.aclose())
+
+    async def shutdown_asyncgens(self) -> None:
+        return
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        return
+
+    # -- network ---------------------------------------------------------------------------------------------
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        resolved = self.world.network.resolve(self.host, str(host or ""))
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (resolved.name, int(port or 0)))]
+
+    async def create_connection(  # type: ignore[override] # only what has a meaning here
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+        _demand_plain(options)
+        connected: asyncio.Future[SimSocket] = self.create_future()
+        attempt = self.world.network.connect(
+            self.host, str(host or ""), int(port or 0), partial(self._on_connected, connected)
+        )
+        try:
+            made = await connected
+        except BaseException:
+            attempt.give_up()
+            raise
+        return await self._attach(protocol_factory, made)
+
+    def _on_connected(self, connected: asyncio.Future[SimSocket], made: SimSocket | OSError) -> None:
+        """Called by the kernel, between turns."""
+        self.call_soon(_settle, connected, made)
+
+    async def create_server(  # type: ignore[override] # only what has a meaning here
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        start_serving: bool = True,
+        **options: Any,
+    ) -> SimServer:
+        _demand_plain(options)
+        listening = self.world.network.listen(self.host, str(host or ""), int(port or 0))
+        server = SimServer(self, listening, protocol_factory)
+        if start_serving:
+            await server.start_serving()
+        return server
+
+    async def connect_accepted_socket(  # type: ignore[override] # only what has a meaning here
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: Any, **options: Any
+    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+        _demand_plain(options)
+        assert isinstance(sock, SimSocket), "a real socket has no place in a simulated world"
+        return await self._attach(protocol_factory, sock)
+
+    async def _attach(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: SimSocket
+    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+        protocol = protocol_factory()
+        made: asyncio.Future[None] = self.create_future()
+        transport = SimTransport(self, sock, protocol, made)
+        try:
+            await made
+        except BaseException:
+            transport.abort()
+            raise
+        return transport, protocol
+
+    def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
+        """For listening sockets: called in each turn in which there is a connection to accept."""
+        assert isinstance(fd, ListeningSocket), "a real socket has no place in a simulated world"
+        fd.watch(partial(self.call_soon, self._on_acceptable, fd, callback, args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        assert isinstance(fd, ListeningSocket)
+        return fd.watch(None)
+
+    def _on_acceptable(self, listening: ListeningSocket, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            if listening.is_watched:
+                callback(*args)
+        finally:
+            listening.notify_again()
+
+
+def _settle(connected: asyncio.Future[SimSocket], made: SimSocket | OSError) -> None:
+    if connected.done():
+        if isinstance(made, SimSocket):
+            made.close()
+    elif isinstance(made, SimSocket):
+        connected.set_result(made)
+    else:
+        connected.set_exception(made)
+
+
+def _demand_plain(options: dict[str, Any]) -> None:
+    asked = {name for name in ("ssl", "sock", "fd", "happy_eyeballs_delay") if options.get(name)}
+    if asked:
+        raise NotImplementedError(f"the simulated network has no {', '.join(sorted(asked))}")

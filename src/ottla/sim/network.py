@@ -1,0 +1,277 @@
+"""The simulated network: stream connections between named hosts, over links that are slow, lossy or cut.
+
+    network.link("a", "b").delay = Delay(...)       one way; the other is another link
+    fault = network.cut(["a"], ["b", "c"])          nothing passes in either direction; `fault.heal()` ends it
+    network.cut(["a"], ["b"], one_way=True)         what a says does not reach b; what b says reaches a
+    network.slow_down(["a"], ["b"], add_s=0.3)
+    network.lose(["a"], ["b"], share=0.1)           pieces are sent again, so the stream stalls
+    network.reset(["a"], ["b"])                     breaks the connections that are there now
+
+Faults add up, and each is healed by itself. `NetworkSettings` says how streams behave.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ottla.sim.links import LOOPBACK, Link, NetworkFault, NetworkSettings
+from ottla.sim.pipes import Kind, Pipe
+from ottla.sim.sockets import Address, ListeningSocket, SimSocket
+
+if TYPE_CHECKING:
+    from ottla.sim.hosts import SimHost
+    from ottla.sim.world import SimWorld
+
+EPHEMERAL_PORTS_FROM = 32768
+_ANY_OF_MINE = frozenset({"", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost"})
+
+
+class Attempt:
+    """One connect: its SYN is sent again, at growing intervals, until something comes back."""
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        client: SimHost,
+        server: SimHost,
+        port: int,
+        done: Callable[[SimSocket | OSError], None],
+    ) -> None:
+        self._network = network
+        self._client = client
+        self._server = server
+        self._port = port
+        self._done = done
+        self._there = network.link(client.name, server.name)
+        self._back = network.link(server.name, client.name)
+        self._timeout_s = 1.0
+        self._deadline_s = network.world.now_s + network.settings.connect_timeout_s
+        self._is_over = False
+        self._socket: SimSocket | None = None
+        self._incarnation = client.incarnation
+        self._try()
+
+    def give_up(self) -> None:
+        self._is_over = True
+        if self._socket is not None:
+            self._socket.close()
+
+    def _try(self) -> None:
+        if self._is_over:
+            return
+        world = self._network.world
+        if world.now_s >= self._deadline_s:
+            self._end(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            return
+        world.at(self._there.arrival_s(0), self._on_syn)
+        world.after(self._timeout_s, self._try)
+        self._timeout_s *= 2
+
+    def _on_syn(self) -> None:
+        if self._is_over or self._there.is_cut or not self._server.is_up:
+            return
+        listening = self._network.listening_on(self._server, self._port)
+        if listening is None or not listening.is_full:
+            self._network.world.at(self._back.arrival_s(0), self._on_answer, listening)
+
+    def _on_answer(self, listening: ListeningSocket | None) -> None:
+        if self._is_over or self._back.is_cut or not self._is_client_alive:
+            return
+        if listening is None:
+            self._end(ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)))
+            return
+        self._socket = self._network.open(self._client, self._server, listening)
+        self._end(self._socket)
+
+    @property
+    def _is_client_alive(self) -> bool:
+        return self._client.is_running and self._client.incarnation == self._incarnation
+
+    def _end(self, outcome: SimSocket | OSError) -> None:
+        self._is_over = True
+        if self._is_client_alive:
+            self._done(outcome)
+
+
+class SimNetwork:
+    def __init__(self, world: SimWorld, settings: NetworkSettings | None = None) -> None:
+        self.world = world
+        self.settings = settings or NetworkSettings()
+        self.stalled: dict[Pipe, None] = {}
+        self.unacknowledged: dict[Pipe, None] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+        self._listening: dict[Address, ListeningSocket] = {}
+        self._faults: dict[NetworkFault, None] = {}
+        self._number = 0
+        self._next_port = EPHEMERAL_PORTS_FROM
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def resolve(self, asking: SimHost, name: str) -> SimHost:
+        if name in _ANY_OF_MINE:
+            return asking
+        host = self.world.hosts.get(name)
+        if host is None:
+            raise socket.gaierror(socket.EAI_NONAME, f"there is no host {name}")
+        return host
+
+    def link(self, source: str, target: str) -> Link:
+        found = self._links.get((source, target))
+        if found is None:
+            delay = LOOPBACK if source == target else self.settings.delay
+            found = self._links[source, target] = Link(self, delay)
+        return found
+
+    def listen(self, host: SimHost, name: str, port: int) -> ListeningSocket:
+        if self.resolve(host, name) is not host:
+            raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {name}:{port}: {host.name} has no such address")
+        port = port or self._ephemeral_port()
+        if (host.name, port) in self._listening:
+            raise OSError(errno.EADDRINUSE, f"cannot listen on {name}:{port}: another process listens there")
+        listening = self._listening[host.name, port] = ListeningSocket(self, host, port)
+        return listening
+
+    def listening_on(self, host: SimHost, port: int) -> ListeningSocket | None:
+        return self._listening.get((host.name, port))
+
+    def forget_listening(self, listening: ListeningSocket) -> None:
+        self._listening.pop(listening.getsockname(), None)
+
+    def connect(self, client: SimHost, name: str, port: int, done: Callable[[SimSocket | OSError], None]) -> Attempt:
+        """`done` gets the socket or why there is none, between turns. gaierror at once for an unknown name."""
+        return Attempt(self, client, self.resolve(client, name), port, done)
+
+    def open(self, client: SimHost, server: SimHost, listening: ListeningSocket) -> SimSocket:
+        """The client's end. The server's waits to be accepted as soon as the handshake's last step arrives there."""
+        there, back = self.link(client.name, server.name), self.link(server.name, client.name)
+        request, reply = Pipe(self, there, back), Pipe(self, back, there)
+        local, remote = (client.name, self._ephemeral_port()), listening.getsockname()
+        client_end = SimSocket(client, local, remote, inbound=reply, outbound=request)
+        server_end = SimSocket(server, remote, local, inbound=request, outbound=reply)
+        server_end.listening = listening
+        self.world.note(f"{client.name}:{client_end.number} connects to {server.name}:{server_end.number}")
+        request.push(Kind.OPEN)
+        return client_end
+
+    def cut_up(self, data: bytes) -> Iterator[bytes]:
+        rng = self.world.rng
+        while len(data) > 1 and rng.random() < self.settings.split_share:
+            at = rng.randrange(1, len(data))
+            yield data[:at]
+            data = data[at:]
+        yield data
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _ephemeral_port(self) -> int:
+        self._next_port += 1
+        return self._next_port - 1
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def cut(self, some: Iterable[str], others: Iterable[str], *, one_way: bool = False) -> NetworkFault:
+        """Nothing passes between the two groups, or only from others to some."""
+        links = self._between(some, others, one_way=one_way)
+        for link in links:
+            link.cuts += 1
+        return self._fault(links, _uncut)
+
+    def partition(self, *groups: Iterable[str]) -> NetworkFault:
+        """Hosts reach those of their own group only. Who is in no group reaches everybody."""
+        members = [list(group) for group in groups]
+        links = [
+            link
+            for number, group in enumerate(members)
+            for other in members[number + 1 :]
+            for link in self._between(group, other)
+        ]
+        for link in links:
+            link.cuts += 1
+        return self._fault(links, _uncut)
+
+    def slow_down(self, some: Iterable[str], others: Iterable[str], *, add_s: float) -> NetworkFault:
+        links = self._between(some, others)
+        for link in links:
+            link.slowdowns.append(add_s)
+        return self._fault(links, lambda link: link.slowdowns.remove(add_s))
+
+    def lose(self, some: Iterable[str], others: Iterable[str], *, share: float) -> NetworkFault:
+        links = self._between(some, others)
+        for link in links:
+            link.losses.append(share)
+        return self._fault(links, lambda link: link.losses.remove(share))
+
+    def reset(self, some: Iterable[str], others: Iterable[str], *, share: float = 1.0) -> int:
+        """Breaks connections between the two groups, at both ends. Returns how many."""
+        near, far = set(some), set(others)
+        count = 0
+        for name, host in self.world.hosts.items():
+            for one in list(host.sockets) if name in near else []:
+                if one.remote[0] in far and self.world.rng.random() < share:
+                    count += 1
+                    for end in (one, one.outbound.reader):
+                        error = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+                        self.world.at(end.inbound.link.arrival_s(0), end.on_broken, error)
+        return count
+
+    def heal(self) -> None:
+        """Ends every fault."""
+        for fault in list(self._faults):
+            fault.heal()
+
+    def on_healed(self, fault: NetworkFault) -> None:
+        self._faults.pop(fault, None)
+        self.try_again()
+
+    def try_again(self) -> None:
+        """Some way is free again."""
+        for pipe in list(self.stalled):
+            pipe.retry()
+        for pipe in list(self.unacknowledged):
+            if not pipe.back.is_cut:
+                del self.unacknowledged[pipe]
+                pipe.acknowledge()
+
+    def _fault(self, links: list[Link], heal: Callable[[Link], None]) -> NetworkFault:
+        fault = NetworkFault(self, links, heal)
+        self._faults[fault] = None
+        return fault
+
+    def _between(self, some: Iterable[str], others: Iterable[str], *, one_way: bool = False) -> list[Link]:
+        pairs = [(a, b) for a in some for b in others if a != b]
+        if not one_way:
+            pairs += [(b, a) for a, b in pairs]
+        return [self.link(a, b) for a, b in dict.fromkeys(pairs)]
+
+    # -- what happens to hosts -----------------------------------------------------------------------------------
+
+    def on_host_up(self, host: SimHost) -> None:
+        self.try_again()
+
+    def on_process_gone(self, host: SimHost) -> None:
+        """The kernel closes its sockets: each peer hears of an end or a reset, if the way to it is free."""
+        self._close_listening(host)
+        for one in list(host.sockets):
+            one.close()
+
+    def on_power_lost(self, host: SimHost) -> None:
+        """Nobody hears of anything. Some of what was sent last is still on the wire."""
+        self._close_listening(host)
+        for one in list(host.sockets):
+            one.vanish(self.world.rng.randint(0, one.outbound.in_flight_count))
+        host.sockets.clear()
+
+    def _close_listening(self, host: SimHost) -> None:
+        for listening in list(self._listening.values()):
+            if listening.host is host:
+                listening.close()
+
+
+def _uncut(link: Link) -> None:
+    link.cuts -= 1

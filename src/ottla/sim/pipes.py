@@ -1,0 +1,175 @@
+"""One direction of a simulated connection: bytes in order, in pieces of any size, and never more than a window of them.
+
+A pipe holds a bounded number of bytes that its reader has not read: then its writer waits, until the reader's
+acknowledgement is back. What a cut link or a machine without power keeps from arriving stalls, as TCP's
+retransmissions do, and arrives after it heals; after `give_up_s` the writer is told that the connection timed out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.sim.links import Link
+    from ottla.sim.network import SimNetwork
+    from ottla.sim.sockets import SimSocket
+
+
+class Kind(Enum):
+    OPEN = auto()
+    """The last step of the handshake: now the other side may accept."""
+    DATA = auto()
+    END = auto()
+    """FIN."""
+    RESET = auto()
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = (
+        "_acked_bytes",
+        "_acks",
+        "_in_flight",
+        "_is_moving",
+        "_last_arrival_s",
+        "_read_bytes",
+        "_sent_bytes",
+        "_stalled_since_s",
+        "back",
+        "link",
+        "network",
+        "reader",
+        "wants_room",
+        "writer",
+    )
+
+    def __init__(self, network: SimNetwork, link: Link, back: Link) -> None:
+        self.network = network
+        self.link = link
+        self.back = back
+        self.writer: SimSocket
+        self.reader: SimSocket
+        self.wants_room = False
+        self._in_flight: deque[tuple[float, Kind, bytes]] = deque()
+        """When each piece arrives, in order."""
+        self._is_moving = False
+        self._stalled_since_s: float | None = None
+        self._last_arrival_s = 0.0
+        self._sent_bytes = 0
+        self._read_bytes = 0
+        self._acked_bytes = 0
+        self._acks: deque[tuple[float, int]] = deque()
+
+    def room_bytes(self) -> int:
+        """How much more may be under way or unread, as far as the writer has heard."""
+        now_s = self.network.world.now_s
+        acks = self._acks
+        while acks and acks[0][0] <= now_s:
+            self._acked_bytes = max(acks.popleft()[1], self._acked_bytes)
+        return self.network.settings.window_bytes - (self._sent_bytes - self._acked_bytes)
+
+    def want_room(self) -> None:
+        """The writer is told when there is some."""
+        self.wants_room = True
+        self._await_ack()
+
+    def _await_ack(self) -> None:
+        if self._acks:
+            self.network.world.at(self._acks[0][0], self._tell_of_room)
+
+    def push(self, kind: Kind, data: bytes = b"") -> None:
+        self._sent_bytes += len(data)
+        self._last_arrival_s = max(self.link.arrival_s(len(data)), self._last_arrival_s)
+        self._in_flight.append((self._last_arrival_s, kind, data))
+        self._move()
+
+    def _move(self) -> None:
+        if self._in_flight and not self._is_moving and self._stalled_since_s is None:
+            self._is_moving = True
+            self.network.world.at(self._in_flight[0][0], self._arrive)
+
+    def _arrive(self) -> None:
+        self._is_moving = False
+        now_s = self.network.world.now_s
+        while self._in_flight and self._in_flight[0][0] <= now_s:
+            is_passable = self.is_passable
+            if not is_passable and self._in_flight[0][1] is not Kind.RESET:
+                self._stall()
+                return
+            _, kind, data = self._in_flight.popleft()
+            if is_passable:  # else: nobody repeats a reset that was lost
+                self.reader.on_arrived(kind, data)
+        self._move()
+
+    @property
+    def is_passable(self) -> bool:
+        return not self.link.is_cut and self.reader.host.is_up
+
+    def _stall(self) -> None:
+        now_s = self._stalled_since_s = self.network.world.now_s
+        self.network.stalled[self] = None
+        self.network.world.after(self.network.settings.give_up_s, self._give_up, now_s)
+
+    def retry(self) -> None:
+        """The way may be free again."""
+        if self._stalled_since_s is None or not self.is_passable:
+            return
+        self._stalled_since_s = None
+        del self.network.stalled[self]
+        if self._in_flight:
+            _, kind, data = self._in_flight.popleft()
+            # The other end hears of it when the kernel next tries again.
+            pause_s = self.network.world.rng.random() * self.network.settings.retry_s_max
+            arrival_s = self.link.arrival_s(len(data)) + pause_s
+            self._in_flight.appendleft((arrival_s, kind, data))
+            self._last_arrival_s = max(self._last_arrival_s, arrival_s)
+        self._move()
+
+    def _give_up(self, since_s: float) -> None:
+        if self._stalled_since_s == since_s:
+            self.drop()
+            self.writer.on_broken(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+
+    def drop(self, kept: int = 0) -> None:
+        """What has not arrived never will, but for the first `kept` pieces on the wire."""
+        if self._stalled_since_s is not None:
+            self._stalled_since_s = None
+            del self.network.stalled[self]
+            kept = 0
+        while len(self._in_flight) > kept:
+            self._in_flight.pop()
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
+
+    def on_read(self, byte_count: int) -> None:
+        self._read_bytes += byte_count
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Tells the writer what was read, on the way back."""
+        network = self.network
+        if self.back.is_cut:
+            network.unacknowledged[self] = None
+            return
+        at_s = self.back.arrival_s(0)
+        if self._acks:
+            at_s = max(at_s, self._acks[-1][0])
+        self._acks.append((at_s, self._read_bytes))
+        if self.wants_room and len(self._acks) == 1:
+            self._await_ack()
+
+    def _tell_of_room(self) -> None:
+        if not self.wants_room:
+            return
+        if self.room_bytes() > 0:
+            self.wants_room = False
+            self.writer.on_room()
+        else:
+            self._await_ack()

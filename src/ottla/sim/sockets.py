@@ -1,0 +1,254 @@
+"""What a simulated kernel knows of a connection: a socket at each end, and a queue of those to accept.
+
+A closed socket answers bytes with a reset, and one that is closed with unread bytes sends one, as Linux does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+from zlib import crc32
+
+from ottla.sim.pipes import Kind, Pipe
+
+if TYPE_CHECKING:
+    from ottla.sim.hosts import SimHost
+    from ottla.sim.network import SimNetwork
+
+Address = tuple[str, int]
+
+
+class SimSocket:
+    """One end of a connection, as the kernel has it; enough of `socket.socket` for the server's listener."""
+
+    __slots__ = (
+        "_closed",
+        "_ended",
+        "_received",
+        "error",
+        "has_eof",
+        "host",
+        "inbound",
+        "listening",
+        "local",
+        "notify",
+        "number",
+        "outbound",
+        "received_bytes",
+        "remote",
+    )
+
+    def __init__(self, host: SimHost, local: Address, remote: Address, inbound: Pipe, outbound: Pipe) -> None:
+        self.host = host
+        self.local = local
+        self.remote = remote
+        self.inbound = inbound
+        self.outbound = outbound
+        inbound.reader = outbound.writer = self
+        self.number = inbound.network.next_number()
+        self.listening: ListeningSocket | None = None
+        """Who may accept it."""
+        self.notify: Callable[[], None] | None = None
+        """Called when something has arrived, there is room again, or the connection broke."""
+        self.error: OSError | None = None
+        self.has_eof = False
+        self.received_bytes = 0
+        self._received: deque[memoryview] = deque()
+        self._ended = False
+        self._closed = False
+        host.sockets[self] = None
+
+    # -- what the process does -----------------------------------------------------------------------------------
+
+    @property
+    def is_readable(self) -> bool:
+        return self.received_bytes > 0 or self.has_eof or self.error is not None
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """As much as is there and fits; 0 if nothing is there."""
+        filled = 0
+        while self._received and filled < len(buffer):
+            piece = self._received.popleft()
+            part = piece[: len(buffer) - filled]
+            buffer[filled : filled + len(part)] = part
+            filled += len(part)
+            if len(part) < len(piece):
+                self._received.appendleft(piece[len(part) :])
+        self.received_bytes -= filled
+        if filled:
+            self.inbound.on_read(filled)
+        return filled
+
+    def send(self, data: bytes) -> int:
+        """How many bytes of it the kernel took; if not all, `notify` is called when there is room."""
+        assert self.error is None, "the connection is broken"
+        if self._closed:  # the process is dead, and what it does has no effect
+            return len(data)
+        taken = data[: max(self.outbound.room_bytes(), 0)]
+        if len(taken) < len(data):
+            self.outbound.want_room()
+        if taken:
+            for piece in self.inbound.network.cut_up(taken):
+                self.outbound.push(Kind.DATA, piece)
+        return len(taken)
+
+    def shutdown(self, how: int = socket.SHUT_WR) -> None:
+        if not self._ended and not self._closed and self.error is None:
+            self._ended = True
+            self.outbound.push(Kind.END)
+
+    def close(self) -> None:
+        """A reset if something was not read, as Linux does; else the end of the stream, after all that was written."""
+        if self._closed:
+            return
+        self._closed = True
+        self.notify = None
+        self.host.sockets.pop(self, None)
+        if self.error is None:
+            if self.received_bytes:
+                self.outbound.push(Kind.RESET)
+            elif not self._ended:
+                self.outbound.push(Kind.END)
+        self._received.clear()
+        self.received_bytes = 0
+
+    def vanish(self, kept: int) -> None:
+        """The machine is gone. Of what it sent, so many pieces are on the wire."""
+        self._closed = True
+        self.notify = None
+        self._received.clear()
+        self.outbound.drop(kept)
+
+    def setblocking(self, flag: bool) -> None:
+        return
+
+    def setsockopt(self, *options: Any) -> None:
+        return
+
+    def fileno(self) -> int:
+        return 16 + len(self.host.sockets)
+
+    def getpeername(self) -> Address:
+        return self.remote
+
+    def getsockname(self) -> Address:
+        return self.local
+
+    # -- what the network does ---------------------------------------------------------------------------------
+
+    def on_arrived(self, kind: Kind, data: bytes) -> None:
+        world = self.host.world
+        world.note(f"{self.host.name}:{self.number} {kind.name} {len(data)} {crc32(data):08x}")
+        if kind is Kind.RESET:
+            self.on_broken(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+        elif self._closed or self.error is not None:
+            if kind is not Kind.END:
+                self.outbound.push(Kind.RESET)
+        elif kind is Kind.DATA:
+            self._received.append(memoryview(data))
+            self.received_bytes += len(data)
+            self._tell()
+        elif kind is Kind.END:
+            self.has_eof = True
+            self._tell()
+        elif self.listening is None or not self.listening.enqueue(self):
+            self._closed = True
+            self.host.sockets.pop(self, None)
+            self.outbound.push(Kind.RESET)
+
+    def on_broken(self, error: OSError) -> None:
+        """Some kernels let a process read what had arrived before, some do not."""
+        if self.error is None and not self._closed:
+            self.error = error
+            self.outbound.drop()
+            if self.host.world.rng.random() < 0.5:
+                self._received.clear()
+                self.received_bytes = 0
+            self._tell()
+
+    def on_room(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.notify is not None:
+            self.notify()
+
+
+class ListeningSocket:
+    """Enough of `socket.socket` for the server's listener, with the kernel's queue of connections to accept."""
+
+    def __init__(self, network: SimNetwork, host: SimHost, port: int) -> None:
+        self.network = network
+        self.host = host
+        self.port = port
+        self._waiting: deque[SimSocket] = deque()
+        self._watcher: Callable[[], object] | None = None
+        self._is_told = False
+        self._closed = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= self.network.settings.backlog
+
+    @property
+    def is_watched(self) -> bool:
+        return self._watcher is not None
+
+    def enqueue(self, connection: SimSocket) -> bool:
+        if self._closed or self.is_full:
+            return False
+        self._waiting.append(connection)
+        self._tell()
+        return True
+
+    def accept(self) -> tuple[SimSocket, Address]:
+        if not self._waiting:
+            raise BlockingIOError
+        connection = self._waiting.popleft()
+        return connection, connection.remote
+
+    def watch(self, watcher: Callable[[], object] | None) -> bool:
+        was_watched = self._watcher is not None
+        self._watcher = watcher
+        self._is_told = False
+        self._tell()
+        return was_watched
+
+    def notify_again(self) -> None:
+        self._is_told = False
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._watcher is not None and self._waiting and not self._is_told:
+            self._is_told = True
+            self._watcher()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._watcher = None
+            self.network.forget_listening(self)
+            for connection in self._waiting:
+                connection.close()
+            self._waiting.clear()
+
+    def getsockname(self) -> Address:
+        return self.host.name, self.port
+
+    def fileno(self) -> int:
+        return 16
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """What `ottla.server.listener.bind` is inside a simulated world: it listens on the host whose loop runs."""
+    from ottla.sim.loop import SimLoop
+
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    listening = loop.world.network.listen(loop.host, host, port)
+    return cast(list[socket.socket], [listening])

@@ -1,0 +1,290 @@
+"""asyncio's transport and server over the simulated kernel's sockets.
+
+As with uvloop, what is written during a turn of the loop leaves at its end, and the buffers are not copied before:
+whoever changes one meanwhile sends something else than he meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, cast
+
+from ottla.sim.sockets import ListeningSocket, SimSocket
+
+if TYPE_CHECKING:
+    from ottla.sim.loop import SimLoop
+
+HIGH_WATER_BYTES = 64 * 1024
+READ_BYTES_MAX = 256 * 1024
+"""What a plain protocol gets with one read at most."""
+
+READS_A_TURN = 32
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SimTransport(asyncio.Transport):
+    def __init__(
+        self,
+        loop: SimLoop,
+        sock: SimSocket,
+        protocol: asyncio.BaseProtocol,
+        made: asyncio.Future[None] | None = None,
+    ) -> None:
+        super().__init__({"socket": sock, "peername": sock.remote, "sockname": sock.local})
+        self._loop = loop
+        self._sock = sock
+        self._protocol: Any = protocol
+        self._context = copy_context()
+        self._out: deque[memoryview] = deque()
+        self._out_bytes = 0
+        self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
+        self._is_writing_paused = False
+        self._is_flush_due = False
+        self._has_written_eof = False
+        self._is_reading = False
+        self._wants_reading = True
+        self._has_read_eof = False
+        self._is_look_due = False
+        self._is_closing = False
+        self._is_lost = False
+        loop.call_soon(self._begin, made)
+
+    def _begin(self, made: asyncio.Future[None] | None) -> None:
+        self._call(self._protocol.connection_made, self)
+        self._sock.notify = self._on_kernel
+        self._is_reading = True
+        self._on_kernel()
+        if made is not None and not made.done():
+            made.set_result(None)
+
+    def _call(self, method: Callable[..., Any], *args: Any) -> Any:
+        """A protocol that raises loses its connection, and the run fails."""
+        try:
+            return method(*args)
+        except Exception as error:
+            name = getattr(method, "__name__", "a callback")
+            self._loop.call_exception_handler(
+                {"message": f"{name}() failed", "exception": error, "transport": self, "protocol": self._protocol}
+            )
+            self._lose(error)
+            return None
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def _on_kernel(self) -> None:
+        """The kernel has something: bytes, room, or bad news. Looked at in the next turn."""
+        if not self._is_look_due and not self._is_lost:
+            self._is_look_due = True
+            self._loop.call_soon(self._look, context=self._context)
+
+    def _look(self) -> None:
+        self._is_look_due = False
+        if self._is_lost:
+            return
+        if self._out:
+            self._flush()
+        sock = self._sock
+        if not self.is_reading():
+            return
+        if sock.received_bytes:
+            for _ in range(READS_A_TURN):
+                if not self._read() or not sock.received_bytes or not self.is_reading():
+                    break
+            if sock.is_readable:
+                self._on_kernel()
+        elif sock.error is not None:
+            self._lose(sock.error)
+        elif sock.has_eof and not self._has_read_eof:
+            self._has_read_eof = True
+            if not self._call(self._protocol.eof_received):
+                self.close()
+
+    def _read(self) -> bool:
+        """Whether it filled its buffer, so that there may be more. libuv then reads again in the same turn."""
+        sock, protocol = self._sock, self._protocol
+        limit = sock.received_bytes
+        network = sock.inbound.network
+        if limit > 1 and network.world.rng.random() < network.settings.short_read_share:
+            limit = network.world.rng.randrange(1, limit)
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            buffer = self._call(protocol.get_buffer, -1)
+            if buffer is None:
+                return False
+            byte_count = sock.recv_into(memoryview(buffer)[:limit])
+            self._call(protocol.buffer_updated, byte_count)
+            return byte_count == len(buffer)
+        data = bytearray(min(limit, READ_BYTES_MAX))
+        sock.recv_into(memoryview(data))
+        self._call(protocol.data_received, bytes(data))
+        return len(data) == READ_BYTES_MAX
+
+    def is_reading(self) -> bool:
+        return self._is_reading and self._wants_reading and not self._is_closing
+
+    def pause_reading(self) -> None:
+        self._wants_reading = False
+
+    def resume_reading(self) -> None:
+        if not self._is_closing and not self._wants_reading:
+            self._wants_reading = True
+            self._on_kernel()
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def write(self, data: Buffer) -> None:
+        self.writelines([data])
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        if self._has_written_eof:
+            raise RuntimeError("cannot write after write_eof")
+        views = [memoryview(data).cast("B") for data in list_of_data if len(data)]
+        if self._is_closing or self._is_lost:
+            return
+        self._out.extend(views)
+        self._out_bytes += sum(map(len, views))
+        if self._out_bytes > self._high:
+            self._flush()
+            self._maybe_pause_writing()
+        elif self._out and not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.at_turn_end(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._is_lost:
+            return
+        if self._sock.error is not None and (self._out or self._has_written_eof):
+            self._lose(self._sock.error)
+            return
+        if self._out:
+            data = b"".join(self._out)
+            taken = self._sock.send(data)
+            self._out.clear()
+            self._out_bytes = len(data) - taken
+            if self._out_bytes:
+                self._out.append(memoryview(data)[taken:])
+            if self._is_writing_paused and self._out_bytes <= self._low:
+                self._is_writing_paused = False
+                self._call(self._protocol.resume_writing)
+        if not self._out:
+            if self._has_written_eof:
+                self._sock.shutdown()
+            if self._is_closing:
+                self._lose(None)
+
+    def _maybe_pause_writing(self) -> None:
+        if self._out_bytes > self._high and not self._is_writing_paused:
+            self._is_writing_paused = True
+            self._call(self._protocol.pause_writing)
+
+    def write_eof(self) -> None:
+        if not self._is_closing and not self._has_written_eof:
+            self._has_written_eof = True
+            self._loop.at_turn_end(self._flush)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return self._out_bytes
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = HIGH_WATER_BYTES if low is None else 4 * low
+        self._high, self._low = high, high // 4 if low is None else low
+        if not self._high >= self._low >= 0:
+            raise ValueError(f"high ({high}) must be at least low ({low}), and low at least 0")
+        self._maybe_pause_writing()
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        """What was written leaves first."""
+        if not self._is_closing:
+            self._is_closing = True
+            if not self._out:
+                self._lose(None)
+
+    def abort(self) -> None:
+        self._lose(None)
+
+    def _lose(self, error: BaseException | None) -> None:
+        if not self._is_lost:
+            self._is_lost = self._is_closing = True
+            self._out.clear()
+            self._out_bytes = 0
+            self._loop.call_soon(self._end, error)
+
+    def _end(self, error: BaseException | None) -> None:
+        try:
+            self._protocol.connection_lost(error)
+        finally:
+            self._sock.close()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return cast(asyncio.BaseProtocol, self._protocol)
+
+
+class SimServer(asyncio.AbstractServer):
+    """What `loop.create_server` returns."""
+
+    def __init__(
+        self, loop: SimLoop, listening: ListeningSocket, protocol_factory: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        self._loop = loop
+        self._listening = listening
+        self._protocol_factory = protocol_factory
+        self._serving_forever: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self.sockets: tuple[ListeningSocket, ...] = (listening,)
+
+    def get_loop(self) -> SimLoop:
+        return self._loop
+
+    def is_serving(self) -> bool:
+        return self._listening.is_watched
+
+    async def start_serving(self) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(self._listening, self._accept)
+
+    async def serve_forever(self) -> None:
+        await self.start_serving()
+        self._serving_forever = self._loop.create_future()
+        try:
+            await self._serving_forever
+        finally:
+            self._serving_forever = None
+            self.close()
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.sockets = ()
+            self._listening.close()
+            if self._serving_forever is not None:
+                self._serving_forever.cancel()
+
+    async def wait_closed(self) -> None:
+        return
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            SimTransport(self._loop, accepted, self._protocol_factory())
