@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
+from ottla.records.produce_run import ProduceRun
+
 TRIM_AFTER = 512
 
 
@@ -50,6 +52,12 @@ class BatchList:
         self._views.append(view)
         self.size_bytes += len(view)
 
+    def append_run(self, run: ProduceRun) -> None:
+        self._bases += run.bases
+        self._ends += run.ends
+        self._views += run.batches
+        self.size_bytes += run.size_bytes
+
     def drop_first(self) -> int:
         """Gives up the oldest batch and returns its size."""
         head = self._head
@@ -60,6 +68,14 @@ class BatchList:
         if head >= TRIM_AFTER and head * 2 >= len(self._bases):
             del self._bases[:head], self._ends[:head], self._views[:head]
             self._head = 0
+        return size
+
+    def drop_from(self, offset: int) -> int:
+        """Gives up every batch that ends above the offset and returns their size."""
+        keep = max(bisect_right(self._ends, offset, lo=self._head), self._head)
+        size = sum(map(len, self._views[keep:]))
+        del self._bases[keep:], self._ends[keep:], self._views[keep:]
+        self.size_bytes -= size
         return size
 
     def drop_all(self) -> int:

@@ -30,6 +30,7 @@ from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Completion
 from ottla.records.batch import BatchHeader
+from ottla.records.produce_run import ProduceRun
 
 LAZY_WRITE_BYTES = 1024 * 1024
 RETRY_FULL_DISK_MS = 500.0
@@ -76,6 +77,8 @@ class FileLog:
         self._beginning_writes = False
         self._waits_to_write_again = False
         self.frozen = False
+        self.truncating = False
+        """Its end is being cut off: nothing is appended meanwhile."""
         self.repair: Callable[[OSError], None] | None = None
         """Writes the segments anew from the journal after one of their files failed."""
         self._end_waits: list[tuple[int, Callable[[], None]]] = []
@@ -111,13 +114,9 @@ class FileLog:
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
-        if self.failed is not None:
-            return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
-        if self.shared.tail.is_overfull:
-            return Refused(ErrorCode.kafka_storage_error, _slow_disk(self.directory))
-        reserve = self.shared.reserve
-        if reserve is not None and not reserve.is_held:
-            return Refused(ErrorCode.kafka_storage_error, _full_disk(self.directory))
+        refused = self._refusal_of_any()
+        if refused is not None:
+            return refused
         try:
             if self._must_roll(size_bytes):
                 self.roll()
@@ -127,6 +126,42 @@ class FileLog:
         except OSError as error:
             return Refused(ErrorCode.kafka_storage_error, _sentence_for(error, self.directory))
         return None
+
+    def _refusal_of_any(self) -> Refused | None:
+        """Why no batch is taken now, whatever its size."""
+        if self.failed is not None:
+            return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
+        if self.truncating:
+            return Refused(ErrorCode.not_leader_or_follower, f"{self.directory} is being truncated")
+        if self.shared.tail.is_overfull:
+            return Refused(ErrorCode.kafka_storage_error, _slow_disk(self.directory))
+        reserve = self.shared.reserve
+        if reserve is not None and not reserve.is_held:
+            return Refused(ErrorCode.kafka_storage_error, _full_disk(self.directory))
+        return None
+
+    def takes_run(self, run: ProduceRun) -> bool:
+        """Whether there is nothing to do before these batches are appended. If not, they come one by one, and the
+        first of them makes room or is refused."""
+        segment, size_bytes, journal = self.segments[-1], run.size_bytes, self.shared.journal
+        if segment.appended_end + size_bytes > segment.allocated_end or self._must_roll(size_bytes):
+            return False
+        if self.is_journaled and (journal is None or not journal.takes_run(run)):
+            return False
+        return self._refusal_of_any() is None
+
+    def append_run(self, run: ProduceRun) -> None:
+        """The same as appending each; what the batches say of their producers is noted already."""
+        segment = self.segments[-1]
+        position = segment.append_run(run)
+        self.epochs.note(run.leader_epoch, run.bases[0])
+        self.end_offset = run.ends[-1]
+        self.shared.tail.add_run(self, run)
+        self._pending.add_run(segment, position, run)
+        if self.is_journaled:
+            assert self.shared.journal is not None
+            self.shared.journal.append_run(self, run)
+        self._after_append(segment)
 
     def append(self, header: BatchHeader, batch: memoryview) -> None:
         segment = self.active
@@ -140,6 +175,11 @@ class FileLog:
         if self.is_journaled:
             assert self.shared.journal is not None
             self.shared.journal.append_batch(self, header, batch)
+        self._after_append(segment)
+
+    def _after_append(self, segment: Segment) -> None:
+        """Sees to the segment's write and its space."""
+        if self.is_journaled:
             if self._pending.size_bytes >= LAZY_WRITE_BYTES:
                 self.write_now()
             elif not self._write_due:
@@ -370,6 +410,18 @@ class FileLog:
             if self.events is not None:
                 self.events.on_log_failed(error)
             self._run_end_waits()
+
+    def become(self, fresh: FileLog) -> None:
+        """Goes on as the same log, opened again after its end was cut off. Nothing is in flight."""
+        self.shared.tail.forget(self)
+        for segment in self.segments:
+            segment.removed = True
+            segment.release()
+        self.segments = fresh.segments
+        self.epochs, self.producers = fresh.epochs, fresh.producers
+        self.end_offset = self._written_end = self._journaled_end = fresh.end_offset
+        self.damages = fresh.damages
+        self.recovery_point, self.state_offset = fresh.recovery_point, fresh.state_offset
 
     def mark_deleted(self) -> None:
         """Nothing is written any more, and nobody waits for it."""

@@ -133,6 +133,8 @@ def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upt
             # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
             place = place._replace(position=0, offset=place.segment.base_offset)
             continue
+        if place.segment not in log.segments:
+            return Slice([], 0, offset)  # it was truncated or has expired meanwhile
         damage = describe_damage(place, walk.bad, walk.next_offset)
         log.add_damage(damage)
         if damage.first_offset <= offset < damage.next_offset:

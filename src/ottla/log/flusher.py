@@ -6,6 +6,7 @@ The logs of the oldest journal file go first (SAFETY 10).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from ottla.log.flush import DirectoryFailedError, Flush, FlushPostponedError
 from ottla.log.rescue import Rescue
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
+from ottla.ports import Completion
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,7 @@ class Flusher:
         self._running = False
         self._wanted: dict[LogKey, FileLog] = {}
         self._waiting: list[Callable[[], None]] = []
+        self._holds: deque[Callable[[Callable[[], None]], None]] = deque()
         self._everything = False
         self._asked = False
         """For a round since the last one began."""
@@ -91,6 +94,31 @@ class Flusher:
         self._asked = True
         if not self._running:
             self._begin_round()
+
+    def hold(self, held: Callable[[Callable[[], None]], None]) -> None:
+        """Calls `held(release)` when no round is running; none begins before `release()`."""
+        self._holds.append(held)
+        if not self._running:
+            self._grant_hold()
+
+    def _grant_hold(self) -> None:
+        self._running = True
+        self._holds.popleft()(lambda: self._end_round([], has_released=False))
+
+    def write_point(self, log: FileLog, point: RecoveryPoint, done: Completion) -> None:
+        """A checkpoint with another point for one log, while the flusher is held."""
+        self._points[log.key] = point
+        data = encode_checkpoint(Checkpoint(self._released, self._points))
+
+        def written(_: None, error: BaseException | None) -> None:
+            done(error if error is None or isinstance(error, OSError) else OSError(str(error)))
+
+        self._shared.disk.sync_queue.call(lambda: self._write(data), written)
+
+    def _write(self, checkpoint: bytes) -> None:
+        """Blocking."""
+        files = self._shared.disk.files
+        self._shared.with_reserve(lambda: files.replace_file(self._checkpoint_path, checkpoint))
 
     def _begin_round(self) -> None:
         self._asked = False
@@ -187,12 +215,7 @@ class Flusher:
                 self._wanted.update({log.key: log for log in current.logs if not log.deleted})
             self._end_round(current.waiting, has_released=releases and error is None)
 
-        files = self._shared.disk.files
-
-        def write() -> None:
-            self._shared.with_reserve(lambda: files.replace_file(self._checkpoint_path, data))
-
-        self._shared.disk.sync_queue.call(write, written)
+        self._shared.disk.sync_queue.call(lambda: self._write(data), written)
 
     def _end_round(self, waiting: list[Callable[[], None]], *, has_released: bool) -> None:
         """Goes on if someone asked meanwhile, and while that makes room; a round that made none would not the next
@@ -200,6 +223,8 @@ class Flusher:
         self._running = False
         for callback in waiting:
             callback()
+        if self._holds and not self._running:
+            self._grant_hold()
         journal = self._shared.journal
         makes_room = has_released and journal is not None and journal.under_pressure
         if not self._running and (self._asked or makes_room):

@@ -12,12 +12,14 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.file_reads import TimedOffset
 from ottla.log.notes import note_batch
 from ottla.log.shared import SharedByLogs
+from ottla.log.state_file import as_of
 from ottla.machines.producers import ProducerStates
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Completion
 from ottla.records.batch import BatchHeader, read_header
+from ottla.records.produce_run import ProduceRun
 from ottla.records.validation import first_at_or_after, max_timestamp_record
 
 
@@ -60,16 +62,27 @@ class MemoryLog:
             f"memory logs hold their {limit} bytes: shorten retention, or raise ottla.memory.max.bytes",
         )
 
+    def takes_run(self, run: ProduceRun) -> bool:
+        return self.refusal(run.size_bytes, run.record_count) is None
+
+    def append_run(self, run: ProduceRun) -> None:
+        self.epochs.note(run.leader_epoch, run.bases[0])
+        self._batches.append_run(run)
+        self._after_append(run.size_bytes, run.ends[-1], max(run.max_timestamps))
+
     def append(self, header: BatchHeader, batch: memoryview) -> None:
         note_batch(header, self.epochs, self.producers)
         self._batches.append(header.base_offset, header.next_offset, batch)
         if header.max_timestamp < 0:
             self._untimed[header.base_offset] = self.shared.clock.now_ms()
-        self.shared.memory.size_bytes += len(batch)
-        self.end_offset = header.next_offset
+        self._after_append(len(batch), header.next_offset, header.max_timestamp)
+
+    def _after_append(self, size_bytes: int, end_offset: int, max_timestamp: int) -> None:
+        self.shared.memory.size_bytes += size_bytes
+        self.end_offset = end_offset
         if 0 <= self.config.retention_bytes < self._batches.size_bytes:
             # At once, not at the next check: the memory of the oldest batch is what the next one is received into.
-            self.apply_retention(header.max_timestamp)
+            self.apply_retention(max_timestamp)
         if self.events is not None:
             self.events.on_acknowledged()
 
@@ -85,6 +98,19 @@ class MemoryLog:
             while (first_end := self._batches.first_end) is not None and first_end <= offset:
                 self._drop_first()
         done(None)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the end off: the log ends at the offset, or before the batch that holds it."""
+        self.shared.memory.size_bytes -= self._batches.drop_from(offset)
+        kept = [(end, read_header(view)) for _, end, view in self._batches.views_from(self.start_offset)]
+        self.end_offset = kept[-1][0] if kept else min(self.start_offset, offset)
+        self.epochs.truncate_from(self.end_offset)
+        older = [trimmed for entry in self.producers if (trimmed := as_of(self.end_offset, entry)) is not None]
+        self.producers = ProducerStates()
+        for _, header in kept:
+            note_batch(header, self.epochs, self.producers)
+        known = {entry.producer_id for entry in self.producers}
+        self.producers = ProducerStates([*self.producers, *(e for e in older if e.producer_id not in known)])
 
     def apply_retention(self, now_ms: int) -> None:
         if "delete" not in self.config.cleanup_policy:

@@ -18,8 +18,9 @@ from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import STATE_FILE, LogState, decode_state, trim_state
+from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, trim_state
 from ottla.log.walk import Walk, find_next_valid, intact_batches
+from ottla.machines.producers import ProducerStates
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -50,8 +51,10 @@ def open_file_log(
     point: RecoveryPoint | None,
     *,
     trust_checkpoint: bool = True,
+    up_to_point: bool = False,
 ) -> FileLog:
-    """`trust_checkpoint` is False when the checkpoint itself was lost: then even a `disk` log is read and verified."""
+    """`trust_checkpoint` is False when the checkpoint itself was lost: then even a `disk` log is read and verified.
+    With `up_to_point`, everything above the point is cut in every class: the log is being truncated."""
     opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
     names = files.list_dir(directory) if files.exists(directory) else []
@@ -61,13 +64,15 @@ def open_file_log(
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
     state = _read_state(opening)
     bases = _without_passed(opening, bases, min(point.start_offset, state.offset) if point is not None else 0)
-    if config.durability is Durability.DISK and trust_checkpoint:
+    if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):
         segments = _open_up_to(opening, bases, point)
     else:
         segments = _open_verified(opening, bases, point, any_start=not trust_checkpoint)
     start_offset = point.start_offset if point is not None else segments[0].base_offset
     _name_gaps(opening, segments, start_offset)
     state_offset = state.offset
+    if state_offset > segments[-1].end_offset:
+        state = _trim_state(opening, state, segments)
     state = _complete_state(state, segments, start_offset)
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.recovery_point = point
@@ -321,9 +326,22 @@ def _read_state(opening: Opening) -> LogState:
     return state
 
 
+def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> LogState:
+    """The state tells of batches that are gone. It is learned again from the segments, and written at once: the log
+    will grow over the offset that the old one names, with other batches. What it knows of producers whose segments
+    have expired still holds."""
+    trimmed = trim_state(state, segments[-1].end_offset)
+    learned = _complete_state(LogState(), segments, 0)
+    missing = [producer for producer in trimmed.producers if learned.producers.get(producer.producer_id) is None]
+    state = LogState(trimmed.offset, trimmed.epochs, ProducerStates([*learned.producers, *missing]))
+    path = f"{opening.directory}/{STATE_FILE}"
+    opening.shared.with_reserve(
+        lambda: opening.shared.disk.files.replace_file(path, encode_state(state.offset, state.epochs, state.producers))
+    )
+    return state
+
+
 def _complete_state(state: LogState, segments: list[Segment], start_offset: int) -> LogState:
-    if state.offset > segments[-1].end_offset:
-        state = trim_state(state, segments[-1].end_offset)
     for segment in segments:
         if segment.end_offset > state.offset:
             _note_batches(segment, state)

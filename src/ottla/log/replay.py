@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ottla.log.contract import Damage
+from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
 from ottla.log.journal import JournalEntry, Mutation
 from ottla.log.rescue import RescuedFile, read_rescued, rescued_files
@@ -33,6 +34,7 @@ class Replay:
         self._files = files
         self._logs = logs
         self.replayed = Replayed()
+        self.cuts = Cuts()
 
     def take_rescued(self, log: FileLog, directory: str) -> None:
         for rescued in rescued_files(self._files, directory):
@@ -44,6 +46,8 @@ class Replay:
 
     def take_entry(self, entry: JournalEntry) -> None:
         log = self._logs.get(entry.key)
+        if self.cuts.takes_back(entry):
+            return
         if log is None:
             self.replayed.unknown += 1
         elif entry.kind is Mutation.LOG_START:

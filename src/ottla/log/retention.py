@@ -39,7 +39,7 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
     First the start, durably in a checkpoint together with the producers' state, then the files: a crash in between
     finds files that it knows to be below the start, in whatever order the directory lost them.
     """
-    if log.failed is not None:
+    if log.failed is not None or log.truncating:
         return
     expired = expired_segments(log, now_ms)
     if expired:

@@ -39,7 +39,7 @@ def encode_state(offset: int, epochs: LeaderEpochs, producers: ProducerStates) -
     epoch_entries = [entry for entry in epochs if entry[1] < offset]
     for epoch_entry in epoch_entries:
         body += _EPOCH.pack(*epoch_entry)
-    kept = [entry for producer in producers if (entry := _as_of(offset, producer)) is not None]
+    kept = [entry for producer in producers if (entry := as_of(offset, producer)) is not None]
     for producer in kept:
         body += _PRODUCER.pack(producer.producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches))
         for batch in producer.batches:
@@ -59,7 +59,7 @@ def can_tell_as_of(offset: int, producers: ProducerStates) -> bool:
     )
 
 
-def _as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
+def as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
     """None if every batch that is kept of the producer lies above: the log says all there is to know of it."""
     if not producer.batches or producer.batches[-1].end_offset <= offset:
         return producer
@@ -70,7 +70,7 @@ def _as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
 def trim_state(state: LogState, offset: int) -> LogState:
     """A state that was written and never checkpointed is ahead of what a restart finds. What it knows from below the
     offset still holds, and may be all that is left of a producer whose segments have expired."""
-    entries = [entry for producer in state.producers if (entry := _as_of(offset, producer)) is not None]
+    entries = [entry for producer in state.producers if (entry := as_of(offset, producer)) is not None]
     state.epochs.truncate_from(offset)
     return LogState(offset, state.epochs, ProducerStates(entries))
 

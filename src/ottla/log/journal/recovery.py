@@ -74,6 +74,10 @@ class Recovered:
     last_sequence: int
     """The highest that was seen, even in a torn block: the next journal goes on above it."""
 
+    @property
+    def truncates(self) -> bool:
+        return any(block.truncates for block in self.blocks)
+
     def entries(self) -> Iterator[JournalEntry]:
         """Blocking. Each batch is a view of its block: copy it to keep it."""
         for path, blocks in groupby(self.blocks, key=lambda block: block.path):

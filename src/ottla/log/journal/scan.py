@@ -47,6 +47,8 @@ class FoundBlock(NamedTuple):
     state: BlockState
     bad_keys: frozenset[bytes] | None = frozenset()
     """The logs whose payloads are bad; None if that cannot be known."""
+    truncates: bool = False
+    """There is a truncation among its entries."""
 
 
 class UnreadablePlace(NamedTuple):
@@ -132,4 +134,5 @@ def _check_block(file: DataFile, header: BlockHeader) -> FoundBlock:
         for entry, payload in zip(entries, payloads(data, header, entries), strict=True)
         if not is_good(entry, payload)
     )
-    return FoundBlock(file.path, header, BlockState.BAD_PAYLOAD if bad_keys else BlockState.GOOD, bad_keys)
+    truncates = any(entry.kind == Mutation.TRUNCATE for entry in entries)
+    return FoundBlock(file.path, header, BlockState.BAD_PAYLOAD if bad_keys else BlockState.GOOD, bad_keys, truncates)

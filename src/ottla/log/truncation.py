@@ -1,0 +1,146 @@
+"""Cuts the end off a file log: a replica whose last records are not in its leader's history.
+
+The order is what keeps data (SAFETY 5, 6): everything that was appended is written; the truncation is in the journal,
+durably; the recovery point is lowered, durably; only then are the files cut. A crash at any step finds either the log
+as it was and a truncation to be replayed, or a point that lies at the cut. Nothing is appended and nothing is flushed
+meanwhile.
+
+The log is then opened up to its new point, as after a restart: segments, indexes, epochs and producers have one way to
+come back (SAFETY 21).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.file_log import FileLog
+from ottla.log.flush import finish_directory
+from ottla.log.journal import Mutation
+from ottla.log.recovery import open_file_log
+from ottla.log.segment import LOG_SUFFIX, segment_name
+from ottla.log.walk import Walk
+from ottla.ports import Completion, DataFile, FileSystem
+
+if TYPE_CHECKING:
+    from ottla.log.flusher import Flusher
+
+
+class Truncation:
+    """One truncation of one log. `done` is called with None when the log ends at or below the offset, durably."""
+
+    def __init__(self, log: FileLog, flusher: Flusher, offset: int, done: Completion) -> None:
+        self._log = log
+        self._flusher = flusher
+        self._offset = offset
+        self._done = done
+        self._let_flusher_go: Callable[[], None] = _nothing
+
+    def begin(self) -> None:
+        log = self._log
+        if log.truncating:
+            raise RuntimeError(f"{log.directory} is being truncated already")
+        if self._offset < log.start_offset:
+            raise ValueError(f"{log.directory} begins at {log.start_offset}, it cannot be cut at {self._offset}")
+        if self._offset >= log.end_offset:
+            self._done(log.failed)
+            return
+        log.truncating = True
+        log.when_written(log.end_offset, lambda: self._flusher.hold(self._find_cut))
+
+    def _find_cut(self, let_flusher_go: Callable[[], None]) -> None:
+        self._let_flusher_go = let_flusher_go
+        log, offset = self._log, self._offset
+        if log.has_ended:
+            self._end(log.failed)
+            return
+        segment = next((s for s in reversed(log.segments) if s.base_offset <= offset), log.segments[0])
+        relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
+        begin = segment.base_offset, position, segment.base_offset + relative
+        unsynced = [s for s in log.segments if s.base_offset <= segment.base_offset and s.synced_end < s.written_end]
+
+        def find() -> RecoveryPoint:
+            for other in unsynced:
+                other.file.sync()
+            finish_directory(log, None)
+            if segment.written_end == 0:
+                return RecoveryPoint(segment.base_offset, segment.base_offset, 0, log.start_offset)
+            return cut_point(segment.file, begin, segment.written_end, offset, log.start_offset)
+
+        log.shared.disk.sync_queue.call(find, self._journal_it)
+
+    def _journal_it(self, point: RecoveryPoint | None, error: BaseException | None) -> None:
+        log = self._log
+        if point is None:
+            self._end(error)
+            return
+
+        def journaled(failure: OSError | None) -> None:
+            if failure is not None:
+                self._end(failure)
+            else:
+                self._flusher.write_point(log, point, lambda failure: self._cut(point, failure))
+
+        if log.is_journaled:
+            assert log.shared.journal is not None
+            log.shared.journal.append_mutation(log, Mutation.TRUNCATE, point.offset, journaled)
+        else:
+            journaled(None)
+
+    def _cut(self, point: RecoveryPoint, failure: OSError | None) -> None:
+        log = self._log
+        if failure is not None or log.has_ended:
+            self._end(failure or log.failed)
+            return
+
+        def reopen() -> FileLog:
+            return open_file_log(log.shared, log.key, log.directory, log.config, point, up_to_point=True)
+
+        def reopened(fresh: FileLog | None, error: BaseException | None) -> None:
+            if fresh is not None and log.deleted:
+                fresh.close()
+            elif fresh is not None:
+                log.become(fresh)
+            self._end(error)
+
+        log.shared.disk.sync_queue.call(reopen, reopened)
+
+    def _end(self, error: BaseException | None) -> None:
+        log = self._log
+        if error is not None and log.failed is None and not log.deleted:
+            log.fail(error if isinstance(error, OSError) else OSError(str(error)))
+        log.truncating = False
+        self._let_flusher_go()
+        self._done(log.failed)
+
+
+def cut_point(file: DataFile, begin: tuple[int, int, int], end: int, offset: int, start_offset: int) -> RecoveryPoint:
+    """Where a segment is to be cut so that the log ends at the offset: before the batch that holds it. `begin` is the
+    segment's base offset, and a position with the offset of the batch there. Blocking.
+
+    A damaged batch ends the walk: what lies behind it is cut too, and comes again from the leader.
+    """
+    base_offset, position, next_offset = begin
+    for found in Walk(file, position, end, verify=False, next_offset=next_offset):
+        if found.header.next_offset > offset:
+            break
+        position, next_offset = found.position + found.header.size_bytes, found.header.next_offset
+    return RecoveryPoint(next_offset, base_offset, position, start_offset)
+
+
+def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:
+    """The point at a truncation that the journal has and the checkpoint does not: before the log is opened."""
+    names = files.list_dir(directory) if files.exists(directory) else []
+    bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+    base = max((base for base in bases if base <= offset), default=None)
+    if base is None:
+        return RecoveryPoint(offset, offset, 0, point.start_offset)
+    file = files.open(f"{directory}/{segment_name(base)}")
+    try:
+        return cut_point(file, (base, 0, base), file.size(), offset, point.start_offset)
+    finally:
+        file.close()
+
+
+def _nothing() -> None: ...
