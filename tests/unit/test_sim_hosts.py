@@ -60,6 +60,19 @@ def test_each_host_has_its_own_clock(world: SimWorld) -> None:
     assert exact.clock.monotonic_ms() == monotonic_ms
 
 
+def test_what_belongs_to_no_host_has_a_clock_too(world: SimWorld) -> None:
+    port: Clock = world.clock
+    fired: list[float] = []
+    host = booted(world, "a")
+    host.pause()
+    port.call_later(2000, lambda: fired.append(port.monotonic_ms()))
+    port.call_soon(lambda: fired.append(port.monotonic_ms()))
+    port.call_later(1000, lambda: fired.append(-1)).cancel()
+    world.run_for(5)
+    assert fired == [0, 2000]
+    assert port.now_ms() == host.clock.now_ms() == WALL_START_S * 1000 + 5000
+
+
 def test_a_drift_that_begins_moves_timers_that_wait(world: SimWorld) -> None:
     host = booted(world, "a")
     fired: list[float] = []

@@ -69,6 +69,39 @@ class Failure:
         return f"at {self.at_s:.6f} s on {self.host}: {self.message}{cause}"
 
 
+class WorldTimer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self._callback = None
+
+    def fire(self) -> None:
+        if self._callback is not None:
+            self._callback()
+
+
+class WorldClock:
+    """Implements `ports.Clock` for what belongs to no host and never fails: a service that is itself simulated."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+
+    def now_ms(self) -> int:
+        return int((WALL_START_S + self._world.now_s) * 1000)
+
+    def monotonic_ms(self) -> float:
+        return self._world.now_s * 1000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> WorldTimer:
+        timer = WorldTimer(callback)
+        self._world.after(max(delay_ms, 0.0) / 1000, timer.fire)
+        return timer
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._world.after(0.0, callback)
+
+
 class SimWorld:
     """Use it with `with`: inside, `time`, `random` and their like are virtual too (see `ambient`)."""
 
@@ -82,6 +115,7 @@ class SimWorld:
         self.trace = Trace(keep_all=keep_trace)
         self.failures: list[Failure] = []
         self.network = SimNetwork(self)
+        self.clock = WorldClock(self)
         self.event_count = 0
         self._events: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
