@@ -19,7 +19,7 @@ from ottla.adapters.volatile import VolatileDisk
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.log_store import LogStore
 from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch
+from ottla.handlers.dispatch import dispatch, dispatch_run
 from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
@@ -122,7 +122,8 @@ async def _compose(
     catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
     broker = Broker(config, shared, store, catalog, data_dir)
     broker.start()
-    server = Server(broker, broker.config, dispatch, BufferPool(RECEIVE_POOL_BYTES).allocate, new_state=ConnectionState)
+    allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
+    server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
     try:
         host, port = await server.start(settings.host, settings.port)
     except OSError:

@@ -6,6 +6,8 @@ whose `compression.type` is not the producer's, null keys on a compacted topic.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
 from ottla.records.batch import (
@@ -47,6 +49,24 @@ def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admit
         if refused is not None:
             return refused
     return header, records
+
+
+class OpaqueLimits(NamedTuple):
+    """What `ProduceRun.admit` compares batches with, of a topic whose batches are never opened or changed."""
+
+    size_bytes_max: int
+    after_max_ms: int
+    before_max_ms: int
+
+
+def opaque_limits(config: TopicConfig) -> OpaqueLimits | None:
+    """None: this topic's batches need a closer look, one by one."""
+    opens = "compact" in config.cleanup_policy or config.compression_type != "producer"
+    if opens or config.message_timestamp_type == "LogAppendTime":
+        return None
+    return OpaqueLimits(
+        config.max_message_bytes, config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    )
 
 
 def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refused | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.broker.admission import admit
+from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
@@ -17,9 +17,11 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import Segment
-from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch
+from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
 from ottla.model.errors import ErrorCode, Refused
-from ottla.records.batch import BatchHeader, stamp, stamped
+from ottla.model.topic_config import TopicConfig
+from ottla.records.batch import BatchHeader, read_header, stamp, stamped
+from ottla.records.produce_run import ProduceRun
 
 if TYPE_CHECKING:
     from ottla.broker.topics import Topic
@@ -67,6 +69,8 @@ class Partition:
         self.isr: tuple[int, ...] = (node_id,)
         self.deleted = False
         self._wakeups = wakeups
+        self._limits_of: TopicConfig | None = None
+        self._limits: OpaqueLimits | None = None
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._fetch_watches: dict[int, FetchWatch] = {}
         log.events = self
@@ -119,6 +123,42 @@ class Partition:
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
+
+    def append_run(self, run: ProduceRun, now_ms: int) -> bool:
+        """Appends the leading batches of the run that need nothing special, and cuts the run behind them. False if
+        there are none: the first batch goes the general way, by `append`."""
+        log = self.log
+        if log.config is not self._limits_of:
+            self._limits_of, self._limits = log.config, opaque_limits(log.config)
+        if self._limits is None or not log.takes_run(run):
+            return False
+        size_bytes_max, after_max_ms, before_max_ms = self._limits
+        if not run.admit(size_bytes_max, after_max_ms, before_max_ms, now_ms):
+            return False
+        if run.has_producers and not self._note_sequences(run):
+            return False
+        run.stamp(log.end_offset, self.leader_epoch)
+        log.append_run(run)
+        return True
+
+    def _note_sequences(self, run: ProduceRun) -> bool:
+        """Cuts the run before the first batch that does not continue its producer's sequence. What is noted here is
+        appended in the same breath."""
+        producers = self.log.producers
+        base_offset = self.log.end_offset
+        for place, batch in enumerate(run.batches):
+            header = read_header(batch)
+            end_offset = base_offset + header.record_count
+            if header.producer_id >= 0:
+                if self._judge(header) is not None:
+                    run.cut(place)
+                    return place > 0
+                noted = ProducerBatch(
+                    header.base_sequence, header.last_sequence, base_offset, end_offset, header.max_timestamp
+                )
+                producers.record(header.producer_id, header.producer_epoch, noted)
+            base_offset = end_offset
+        return True
 
     def _judge(self, header: BatchHeader) -> Appended | Refused | None:
         """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""

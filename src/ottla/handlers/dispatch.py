@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.handlers import api_versions
+from ottla.handlers import api_versions, produce
 from ottla.handlers.api import Buffers, ConnectionState, Context, Reply
 from ottla.handlers.error_replies import error_reply
 from ottla.handlers.registry import HANDLERS
@@ -37,6 +38,14 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
     assert handler.handle is not None
     request, _ = decode(request_type(api_key, version), frame, body_at)
     return _answer(ctx, handler.handle, request)
+
+
+def dispatch_run(
+    broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
+) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+    """As many of the frames from `at` on as can be handled as one, at most `count_max`: their replies, now or later,
+    each with its size in front, and their number. 0: call `dispatch` with the first."""
+    return produce.handle_run(broker, frames, at, count_max)
 
 
 async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:

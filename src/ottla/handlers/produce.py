@@ -10,11 +10,14 @@ Not implemented: transactions (a transactional batch is refused).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ottla.broker.partition import Appended, Partition
 from ottla.handlers.api import Api, Buffers, Context
 from ottla.model.errors import ErrorCode, Refused
+from ottla.records.produce_run import ProduceRun, find_run
 from ottla.wire.produce import (
     PartitionProduced,
     ProduceRequest,
@@ -22,6 +25,9 @@ from ottla.wire.produce import (
     encode_produce_response,
     parse_produce_request,
 )
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
 
 API = Api(key=0, name="Produce", versions=(3, 13))
 
@@ -35,6 +41,55 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
     if request.acks == 0:
         return None
     return produce.reply()
+
+
+def handle_run(
+    broker: Broker, frames: Sequence[memoryview], at: int, count_max: int
+) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+    """The replies of the frames from `at` on that can be handled as one, and how many these are; 0: the first of them
+    goes the general way. Every reply has its size in front."""
+    run = find_run(frames, at, count_max)
+    if run is None:
+        return None, 0
+    topic = broker.topic_by(run.topic)
+    partition = topic.partition(run.partition) if topic is not None else None
+    if partition is None or not partition.append_run(run, broker.clock.now_ms()):
+        return None, 0
+    if run.acks == 0:
+        return None, len(run)
+    log_start_offset = partition.log_start_offset
+    watermark = partition.high_watermark
+    if run.ends[-1] <= watermark:
+        return run.replies(watermark, _NONE, log_start_offset), len(run)
+    return RunWait(broker, partition, run, log_start_offset).future, len(run)
+
+
+class RunWait:
+    """A run that is not acknowledged yet. All of it waits for its end: it was appended together, and one group commit
+    or one write makes all of it durable."""
+
+    __slots__ = ("_log_start_offset", "_partition", "_run", "future")
+
+    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, log_start_offset: int) -> None:
+        self._partition = partition
+        self._run = run
+        self._log_start_offset = log_start_offset
+        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        partition.when_acknowledged(run.ends[-1], self._settle)
+        if not self.future.done():
+            broker.deadlines.add(max(run.timeout_ms, 0), self)
+
+    @property
+    def ended(self) -> bool:
+        return self.future.done()
+
+    def expire(self) -> None:
+        self._settle(ErrorCode.request_timed_out)
+
+    def _settle(self, error: ErrorCode) -> None:
+        if not self.future.done():
+            watermark = self._partition.high_watermark
+            self.future.set_result(self._run.replies(watermark, error, self._log_start_offset))
 
 
 class Produce:

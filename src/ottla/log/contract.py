@@ -16,6 +16,7 @@ from ottla.model.errors import Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.records.batch import BatchHeader
+from ottla.records.produce_run import ProduceRun
 
 
 class Damage(NamedTuple):
@@ -72,6 +73,14 @@ class Log(Protocol):
 
     def append(self, header: BatchHeader, batch: memoryview) -> None:
         """Header and batch carry the offset and epoch already; the offset is `end_offset`."""
+        ...
+
+    def takes_run(self, run: ProduceRun) -> bool:
+        """Whether all these batches can be taken now, as they are."""
+        ...
+
+    def append_run(self, run: ProduceRun) -> None:
+        """Many batches, stamped, their producers noted: the same as appending one after another."""
         ...
 
     def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:

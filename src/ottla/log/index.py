@@ -44,6 +44,17 @@ class SparseIndex:
             self._max_timestamps.append(max_timestamp)
             self._last_indexed = position
 
+    def note_run(self, relative_offsets: list[int], positions: list[int], max_timestamps: list[int]) -> None:
+        """Many batches were appended, in this order; the timestamps are running maxima."""
+        interval_bytes, last_indexed = self._interval_bytes, self._last_indexed
+        for place, position in enumerate(positions):
+            if position - last_indexed >= interval_bytes:
+                self._relative_offsets.append(relative_offsets[place])
+                self._positions.append(position)
+                self._max_timestamps.append(max_timestamps[place])
+                last_indexed = position
+        self._last_indexed = last_indexed
+
     def entry_for_offset(self, relative_offset: int) -> tuple[int, int]:
         """(relative offset, position) of a batch at or before the one that holds the offset."""
         index = bisect_right(self._relative_offsets, relative_offset) - 1

@@ -12,6 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ottla.log.segment import Segment
+from ottla.records.produce_run import ProduceRun
 
 GATHERED_BYTES_MAX = 8 * 1024 * 1024
 
@@ -59,6 +60,21 @@ class PendingWrites:
         return self._in_flight is not None
 
     def add(self, segment: Segment, position: int, end_offset: int, batch: memoryview) -> None:
+        last = self._last_for(segment, position)
+        last.batches.append(batch)
+        last.ends.append(end_offset)
+        size = len(batch)
+        last.size_bytes += size
+        self.size_bytes += size
+
+    def add_run(self, segment: Segment, position: int, run: ProduceRun) -> None:
+        last = self._last_for(segment, position)
+        last.batches += run.batches
+        last.ends += run.ends
+        last.size_bytes += run.size_bytes
+        self.size_bytes += run.size_bytes
+
+    def _last_for(self, segment: Segment, position: int) -> PendingWrite:
         last = self._writes[-1] if self._writes else None
         if (
             last is None
@@ -68,11 +84,7 @@ class PendingWrites:
         ):
             last = PendingWrite(segment, position)
             self._writes.append(last)
-        last.batches.append(batch)
-        last.ends.append(end_offset)
-        size = len(batch)
-        last.size_bytes += size
-        self.size_bytes += size
+        return last
 
     def begin(self, upto: int) -> PendingWrite | None:
         """The next write, of what lies below `upto`; None if there is nothing, or another write is in flight."""

@@ -6,9 +6,12 @@ synced (on stable storage). They never cross: synced <= written <= appended.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.ports import DataFile, FileSystem
 from ottla.records.batch import BatchHeader
+from ottla.records.produce_run import ProduceRun
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -115,6 +118,18 @@ class Segment:
         self.appended_end = position + size
         self.end_offset = header.next_offset
         return position
+
+    def append_run(self, run: ProduceRun) -> int:
+        """Notes batches that follow one another at the end; returns the position of the first."""
+        first_position = self.appended_end
+        positions = list(accumulate(map(len, run.batches), initial=first_position))
+        self.appended_end = positions.pop()
+        max_timestamps = list(accumulate(run.max_timestamps, max, initial=self.max_timestamp))
+        self.max_timestamp = max_timestamps[-1]
+        base_offset = self.base_offset
+        self.index.note_run([base - base_offset for base in run.bases], positions, max_timestamps[1:])
+        self.end_offset = run.ends[-1]
+        return first_position
 
     @property
     def youngest_ms(self) -> int:

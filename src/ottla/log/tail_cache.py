@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Protocol
 
 from ottla.log.batches import BatchList
+from ottla.records.produce_run import ProduceRun
 
 ENTRY_BYTES = 400
 """What a cached batch costs besides its bytes: objects, list places. Without it, a cache of small batches would take
@@ -50,6 +51,14 @@ class TailCache:
         log.tail.append(base_offset, end_offset, batch)
         self._order.append(log)
         self._size_bytes += len(batch) + ENTRY_BYTES
+        if self._size_bytes > self._size_bytes_max:
+            self._shrink()
+
+    def add_run(self, log: CachedLog, run: ProduceRun) -> None:
+        log.tail.append_run(run)
+        count = len(run)
+        self._order.extend(repeat(log, count))
+        self._size_bytes += run.size_bytes + count * ENTRY_BYTES
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
 

@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, cast
 
-from ottla.server.frames import FrameAssembler
+from ottla.server.frames import LARGE_FRAME_BYTES, FrameAssembler
 from ottla.server.limits import WRITE_HIGH_WATER_BYTES
 from ottla.server.serving import Buffers, Later, Outcome, Serving
 from ottla.wire.primitives import MalformedRequest
@@ -30,8 +30,11 @@ READ_BYTES_WHEN_FULL = 4 * 1024
 """What a connection may still read when the memory for requests is used up, before it finds out."""
 
 _SIZE = Struct(">i")
-_COROUTINE, _INFLIGHT, _WRITING = 1, 2, 4
+_COROUTINE, _INFLIGHT, _WRITING, _GATHERING = 1, 2, 4, 8
 """Why no further frame is handled now."""
+GATHERED_BYTES_MAX = 1024 * 1024
+"""Large frames that arrive in one turn of the loop are handled together, up to this size: each read of 128 KB throws
+the interpreter out of the processor's cache, so it is much cheaper to read all of them first."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -39,9 +42,12 @@ class Connection(asyncio.BufferedProtocol):
         "_assembler",
         "_broker",
         "_dispatch_request",
+        "_dispatch_run",
         "_flush_is_due",
+        "_gathered_bytes",
         "_heard",
         "_held_bytes",
+        "_inflight",
         "_is_closed",
         "_is_stopping",
         "_memory",
@@ -66,17 +72,22 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = serving
         self._broker = serving.broker
         self._dispatch_request = serving.dispatch
+        self._dispatch_run = serving.dispatch_run
         self._memory = serving.request_memory
         self._state = serving.new_state(peer)
         self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
-        self._slots: deque[tuple[Buffers | Later, int]] = deque()
-        """One place for each reply that did not leave yet, in the order of requests, with its frame's size."""
+        self._slots: deque[tuple[Buffers | Later | bytes | asyncio.Future[bytes], int, int]] = deque()
+        """One place for each reply that did not leave yet, or for those of a run of requests, in the order of requests:
+        with the size of their frames, and their number. Bytes are the replies of a run, sizes included."""
+        self._inflight = 0
+        """How many requests the slots stand for."""
         self._pending: deque[memoryview] = deque()
         """Whole frames that wait for `_stops` to end."""
         self._out: Buffers = []
         self._out_bytes = 0
         self._flush_is_due = False
         self._stops = 0
+        self._gathered_bytes = 0
         self._offered_bytes = 0
         self._held_bytes = 0
         """What the assembler's unfinished frame takes of the memory for requests."""
@@ -109,11 +120,14 @@ class Connection(asyncio.BufferedProtocol):
         if frames:
             if self._held_bytes:
                 self._account_for_beginning(0)
-            for frame in frames:
-                if self._stops or self._pending:
-                    self._put_aside(frame)
-                else:
-                    self._handle(frame)
+            if self._stops or self._pending:
+                self._put_aside(frames)
+            elif nbytes == self._offered_bytes and len(frames[-1]) >= LARGE_FRAME_BYTES:
+                self._gather(frames)
+            else:
+                self._handle_all(frames)
+        if self._stops & _GATHERING and (nbytes < self._offered_bytes or self._gathered_bytes >= GATHERED_BYTES_MAX):
+            self._end_gathering()
         if assembler.refusal is not None:
             self._refuse("frame", assembler.refusal)
             return
@@ -128,11 +142,12 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for_memory()
         elif assembler.held_bytes != self._held_bytes:
             self._account_for_beginning(assembler.held_bytes)
-        if self._pending:
+        if self._pending and self._stops != _GATHERING:
             # Not before: as long as we read, we see a client that leaves.
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
+        self._end_gathering()
         self._flush()
 
     def pause_writing(self) -> None:
@@ -145,11 +160,12 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed = True
         held_bytes = self._held_bytes + sum(map(len, self._pending))
-        for outcome, frame_bytes in self._slots:
+        for outcome, frame_bytes, _ in self._slots:
             held_bytes += frame_bytes
             if isinstance(outcome, asyncio.Future) and outcome not in self._serving.coroutines:
                 outcome.cancel()
         self._slots.clear()
+        self._inflight = 0
         self._pending.clear()
         self._out.clear()
         self._held_bytes = 0
@@ -160,9 +176,39 @@ class Connection(asyncio.BufferedProtocol):
 
     # Requests
 
+    def _gather(self, frames: list[memoryview]) -> None:
+        """The read filled its buffer, so more may come in this turn: these wait for it."""
+        self._stops |= _GATHERING
+        self._gathered_bytes = 0
+        self._put_aside(frames)
+        self._serving.loop.call_soon(self._end_gathering)
+
+    def _end_gathering(self) -> None:
+        if self._stops & _GATHERING:
+            self._stops &= ~_GATHERING
+            self._go_on()
+
+    def _handle_all(self, frames: list[memoryview]) -> None:
+        """Each frame in its order, as many as possible together; what has to wait is put aside."""
+        inflight_max = self._serving.limits.inflight_max
+        at, count = 0, len(frames)
+        while at < count and not self._is_closed:
+            if self._stops:
+                self._put_aside(frames[at:])
+                return
+            try:
+                run, taken = self._dispatch_run(self._broker, self._state, frames, at, inflight_max - self._inflight)
+            except Exception as error:
+                self._fail(error)
+                return
+            if not taken:
+                self._handle(frames[at])
+                taken = 1
+            elif run is not None:
+                self._note_run(run, sum(map(len, frames[at : at + taken])), taken)
+            at += taken
+
     def _handle(self, frame: memoryview) -> None:
-        if self._is_closed:
-            return
         try:
             outcome: Outcome = self._dispatch_request(self._broker, self._state, frame)
         except Exception as error:
@@ -170,12 +216,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         if outcome.__class__ is list:
             if self._slots:
-                self._slots.append((outcome, 0))
-                self._note_inflight()
+                self._add_slot(outcome, 0, 1)
             else:
                 self._put_reply(outcome)
         elif outcome is not None:
             self._wait_for(outcome, len(frame))  # type: ignore[arg-type] # a list was handled above
+
+    def _note_run(self, run: bytes | asyncio.Future[bytes], frame_bytes: int, count: int) -> None:
+        if not isinstance(run, bytes):
+            run.add_done_callback(self._on_reply_ready)
+            self._memory.take(frame_bytes)
+            self._add_slot(run, frame_bytes, count)
+        elif self._slots:
+            self._add_slot(run, 0, count)
+        else:
+            self._put_replies(run)
 
     def _wait_for(self, outcome: Later | Coroutine[Any, Any, Buffers | None], frame_bytes: int) -> None:
         if not isinstance(outcome, asyncio.Future):
@@ -187,23 +242,27 @@ class Connection(asyncio.BufferedProtocol):
         else:
             outcome.add_done_callback(self._on_reply_ready)
         self._memory.take(frame_bytes)
-        self._slots.append((outcome, frame_bytes))
-        self._note_inflight()
+        self._add_slot(outcome, frame_bytes, 1)
 
-    def _note_inflight(self) -> None:
-        if len(self._slots) >= self._serving.limits.inflight_max:
+    def _add_slot(self, outcome: Buffers | Later | bytes | asyncio.Future[bytes], frame_bytes: int, count: int) -> None:
+        self._slots.append((outcome, frame_bytes, count))
+        self._inflight += count
+        if self._inflight >= self._serving.limits.inflight_max:
             self._stops |= _INFLIGHT
 
-    def _put_aside(self, frame: memoryview) -> None:
-        self._memory.take(len(frame))
-        self._pending.append(frame)
+    def _put_aside(self, frames: list[memoryview]) -> None:
+        size_bytes = sum(map(len, frames))
+        self._memory.take(size_bytes)
+        self._gathered_bytes += size_bytes
+        self._pending += frames
 
     def _go_on(self) -> None:
         """Handles the frames that waited, then reads again: as far as nothing stops it."""
-        while self._pending and not self._stops:
-            frame = self._pending.popleft()
-            self._memory.take(-len(frame))
-            self._handle(frame)
+        if self._pending and not self._stops:
+            frames = list(self._pending)
+            self._pending.clear()
+            self._memory.take(-sum(map(len, frames)))
+            self._handle_all(frames)
         self._flush()
         if self._stops or self._is_closed:
             return
@@ -235,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Replies
 
-    def _on_reply_ready(self, reply: Later) -> None:
+    def _on_reply_ready(self, reply: Later | asyncio.Future[bytes]) -> None:
         """The first in line takes all that are ready with it, so of many completed together one does the work."""
         if self._slots and self._slots[0][0] is reply:
             self._drain()
@@ -253,23 +312,26 @@ class Connection(asyncio.BufferedProtocol):
         """Sends the replies at the head of the line, as far as they are ready and the client takes them."""
         slots = self._slots
         while slots and not self._stops & _WRITING and not self._is_closed:
-            outcome, frame_bytes = slots[0]
+            outcome, frame_bytes, count = slots[0]
             if isinstance(outcome, asyncio.Future):
                 if not outcome.done():
                     break
                 try:
-                    reply = outcome.result()
+                    reply: Buffers | bytes | None = outcome.result()
                 except (Exception, asyncio.CancelledError) as error:
                     self._fail(error)
                     return
             else:
                 reply = outcome
             slots.popleft()
+            self._inflight -= count
             if frame_bytes:
                 self._memory.take(-frame_bytes)
-            if reply is not None:
+            if isinstance(reply, bytes):
+                self._put_replies(reply)
+            elif reply is not None:
                 self._put_reply(reply)
-        if self._stops & _INFLIGHT and len(slots) <= self._serving.limits.inflight_max * 3 // 4:
+        if self._stops & _INFLIGHT and self._inflight <= self._serving.limits.inflight_max * 3 // 4:
             self._stops &= ~_INFLIGHT
         self._go_on()
 
@@ -278,6 +340,13 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(_SIZE.pack(size))
         self._out += reply
         self._out_bytes += size
+        if self._out_bytes > WRITE_HIGH_WATER_BYTES:
+            self._flush()
+
+    def _put_replies(self, replies: bytes) -> None:
+        """Of a run: every one has its size in front."""
+        self._out.append(replies)
+        self._out_bytes += len(replies)
         if self._out_bytes > WRITE_HIGH_WATER_BYTES:
             self._flush()
 

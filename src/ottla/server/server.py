@@ -15,7 +15,7 @@ from ottla.server.connection import Connection
 from ottla.server.frames import Allocate, ReceiveMemory
 from ottla.server.limits import Limits, QuietLog, RequestMemory
 from ottla.server.listener import Listener
-from ottla.server.serving import Dispatch, Serving
+from ottla.server.serving import Dispatch, DispatchRun, Serving, no_runs
 from ottla.server.wheel import TimeoutWheel
 
 log = logging.getLogger("ottla.server")
@@ -34,10 +34,12 @@ class Server:
         dispatch: Dispatch,
         allocate: Allocate = bytearray,
         *,
+        dispatch_run: DispatchRun = no_runs,
         new_state: Callable[[str], Any] = ConnectionState,
     ) -> None:
         self._broker = broker
         self._dispatch = dispatch
+        self._dispatch_run = dispatch_run
         self._new_state = new_state
         self._limits = Limits.of(config)
         self._receive_memory = ReceiveMemory(allocate)
@@ -55,6 +57,7 @@ class Server:
         self._serving = Serving(
             broker=self._broker,
             dispatch=self._dispatch,
+            dispatch_run=self._dispatch_run,
             new_state=self._new_state,
             limits=self._limits,
             loop=loop,

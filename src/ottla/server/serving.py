@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,23 @@ Outcome = Buffers | Later | Coroutine[Any, Any, Buffers | None] | None
 Dispatch = Callable[[Any, Any, memoryview], Any]
 """From broker, connection state and frame to an `Outcome`."""
 
+DispatchRun = Callable[[Any, Any, Sequence[memoryview], int, int], tuple[bytes | asyncio.Future[bytes] | None, int]]
+"""From broker, connection state, frames, the first of them and a limit to the replies of as many as can be handled as
+one, each with its size in front, and their number; 0 if the first is for `Dispatch`."""
+
+
+def no_runs(
+    _broker: Any, _state: Any, _frames: Sequence[memoryview], _at: int, _count_max: int
+) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+    """Every frame is handled by itself."""
+    return None, 0
+
 
 @dataclass(slots=True)
 class Serving:
     broker: Any
     dispatch: Dispatch
+    dispatch_run: DispatchRun
     new_state: Callable[[str], Any]
     limits: Limits
     loop: asyncio.AbstractEventLoop

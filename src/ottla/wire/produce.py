@@ -86,26 +86,27 @@ def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
         raise MalformedRequest(f"Produce: {error}") from None
 
 
-def _parse_one_batch(data: memoryview) -> ProduceRequest | None:
-    """What most requests are: one batch for one topic by its name, no transaction, no tagged fields. None: it may be
-    anything else. Every byte is as in the general way, which a property test compares."""
-    name_end = 8 + data[8]
-    if data[0] or data[7] != 2 or not 9 < name_end < 136 or data[name_end] != 2:
+def parse_one_batch(data: memoryview, version: int) -> ProduceRequest | None:
+    """What most requests are: one batch for one topic, no transaction, no tagged fields, of a flexible version. None:
+    it may be anything else. Every byte is as in the general way, which a property test compares."""
+    with_id = version >= TOPIC_IDS_FROM
+    key_end = 24 if with_id else 8 + data[8]
+    if data[0] or data[7] != 2 or not 9 < key_end < 136 or data[key_end] != 2:
         return None
-    (index,) = I32.unpack_from(data, name_end + 1)
-    length, at = uvarint_at(data, name_end + 5)
+    (index,) = I32.unpack_from(data, key_end + 1)
+    length, at = uvarint_at(data, key_end + 5)
     end = at + length - 1
     if length == 0 or data[end:] != _NO_TAGS_THRICE:
         return None
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, 1)
-    return ProduceRequest(None, acks, timeout_ms, [(str(data[9:name_end], "utf-8"), [(index, data[at:end])])])
+    key: TopicKey = topic_id_at(data, 8)[0] if with_id else str(data[9:key_end], "utf-8")
+    return ProduceRequest(None, acks, timeout_ms, [(key, [(index, data[at:end])])])
 
 
 def _parse_flexible_request(data: memoryview, version: int) -> ProduceRequest:
-    if version < TOPIC_IDS_FROM:
-        request = _parse_one_batch(data)
-        if request is not None:
-            return request
+    request = parse_one_batch(data, version)
+    if request is not None:
+        return request
     transactional_id: str | None = None
     if data[0] == 0:
         at = 1

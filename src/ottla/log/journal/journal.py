@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ottla.log.journal.entries import pack_appends_into
 from ottla.log.journal.format import (
     BLOCK_HEADER_BYTES,
     ENTRY_BYTES,
@@ -30,6 +31,7 @@ from ottla.log.journal.ring import JournalLimits, Ring
 from ottla.log.journal.ring_files import RingFile
 from ottla.ports import Clock, Disk, DiskQueue
 from ottla.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
+from ottla.records.produce_run import ProduceRun
 
 _log = logging.getLogger(__name__)
 _APPEND = int(Mutation.APPEND)
@@ -155,6 +157,25 @@ class Journal:
         group.payload_bytes += size_bytes
         group.buffers.append(batch)
         group.ends[log] = next_offset
+        if not self._busy:
+            self._schedule()
+
+    def takes_run(self, run: ProduceRun) -> bool:
+        """Whether these batches fit into the open group."""
+        group = self._open
+        return group.at + group.payload_bytes + run.size_bytes + len(run) * ENTRY_BYTES <= self._group_bytes_max
+
+    def append_run(self, log: JournaledLog, run: ProduceRun) -> None:
+        """Journals many batches at once, as `append_batch` does with each; `takes_run` was asked before."""
+        group = self._open
+        end = group.at + len(run) * ENTRY_BYTES
+        while end > len(group.headers):
+            group.grow_headers()
+        pack_appends_into(group.headers, group.at, log.journal_key, run.batches)
+        group.at = end
+        group.payload_bytes += run.size_bytes
+        group.buffers += run.batches
+        group.ends[log] = run.ends[-1]
         if not self._busy:
             self._schedule()
 

@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def pack_appends_into(into: bytearray, at: int, packed_key: bytes, batches: Sequence[memoryview]) -> None: ...

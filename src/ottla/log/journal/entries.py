@@ -1,0 +1,36 @@
+"""Entry headers of many batches at once: compiled where that is built (`_entries.pyx`), else plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.log.journal.format import ENTRY_BYTES, Mutation, pack_entry_into
+from ottla.records.batch import read_header
+
+_APPEND = int(Mutation.APPEND)
+
+PackAppends = Callable[[bytearray, int, bytes, Sequence[memoryview]], None]
+
+
+def pack_appends_plainly(into: bytearray, at: int, packed_key: bytes, batches: Sequence[memoryview]) -> None:
+    """The twin: batches with their offset and epoch in them, of one log."""
+    if at < 0 or at + len(batches) * ENTRY_BYTES > len(into):
+        raise ValueError("the entries do not fit")
+    for batch in batches:
+        header = read_header(batch)
+        pack_entry_into(
+            into, at, _APPEND, packed_key,
+            header.base_offset, header.next_offset, header.leader_epoch, header.crc, len(batch),
+        )  # fmt: skip
+        at += ENTRY_BYTES
+
+
+def _best() -> PackAppends:
+    try:
+        from ottla.log.journal import _entries
+    except ImportError:
+        return pack_appends_plainly
+    return _entries.pack_appends_into
+
+
+pack_appends_into: PackAppends = _best()
