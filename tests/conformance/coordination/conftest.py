@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.coordination.worlds import SqliteWorld, World
+from tests.conformance.coordination.worlds import SimStoreWorld, SqliteWorld, World
 
-KINDS = ("sqlite",)
+KINDS = ("sqlite", "sim")
 
 
 @pytest.fixture(params=KINDS)
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    made = make_world(request.param, request, tmp_path)
+async def world(request: pytest.FixtureRequest, seed: int, tmp_path: Path) -> AsyncIterator[World]:
+    made = make_world(request.param, seed, tmp_path)
     yield made
     await made.close()
 
 
-def make_world(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return SqliteWorld(tmp_path)
+def make_world(kind: str, seed: int, tmp_path: Path) -> World:
+    match kind:
+        case "sqlite":
+            return SqliteWorld(tmp_path)
+        case _:
+            return SimStoreWorld(seed)

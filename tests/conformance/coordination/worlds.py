@@ -10,9 +10,14 @@ from ottla.adapters.clock import RealClock
 from ottla.coordination.port import Coordination, Put
 from ottla.coordination.sqlite import History, SqliteCoordination
 from ottla.ports import Clock
+from ottla.sim.clock import SimClock
+from ottla.sim.coordination import SimCoordination
 
 HISTORY_MAX = 20
 """Of clients that are to forget their history, where clients decide about it."""
+
+TURNS = 20
+"""Of asyncio's loop, in which all tasks get to the point where they wait for time to pass."""
 
 
 class World(ABC):
@@ -58,6 +63,44 @@ class SqliteWorld(World):
         client = await SqliteCoordination.open(str(self.directory), self.clock, history=short)
         await write_past_history(client)
         await client.close()
+
+
+class SimStoreWorld(World):
+    """Virtual time passes as fast as the test allows: whenever nothing else can happen."""
+
+    ttl_ms = 5000
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.clock = self._virtual = SimClock()
+        self.store = SimCoordination(self.clock, seed=seed)
+        self.store.faults.delay_ms = (0.1, 20.0)
+        self.store.faults.watch_lag_ms = (0.1, 100.0)
+        self._pump = asyncio.create_task(self._let_time_pass())
+
+    async def _connect(self) -> Coordination:
+        return self.store.client(self.clock, name=f"client-{len(self._clients)}")
+
+    async def sleep(self, ms: float) -> None:
+        woken = asyncio.get_running_loop().create_future()
+        self.clock.call_later(ms, lambda: woken.set_result(None))
+        await woken
+
+    async def forget_history(self) -> None:
+        self.store.forget_history()
+
+    async def close(self) -> None:
+        await super().close()
+        self._pump.cancel()
+
+    async def _let_time_pass(self) -> None:
+        while True:
+            for _ in range(TURNS):
+                self._virtual.run_until_idle()
+                await asyncio.sleep(0)
+            due_ms = self._virtual.next_timer_ms()
+            if due_ms is not None:
+                self._virtual.advance(due_ms - self._virtual.monotonic_ms())
 
 
 async def write_past_history(client: Coordination) -> None:

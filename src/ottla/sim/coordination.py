@@ -1,0 +1,416 @@
+"""Coordination in memory: one store on virtual time, shared by the clients of several simulated processes.
+
+The store lives on a clock of its own, so that it goes on while a client's process is paused or dead; what it says
+reaches a client through the client's own clock. `faults` is what goes wrong, by the store's seed:
+
+    store.faults.delay_ms = (1, 50)        each way of a request
+    store.faults.break_share = 0.1         connections that break over a request: the outcome is unknown
+    store.faults.watch_lag_ms = (0, 500)   how late watches hear of a transaction
+    store.faults.expiry_slack_ms = 1000    how late the store may notice that a lease is over
+    store.cut_off(client), store.reconnect(client), store.stop(), store.start()
+    store.lose_lease(id), store.forget_history(), store.break_watches(), client.die()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from random import Random
+from typing import Generic, TypeVar
+
+from ottla.coordination.held_lease import HeldLease
+from ottla.coordination.port import (
+    OPERATIONS_MAX,
+    Batch,
+    Change,
+    Committed,
+    Condition,
+    Conflict,
+    Delete,
+    Entry,
+    Lease,
+    LeaseEnded,
+    LeaseId,
+    Operation,
+    Outcome,
+    OutcomeUnknownError,
+    Put,
+    Resync,
+    Revision,
+    Snapshot,
+    UnavailableError,
+    Watch,
+    check_commit,
+    conditions_hold,
+    leases_of,
+)
+from ottla.ports import Clock, Timer
+
+T = TypeVar("T")
+Span = tuple[float, float]
+
+LATE_MS_MAX = 10_000.0
+
+
+@dataclass(slots=True)
+class CoordinationFaults:
+    delay_ms: Span = (0.1, 1.0)
+    break_share: float = 0.0
+    watch_lag_ms: Span = (0.1, 1.0)
+    expiry_slack_ms: float = 0.0
+
+
+class Break(Enum):
+    """What happened to a request whose connection broke. Its client cannot tell."""
+
+    NOT_DELIVERED = auto()
+    NOT_ANSWERED = auto()
+    STILL_ON_ITS_WAY = auto()
+    """It will be delivered after its client has given up."""
+
+
+class SimCoordination:
+    """The store. Each simulated process has a `client` of its own."""
+
+    def __init__(self, clock: Clock, *, seed: int) -> None:
+        self.clock = clock
+        self.rng = Random(seed)
+        self.faults = CoordinationFaults()
+        self.revision = Revision(0)
+        self.is_running = True
+        self._entries: dict[str, Entry] = {}
+        self._history: list[Batch] = []
+        self._history_start = Revision(0)
+        self._leases: dict[LeaseId, Timer] = {}
+        self._lease_count = 0
+        self._cut_off: set[SimCoordinationClient] = set()
+        self._watches: dict[SimWatch, None] = {}
+
+    def client(self, clock: Clock, *, name: str = "", request_timeout_ms: float = 5000.0) -> SimCoordinationClient:
+        """On the clock of its process."""
+        return SimCoordinationClient(self, clock, name, request_timeout_ms)
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Nobody reaches the store. It keeps what it has, and leases run on."""
+        self.is_running = False
+
+    def start(self) -> None:
+        self.is_running = True
+        self._poke_watches()
+
+    def cut_off(self, client: SimCoordinationClient) -> None:
+        self._cut_off.add(client)
+
+    def reconnect(self, client: SimCoordinationClient) -> None:
+        self._cut_off.discard(client)
+        self._poke_watches()
+
+    def reaches(self, client: SimCoordinationClient) -> bool:
+        return self.is_running and client not in self._cut_off
+
+    def lose_lease(self, lease: LeaseId) -> None:
+        self.end_lease(lease)
+
+    def forget_history(self) -> None:
+        """Compaction: watches that have not read all of it get `Resync`."""
+        self._history.clear()
+        self._history_start = self.revision
+
+    def break_watches(self) -> None:
+        """Watches cannot go on where they were, as after a reconnection to a store that was restored."""
+        for watch in list(self._watches):
+            watch.is_broken = True
+        self._poke_watches()
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def snapshot(self, prefix: str = "") -> Snapshot:
+        entries = [entry for key, entry in sorted(self._entries.items()) if key.startswith(prefix)]
+        return Snapshot(tuple(entries), self.revision)
+
+    def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
+        entries = {condition.key: self._entries.get(condition.key) for condition in conditions}
+        if not conditions_hold(conditions, entries):
+            return Conflict(entries)
+        for lease in sorted(leases_of(operations)):
+            if lease not in self._leases:
+                return LeaseEnded(lease)
+        self._apply(operations)
+        return Committed(self.revision)
+
+    def _apply(self, operations: Iterable[Operation]) -> None:
+        revision = Revision(self.revision + 1)
+        changes: list[Change] = []
+        for operation in operations:
+            match operation:
+                case Put(key=key, value=value, lease=lease):
+                    self._entries[key] = Entry(key, value, revision, lease)
+                    changes.append(Change(key, self._entries[key]))
+                case Delete(key=key):
+                    if self._entries.pop(key, None) is not None:
+                        changes.append(Change(key, None))
+        if changes:
+            self.revision = revision
+            self._history.append(Batch(tuple(changes), revision))
+            self._poke_watches()
+
+    def history_after(self, after: Revision) -> Sequence[Batch] | Resync:
+        if not self._history_start <= after <= self.revision:
+            return Resync()
+        return self._history[after - self._history_start :]
+
+    # -- leases ----------------------------------------------------------------------------------------------
+
+    def add_lease(self, ttl_ms: float) -> LeaseId:
+        self._lease_count += 1
+        lease = LeaseId(self._lease_count)
+        self._schedule_end(lease, ttl_ms)
+        return lease
+
+    def renew_lease(self, lease: LeaseId, ttl_ms: float) -> bool:
+        timer = self._leases.get(lease)
+        if timer is None:
+            return False
+        timer.cancel()
+        self._schedule_end(lease, ttl_ms)
+        return True
+
+    def end_lease(self, lease: LeaseId) -> None:
+        timer = self._leases.pop(lease, None)
+        if timer is not None:
+            timer.cancel()
+            self._apply([Delete(key) for key, entry in sorted(self._entries.items()) if entry.lease == lease])
+
+    def _schedule_end(self, lease: LeaseId, ttl_ms: float) -> None:
+        slack_ms = self.rng.random() * self.faults.expiry_slack_ms
+        self._leases[lease] = self.clock.call_later(ttl_ms + slack_ms, partial(self.end_lease, lease))
+
+    # -- watches ---------------------------------------------------------------------------------------------
+
+    def add_watch(self, watch: SimWatch) -> None:
+        self._watches[watch] = None
+        watch.poke()
+
+    def remove_watch(self, watch: SimWatch) -> None:
+        self._watches.pop(watch, None)
+
+    def _poke_watches(self) -> None:
+        for watch in list(self._watches):
+            watch.poke()
+
+
+class SimWatch:
+    """The store's side of a watch, and the queue of its reader."""
+
+    def __init__(self, client: SimCoordinationClient, prefix: str, after: Revision) -> None:
+        self.client = client
+        self.is_broken = False
+        self.arrived = asyncio.Event()
+        self.queue: list[Batch | Resync] = []
+        self._prefix = prefix
+        self._sent = after
+        self._is_due = False
+
+    def poke(self) -> None:
+        """There may be something to tell, after the lag."""
+        if not self._is_due:
+            self._is_due = True
+            store = self.client.store
+            store.clock.call_later(store.rng.uniform(*store.faults.watch_lag_ms), self._tell)
+
+    def _tell(self) -> None:
+        self._is_due = False
+        store = self.client.store
+        if not store.reaches(self.client):
+            return  # the end of the outage pokes it again
+        history = Resync() if self.is_broken else store.history_after(self._sent)
+        if isinstance(history, Resync):
+            store.remove_watch(self)
+            self._deliver([history])
+            return
+        self._sent = store.revision
+        found = [
+            Batch(changes, batch.revision)
+            for batch in history
+            if (changes := tuple(change for change in batch.changes if change.key.startswith(self._prefix)))
+        ]
+        if found:
+            self._deliver(found)
+
+    def _deliver(self, found: Sequence[Batch | Resync]) -> None:
+        self.client.clock.call_soon(partial(self._arrive, found))
+
+    def _arrive(self, found: Sequence[Batch | Resync]) -> None:
+        """On the loop of the client, as soon as its process runs."""
+        self.queue += found
+        self.arrived.set()
+
+
+class SimCoordinationClient:
+    """Implements `port.Coordination`."""
+
+    operations_max = OPERATIONS_MAX
+
+    def __init__(self, store: SimCoordination, clock: Clock, name: str, request_timeout_ms: float) -> None:
+        self.store = store
+        self.clock = clock
+        self.name = name
+        self._request_timeout_ms = request_timeout_ms
+        self._leases: list[LeaseId] = []
+        self._watches: set[SimWatch] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<coordination client {self.name}>"
+
+    async def get(self, key: str) -> Entry | None:
+        return await self._read(partial(self.store.get, key))
+
+    async def snapshot(self, prefix: str = "") -> Snapshot:
+        return await self._read(partial(self.store.snapshot, prefix))
+
+    async def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
+        check_commit(conditions, operations)
+        return await self._request(partial(self.store.commit, tuple(conditions), tuple(operations)))
+
+    async def open_lease(self, ttl_ms: int) -> Lease:
+        sent_ms = self.clock.monotonic_ms()
+        lease_id = await self._read(partial(self.store.add_lease, ttl_ms))
+        self._leases.append(lease_id)
+        return SimLease(self, lease_id, ttl_ms, sent_ms)
+
+    async def renew_lease(self, lease: LeaseId, ttl_ms: float) -> bool:
+        return await self._read(partial(self.store.renew_lease, lease, ttl_ms))
+
+    async def end_lease(self, lease: LeaseId) -> None:
+        await self._read(partial(self.store.end_lease, lease))
+
+    async def watch(self, prefix: str, after: Revision) -> Watch:
+        watch = SimWatch(self, prefix, after)
+        self._watches.add(watch)
+        self.store.add_watch(watch)
+        try:
+            while not self._closed:
+                if not watch.queue:
+                    watch.arrived.clear()
+                    await watch.arrived.wait()
+                    continue
+                found = watch.queue.pop(0)
+                yield found
+                if isinstance(found, Resync):
+                    return
+        finally:
+            self.store.remove_watch(watch)
+            self._watches.discard(watch)
+
+    async def close(self) -> None:
+        self._closed = True
+        for watch in self._watches:
+            watch.arrived.set()
+
+    def die(self, *, ends_leases: bool = False) -> None:
+        """Its process was killed. With SQLite that ends its leases at once; with the others they run out."""
+        self._closed = True
+        for watch in self._watches:
+            self.store.remove_watch(watch)
+        if ends_leases:
+            for lease in self._leases:
+                self.store.end_lease(lease)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def _read(self, serve: Callable[[], T]) -> T:
+        """Of what has no outcome that could be unknown."""
+        try:
+            return await self._request(serve)
+        except OutcomeUnknownError as error:
+            raise UnavailableError(str(error)) from error
+
+    async def _request(self, serve: Callable[[], T]) -> T:
+        if self._closed:
+            raise UnavailableError("the coordination client is closed")
+        request = SimRequest(self, serve)
+        timer = self.clock.call_later(self._request_timeout_ms, partial(request.give_up, "no answer in time"))
+        try:
+            if not self.store.reaches(self) and self.store.rng.random() < 0.5:
+                request.refuse()  # there is no connection; else it is sent into one that nobody has missed yet
+            else:
+                request.send()
+            return await request.answered
+        finally:
+            timer.cancel()
+
+
+class SimRequest(Generic[T]):
+    """One request on its way to the store and back."""
+
+    def __init__(self, client: SimCoordinationClient, serve: Callable[[], T]) -> None:
+        self.answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._client = client
+        self._store = client.store
+        self._serve = serve
+
+    def send(self) -> None:
+        rng = self._store.rng
+        if rng.random() >= self._store.faults.break_share:
+            self._travel(self._arrive)
+            return
+        broken = rng.choice(list(Break))
+        if broken is Break.NOT_ANSWERED:
+            self._travel(self._arrive_unanswered)
+        elif broken is Break.STILL_ON_ITS_WAY:
+            self._store.clock.call_later(rng.uniform(0, LATE_MS_MAX), self._arrive_unanswered)
+        self._travel(partial(self._travel, partial(self._tell, partial(self.give_up, "the connection broke"))))
+
+    def refuse(self) -> None:
+        self._travel(partial(self._tell, partial(self._fail, UnavailableError("there is no connection"))))
+
+    def give_up(self, reason: str) -> None:
+        self._fail(OutcomeUnknownError(reason))
+
+    def _travel(self, then: Callable[[], None]) -> None:
+        self._store.clock.call_later(self._store.rng.uniform(*self._store.faults.delay_ms), then)
+
+    def _arrive(self) -> None:
+        if self._store.reaches(self._client):
+            self._travel(partial(self._return, self._serve()))
+
+    def _arrive_unanswered(self) -> None:
+        if self._store.reaches(self._client):
+            self._serve()
+
+    def _return(self, result: T) -> None:
+        if self._store.reaches(self._client):
+            self._tell(partial(self._settle, result))
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        """On the loop of the client, as soon as its process runs."""
+        self._client.clock.call_soon(callback)
+
+    def _settle(self, result: T) -> None:
+        if not self.answered.done():
+            self.answered.set_result(result)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error)
+
+
+class SimLease(HeldLease):
+    def __init__(self, client: SimCoordinationClient, lease_id: LeaseId, ttl_ms: int, sent_ms: float) -> None:
+        super().__init__(lease_id, ttl_ms, sent_ms, client.clock, ttl_ms)
+        self._client = client
+
+    async def _renew(self, sent_ms: float) -> bool:
+        return await self._client.renew_lease(self.id, self.ttl_ms)
+
+    async def _revoke(self) -> None:
+        await self._client.end_lease(self.id)
