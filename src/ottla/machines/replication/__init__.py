@@ -1,0 +1,5 @@
+"""Replication of one partition, as its leader sees it: who is in sync, and how far everybody in sync has got."""
+
+from ottla.machines.replication.leader import Follower, LeaderReplication
+
+__all__ = ["Follower", "LeaderReplication"]
