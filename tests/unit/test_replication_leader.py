@@ -135,6 +135,16 @@ def test_it_stands_still_below_min_insync_replicas() -> None:
     assert machine.high_watermark == 110
 
 
+def test_it_stands_still_while_others_are_eligible() -> None:
+    machine = leader({1: 10, 2: 20})
+    machine.on_isr_stored({1: 10, 2: 20}, has_eligible=True)
+    machine.on_own_progress(110, 110)
+    catch_up(machine, 2, 110)
+    assert machine.high_watermark == 100
+    assert machine.on_isr_stored({1: 10, 2: 20})
+    assert machine.high_watermark == 110
+
+
 def test_one_replica_is_enough_where_there_is_only_one() -> None:
     machine = leader({1: 10}, replicas=(1,))
     assert machine.has_enough_in_sync

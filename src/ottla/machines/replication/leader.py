@@ -6,7 +6,8 @@ of a `disk` topic fetches ahead of its syncs and reports them by themselves (SAF
 
 The watermark is the least acknowledged end of everybody who may be in the ISR: the stored one and the one that is on
 its way to be stored. So a shrink counts when it is confirmed, an expansion from when it is sent, and an unknown outcome
-keeps the larger set (SAFETY 15). It stands still while the ISR is smaller than min.insync.replicas (SAFETY 4).
+keeps the larger set (SAFETY 15). It stands still while the ISR is smaller than min.insync.replicas, and while there are
+eligible replicas outside of it, which may be elected (SAFETY 4).
 
 Pure: time comes in as a number, the ISR's fate as calls. One leader epoch has one of these.
 """
@@ -48,12 +49,14 @@ class LeaderReplication:
         lag_max_ms: float,
         now_ms: float,
         acknowledges_by_fetch: bool,
+        has_eligible: bool = False,
     ) -> None:
         self._me = broker_id
         self._others = [replica for replica in replicas if replica != broker_id]
         self.isr: dict[int, int] = dict(isr)
         self.proposed: dict[int, int] | None = None
         """On its way to be stored, or stored for all we know."""
+        self._has_eligible = has_eligible
         self._min_in_sync = min_in_sync
         self.high_watermark = high_watermark
         self._end = end
@@ -146,9 +149,10 @@ class LeaderReplication:
     def on_isr_sent(self, isr: Isr) -> None:
         self.proposed = dict(isr)
 
-    def on_isr_stored(self, isr: Isr) -> bool:
+    def on_isr_stored(self, isr: Isr, *, has_eligible: bool = False) -> bool:
         """What the store has, by our own confirmed write or by the controller's."""
         self.isr = dict(isr)
+        self._has_eligible = has_eligible
         self.proposed = None
         return self._advance()
 
@@ -196,7 +200,7 @@ class LeaderReplication:
         return follower.broker_epoch if joins else None
 
     def _advance(self) -> bool:
-        if not self.has_enough_in_sync:
+        if not self.has_enough_in_sync or self._has_eligible:
             return False
         least = self._acknowledged_end
         for members in (self.isr, self.proposed or ()):
