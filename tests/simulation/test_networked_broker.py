@@ -88,7 +88,7 @@ class Run:
         self.world.host("broker", program=self.program, drift_ppm=rng.uniform(-100, 100))
         for name in (*PRODUCERS, *CONSUMERS):
             self.world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
-        self._sync_ms = rng.choice([0.0, 0.2, 5.0])
+        self._sync_ms = rng.choice([0.2, 10.0, 100.0])
         self._is_over = False
 
     def _choose_disk_speed(self, host: SimHost) -> None:

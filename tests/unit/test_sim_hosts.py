@@ -134,6 +134,19 @@ def test_a_paused_host_stands_still_while_others_go_on(world: SimWorld) -> None:
     assert len(ticks["a"]) == 8
 
 
+def test_a_process_that_is_paused_in_its_own_turn_goes_on_where_it_was(world: SimWorld) -> None:
+    host = booted(world, "a")
+    ran: list[int] = []
+    host.loop.call_soon(ran.append, 1)
+    host.loop.call_soon(host.pause)
+    host.loop.call_soon(ran.append, 2)
+    world.run_for(1)
+    assert ran == [1]
+    host.resume()
+    world.run_for(1)
+    assert ran == [1, 2]
+
+
 def test_a_killed_process_leaves_without_a_word() -> None:
     said: list[str] = []
 

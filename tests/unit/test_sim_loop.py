@@ -189,6 +189,16 @@ def test_callbacks_of_a_host_keep_their_order_and_timers_theirs(world: SimWorld)
     assert all(-1e-9 <= late_s < 0.01 for late_s in times)
 
 
+def test_timers_of_one_moment_keep_their_order(world: SimWorld) -> None:
+    """A real clock goes on between two calls, so the first call's timer is always due first."""
+    host = booted(world, "a")
+    ran: list[int] = []
+    for number in range(20):
+        host.loop.call_at(host.loop.time() + 1, ran.append, number)
+    world.run_for(2)
+    assert ran == list(range(20))
+
+
 def test_the_seed_orders_hosts_at_one_moment() -> None:
     def order(seed: int) -> list[str]:
         ran: list[str] = []
