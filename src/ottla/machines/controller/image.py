@@ -1,0 +1,193 @@
+"""A broker's picture of the whole cluster: the entries of the coordination store, decoded and indexed.
+
+It is loaded from a snapshot and kept up by the batches of a watch, so it is always a state that the store really had,
+perhaps a little ago. Partitions whose topic has no entry, and those beyond its partition count, are not visible: they
+are being created, or are left over from a deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbsent
+from ottla.machines.controller import keys
+from ottla.machines.controller.encoding import Unreadable
+from ottla.machines.controller.image_tables import ImageTables
+from ottla.machines.controller.names import metric_name
+from ottla.machines.controller.state import (
+    ControllerEntry,
+    Creating,
+    FailedLogs,
+    Incarnation,
+    PartitionKey,
+    PartitionState,
+    Registration,
+    TopicState,
+    Versioned,
+)
+from ottla.machines.controller.touched import Touched
+from ottla.model.durability import Durability
+from ottla.model.ids import TopicId
+
+
+class ClusterImage:
+    __slots__ = ("_tables",)
+
+    def __init__(self) -> None:
+        self._tables = ImageTables()
+
+    @classmethod
+    def load(cls, entries: Iterable[Entry]) -> ClusterImage:
+        image = cls()
+        image.apply(Change(entry.key, entry) for entry in entries)
+        return image
+
+    def apply(self, changes: Iterable[Change]) -> Touched:
+        return self._tables.apply(changes)
+
+    # -- brokers --------------------------------------------------------------------------------------------------
+
+    def registration(self, broker_id: int) -> Registration | None:
+        found = self._tables.registrations.get(broker_id)
+        return None if found is None else found.value
+
+    def registration_entry(self, broker_id: int) -> Versioned[Registration] | None:
+        return self._tables.registrations.get(broker_id)
+
+    def registrations(self) -> Iterator[Registration]:
+        return (found.value for found in self._tables.registrations.values())
+
+    def incarnation(self, broker_id: int) -> Versioned[Incarnation] | None:
+        return self._tables.incarnations.get(broker_id)
+
+    def failures(self, broker_id: int) -> Versioned[FailedLogs] | None:
+        return self._tables.failures.get(broker_id)
+
+    def has_failures(self, broker_id: int) -> bool:
+        return broker_id in self._tables.failures or keys.failures(broker_id) in self._tables.unreadable
+
+    def has_failed(self, broker_id: int, partition: PartitionKey, durability: Durability) -> bool:
+        """Whether the live incarnation lost this log. What an earlier one reported says nothing of it."""
+        found, registration = self._tables.failures.get(broker_id), self.registration(broker_id)
+        if found is None:
+            return keys.failures(broker_id) in self._tables.unreadable
+        is_of_this_incarnation = registration is not None and found.value.broker_epoch == registration.epoch
+        return is_of_this_incarnation and found.value.has(partition, durability)
+
+    @property
+    def controller(self) -> Versioned[ControllerEntry] | None:
+        return self._tables.controller.get(keys.CONTROLLER)
+
+    def configs(self, broker_id_or_default: str) -> Mapping[str, str]:
+        """Dynamic configurations of one broker, or of all (`keys.DEFAULT`)."""
+        found = self._tables.configs.get(broker_id_or_default)
+        return {} if found is None else found.value
+
+    # -- topics ---------------------------------------------------------------------------------------------------
+
+    def topic(self, topic_id: TopicId) -> TopicState | None:
+        found = self._tables.topics.get(topic_id)
+        return None if found is None else found.value
+
+    def topic_entry(self, topic_id: TopicId) -> Versioned[TopicState] | None:
+        return self._tables.topics.get(topic_id)
+
+    def topic_named(self, name: str) -> TopicState | None:
+        found = self._tables.names.get(name)
+        return None if found is None else self.topic(found.value)
+
+    def topics(self) -> Iterator[TopicState]:
+        return (found.value for found in self._tables.topics.values())
+
+    def names_like(self, name: str) -> Collection[str]:
+        """Names that are taken and differ from this one in '.' and '_' at most."""
+        return self._tables.metric_names.get(metric_name(name), frozenset())
+
+    def creating(self) -> Mapping[TopicId, Versioned[Creating]]:
+        return self._tables.creating
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def partition(self, key: PartitionKey) -> Versioned[PartitionState] | None:
+        return self._tables.partitions.get(key) if self._is_visible(key) else None
+
+    def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
+        return ((key, found) for key, found in self._tables.partitions if self._is_visible(key))
+
+    def partitions_of(self, topic_id: TopicId) -> dict[int, Versioned[PartitionState]]:
+        """By index, in order."""
+        topic = self.topic(topic_id)
+        if topic is None:
+            return {}
+        stored = self._tables.partitions.of_topic(topic_id)
+        return {index: stored[index] for index in range(topic.partition_count) if index in stored}
+
+    def led_by(self, broker_id: int) -> Iterator[PartitionKey]:
+        return filter(self._is_visible, self._tables.partitions.led_by(broker_id))
+
+    def hosted_by(self, broker_id: int) -> Iterator[PartitionKey]:
+        return filter(self._is_visible, self._tables.partitions.hosted_by(broker_id))
+
+    def leader_count(self, broker_id: int) -> int:
+        return len(self._tables.partitions.led_by(broker_id))
+
+    def replica_count(self, broker_id: int) -> int:
+        return len(self._tables.partitions.hosted_by(broker_id))
+
+    def reassigning(self) -> Iterator[PartitionKey]:
+        return filter(self._is_visible, self._tables.partitions.reassigning)
+
+    def left_over(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
+        """Partitions of no topic that nobody is creating: they can never become visible any more."""
+        tables = self._tables
+        for topic_id in tables.overfull:
+            # What is not understood is left alone, and so is what belongs to it.
+            if not tables.unreadable.keys().isdisjoint((keys.topic(topic_id), keys.creating(topic_id))):
+                continue
+            if topic_id in tables.creating:
+                continue
+            for index, found in tables.partitions.of_topic(topic_id).items():
+                key = PartitionKey(topic_id, index)
+                if not self._is_visible(key):
+                    yield key, found
+
+    def is_obsolete(self, key: PartitionKey, broker_id: int) -> bool:
+        """Whether a broker may remove its log: the topic is gone for sure, or its replicas are elsewhere.
+
+        A partition that is not visible may also have an entry that this version cannot read (SAFETY 26).
+        """
+        tables = self._tables
+        if tables.version_of(keys.topic(key.topic_id)) is None:
+            return tables.version_of(keys.creating(key.topic_id)) is None
+        found = self.partition(key)
+        return found is not None and broker_id not in found.value.replicas
+
+    def _is_visible(self, key: PartitionKey) -> bool:
+        topic = self._tables.topics.get(key.topic_id)
+        return topic is not None and key.partition < topic.value.partition_count
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def unreadable(self) -> Collection[Unreadable]:
+        return self._tables.unreadable.values()
+
+    def unchanged(self, key: str) -> Condition:
+        """That what stands under the key is what this image shows."""
+        version = self._tables.version_of(key)
+        return IsAbsent(key) if version is None else HasVersion(key, version)
+
+    def standing(self, broker_id: int) -> tuple[Condition, Condition]:
+        """That the broker is still registered as it is here, and that no more of its logs have failed."""
+        return self.unchanged(keys.broker(broker_id)), self.unchanged(keys.failures(broker_id))
+
+    # -- tables, for comparison -----------------------------------------------------------------------------------
+
+    def broker_tables(self) -> tuple[Mapping[int, Versioned[Any]], ...]:
+        return self._tables.registrations, self._tables.incarnations, self._tables.failures
+
+    def topic_table(self) -> Mapping[TopicId, Versioned[TopicState]]:
+        return self._tables.topics
+
+    def configs_table(self) -> Mapping[str, Versioned[Mapping[str, str]]]:
+        return self._tables.configs
