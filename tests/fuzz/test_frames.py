@@ -8,7 +8,13 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.frames import FRAME_BYTES_MIN, FrameAssembler, ReceiveMemory
+from ottla.server.frames import (
+    FRAME_BYTES_MIN,
+    FrameAssembler,
+    ReceiveMemory,
+    split_small_frames,
+    split_small_frames_plainly,
+)
 
 LIMIT = 300_000
 SIZES = st.one_of(
@@ -97,3 +103,13 @@ def test_garbage_is_refused_or_waits_for_more(garbage: bytes, pieces: list[int])
         assert assembler.held_bytes == len(garbage) - at
     else:
         assert not FRAME_BYTES_MIN <= struct.unpack_from(">i", garbage, at)[0] <= 1000
+
+
+@given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2000), st.integers(0, 200), st.integers(0, 300))
+def test_small_frames_are_split_alike(sizes: list[int], cut: int, size_min: int, size_max: int) -> None:
+    data = b"".join(struct.pack(">i", size) + random.Random(size).randbytes(size) for size in sizes)
+    end = max(len(data) - cut, 0)
+    source = memoryview(data + b"\xff" * 8)
+    assert split_small_frames(source, end, size_min, size_max) == split_small_frames_plainly(
+        source, end, size_min, size_max
+    )

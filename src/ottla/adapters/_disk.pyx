@@ -422,6 +422,32 @@ cdef int _grow_bounce(Bounce* bounce, size_t total, size_t alignment) noexcept n
     return 0
 
 
+def write_all(int fd, int64_t offset, data):
+    """Blocking: writes all of the bytes or raises. Without the lock, as every call that may wait for the disk."""
+    cdef Py_ssize_t count = len(data)
+    cdef Py_ssize_t number = 0
+    cdef int error = ENOMEM
+    cdef Py_buffer* buffers = <Py_buffer*>calloc(count + 1, sizeof(Py_buffer) + sizeof(iovec))
+    cdef iovec* vectors = <iovec*>(buffers + count + 1)
+    if buffers == NULL:
+        raise MemoryError
+    try:
+        for part in data:
+            PyObject_GetBuffer(part, &buffers[number], PyBUF_SIMPLE)
+            vectors[number].iov_base = buffers[number].buf
+            vectors[number].iov_len = buffers[number].len
+            number += 1
+        with nogil:
+            error = _write_vectors(fd, vectors, <int>count, offset)
+    finally:
+        while number > 0:
+            number -= 1
+            PyBuffer_Release(&buffers[number])
+        free(buffers)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
 def read_nowait(int fd, int64_t offset, target):
     """Reads what the page cache has of a range, from its start, into memory of the range's size. The number of bytes;
     None if it has nothing of it.

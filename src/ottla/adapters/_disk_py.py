@@ -127,9 +127,9 @@ class DiskThread:
         return memoryview(self._bounce)[:total]
 
 
-def write_all(fd: int, offset: int, views: Sequence[memoryview]) -> None:
+def write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
     """Blocking: writes all of the bytes or raises."""
-    left = [view for view in views if len(view)]
+    left = [view for part in data if len(view := memoryview(part).cast("B"))]
     while left:
         written = os.pwritev(fd, left[:BUFFERS_PER_CALL_MAX], offset)
         if written == 0:

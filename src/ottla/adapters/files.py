@@ -27,11 +27,20 @@ READ_BYTES_MAX = 1 << 30
 POOLED_BYTES_MIN = 64 * 1024
 POOL_BYTES_MAX = 32 * 1024 * 1024
 
+WriteAll = Callable[[int, int, Sequence[ReadOnlyBuffer]], None]
 ReadNowait = Callable[[int, int, memoryview], int | None]
 
 _pool = BufferPool(POOL_BYTES_MAX)
 """For reads of the page cache: fresh memory of a megabyte is mapped, cleared and unmapped again each time, which is a
 third of the cost of such a read."""
+
+
+def best_write_all() -> WriteAll:
+    try:
+        from ottla.adapters._disk import write_all as write_all_natively
+    except ImportError:
+        return write_all
+    return write_all_natively
 
 
 def best_read_nowait() -> ReadNowait:
@@ -58,6 +67,7 @@ class RealFile:
         self._alignment = alignment
         self._syncs_after_write = durable and read_fd is None
         self._read_nowait = best_read_nowait()
+        self._write_all = best_write_all()
         self._lock = threading.Lock()
         self._held = 0
         self._closed = False
@@ -110,10 +120,9 @@ class RealFile:
 
     def write_at(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
         with self._in_use() as fd:
-            views = [memoryview(part).cast("B") for part in data]
             if self._alignment > 1:
-                views = [_aligned_copy(views, offset, self._alignment)]
-            write_all(fd, offset, views)
+                data = [_aligned_copy([memoryview(part).cast("B") for part in data], offset, self._alignment)]
+            self._write_all(fd, offset, data)
             if self._syncs_after_write:
                 sync_descriptor(fd)
 

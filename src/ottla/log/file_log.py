@@ -21,6 +21,7 @@ from ottla.log.file_reads import read_from_segments
 from ottla.log.journal import Mutation, pack_key
 from ottla.log.notes import note_batch
 from ottla.log.pending import PendingWrite, PendingWrites
+from ottla.log.refusals import full_disk, sentence_for, slow_disk
 from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import LogState
@@ -124,7 +125,7 @@ class FileLog:
             if segment.appended_end + size_bytes > segment.allocated_end:
                 self._allocate(segment, size_bytes)
         except OSError as error:
-            return Refused(ErrorCode.kafka_storage_error, _sentence_for(error, self.directory))
+            return Refused(ErrorCode.kafka_storage_error, sentence_for(error, self.directory))
         return None
 
     def _refusal_of_any(self) -> Refused | None:
@@ -134,10 +135,10 @@ class FileLog:
         if self.truncating:
             return Refused(ErrorCode.not_leader_or_follower, f"{self.directory} is being truncated")
         if self.shared.tail.is_overfull:
-            return Refused(ErrorCode.kafka_storage_error, _slow_disk(self.directory))
+            return Refused(ErrorCode.kafka_storage_error, slow_disk(self.directory))
         reserve = self.shared.reserve
         if reserve is not None and not reserve.is_held:
-            return Refused(ErrorCode.kafka_storage_error, _full_disk(self.directory))
+            return Refused(ErrorCode.kafka_storage_error, full_disk(self.directory))
         return None
 
     def takes_run(self, run: ProduceRun) -> bool:
@@ -335,7 +336,7 @@ class FileLog:
         if error.errno not in HEALING_ERRORS:
             self.segment_failed(error)
             return
-        self.shared.report(_sentence_for(error, self.directory))
+        self.shared.report(sentence_for(error, self.directory))
         self._waits_to_write_again = True
         self.shared.clock.call_later(RETRY_FULL_DISK_MS, self._write_again)
 
@@ -488,15 +489,3 @@ class FileLog:
         self.shared.tail.forget(self)
         for segment in self.segments:
             segment.close()
-
-
-def _sentence_for(error: OSError, directory: str) -> str:
-    return _full_disk(directory) if error.errno == errno.ENOSPC else f"{directory}: {error}"
-
-
-def _slow_disk(directory: str) -> str:
-    return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
-
-
-def _full_disk(directory: str) -> str:
-    return f"no space left on the disk of {directory}: free some, and writes go on by themselves"

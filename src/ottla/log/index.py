@@ -45,15 +45,20 @@ class SparseIndex:
             self._last_indexed = position
 
     def note_run(self, relative_offsets: list[int], positions: list[int], max_timestamps: list[int]) -> None:
-        """Many batches were appended, in this order; the timestamps are running maxima."""
-        interval_bytes, last_indexed = self._interval_bytes, self._last_indexed
-        for place, position in enumerate(positions):
-            if position - last_indexed >= interval_bytes:
-                self._relative_offsets.append(relative_offsets[place])
-                self._positions.append(position)
-                self._max_timestamps.append(max_timestamps[place])
-                last_indexed = position
-        self._last_indexed = last_indexed
+        """Many batches were appended, in this order; the first timestamp counts what the segment had before. Only
+        those that are indexed are looked at."""
+        interval_bytes, count = self._interval_bytes, len(positions)
+        newest, looked_at = max_timestamps[0], 0
+        place = bisect_left(positions, self._last_indexed + interval_bytes)
+        while place < count:
+            newest = max(newest, *max_timestamps[looked_at : place + 1])
+            looked_at = place + 1
+            position = positions[place]
+            self._relative_offsets.append(relative_offsets[place])
+            self._positions.append(position)
+            self._max_timestamps.append(newest)
+            self._last_indexed = position
+            place = bisect_left(positions, position + interval_bytes, looked_at)
 
     def entry_for_offset(self, relative_offset: int) -> tuple[int, int]:
         """(relative offset, position) of a batch at or before the one that holds the offset."""

@@ -124,10 +124,10 @@ class Segment:
         first_position = self.appended_end
         positions = list(accumulate(map(len, run.batches), initial=first_position))
         self.appended_end = positions.pop()
-        max_timestamps = list(accumulate(run.max_timestamps, max, initial=self.max_timestamp))
-        self.max_timestamp = max_timestamps[-1]
-        base_offset = self.base_offset
-        self.index.note_run([base - base_offset for base in run.bases], positions, max_timestamps[1:])
+        timestamps, base_offset = run.max_timestamps, self.base_offset
+        so_far = [max(self.max_timestamp, timestamps[0]), *timestamps[1:]]
+        self.index.note_run([base - base_offset for base in run.bases], positions, so_far)
+        self.max_timestamp = max(so_far)
         self.end_offset = run.ends[-1]
         return first_position
 

@@ -30,6 +30,8 @@ READ_BYTES_WHEN_FULL = 4 * 1024
 """What a connection may still read when the memory for requests is used up, before it finds out."""
 
 _SIZE = Struct(">i")
+RUN_LENGTH_MAX = 32
+"""Frames that are handled as one; more at once would only keep the disk waiting for the first."""
 _COROUTINE, _INFLIGHT, _WRITING, _GATHERING = 1, 2, 4, 8
 """Why no further frame is handled now."""
 GATHERED_BYTES_MAX = 1024 * 1024
@@ -197,7 +199,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_aside(frames[at:])
                 return
             try:
-                run, taken = self._dispatch_run(self._broker, self._state, frames, at, inflight_max - self._inflight)
+                count_max = min(RUN_LENGTH_MAX, inflight_max - self._inflight)
+                run, taken = self._dispatch_run(self._broker, self._state, frames, at, count_max)
             except Exception as error:
                 self._fail(error)
                 return

@@ -37,6 +37,32 @@ Allocate = Callable[[int], Any]
 """From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
 
 
+def split_small_frames_plainly(
+    source: memoryview, end: int, size_min: int, size_max: int
+) -> tuple[list[memoryview], int]:
+    """Copies of the whole frames at the beginning, up to the first of another size, and where that is."""
+    frames, at = [], 0
+    while end - at >= SIZE_BYTES:
+        (size,) = _SIZE.unpack_from(source, at)
+        start = at + SIZE_BYTES
+        if not size_min <= size <= min(size_max, end - start):
+            break
+        at = start + size
+        frames.append(memoryview(bytearray(source[start:at])))
+    return frames, at
+
+
+def _best_split() -> Callable[[memoryview, int, int, int], tuple[list[memoryview], int]]:
+    try:
+        from ottla.server import _split
+    except ImportError:
+        return split_small_frames_plainly
+    return _split.split_small_frames
+
+
+split_small_frames = _best_split()
+
+
 class ReceiveMemory:
     """What the connections of one server read into, one after another: a read never outlives its turn of the loop."""
 
@@ -109,16 +135,16 @@ class FrameAssembler:
 
     def received(self, byte_count: int) -> list[memoryview]:
         """The frames that are whole now, without their sizes; each is memory that nobody else writes."""
-        frames: list[memoryview] = []
         if self.refusal is not None:
-            return frames
+            return []
         target = self._own
         if target is None:
             target = self._memory.spare if self._in_spare else self._memory.shared
         end = self._filled + byte_count
-        at = size = 0
+        size = 0
         unpack = _SIZE.unpack_from
         frame_bytes_max = self._frame_bytes_max
+        frames, at = split_small_frames(target, end, FRAME_BYTES_MIN, min(frame_bytes_max, LARGE_FRAME_BYTES - 1))
         while end - at >= SIZE_BYTES:
             (size,) = unpack(target, at)
             if not FRAME_BYTES_MIN <= size <= frame_bytes_max:

@@ -36,6 +36,10 @@ from ottla.records.produce_run import ProduceRun
 _log = logging.getLogger(__name__)
 _APPEND = int(Mutation.APPEND)
 _SPARE_GROUPS_MAX = 4
+EARLY_BYTES = 32 * 1024
+"""An idle journal does not wait for the end of the turn with more than this: the disk writes it while the loop goes on
+with the turn's other requests. Measured with 64 requests of 1 KB in flight: without it, they all go round in one
+group, and the disk waits for the loop, the loop for the disk."""
 
 
 @dataclass(slots=True)
@@ -72,6 +76,8 @@ class Journal:
         self._previous_place = 0, 0
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
+        self._starts_soon = False
+        """`_start` is called at the end of the turn."""
         self._closed = False
         self._on_failed: Callable[[OSError], None] = _ignore
         self.durable_sequence = released
@@ -178,6 +184,8 @@ class Journal:
         group.ends[log] = run.ends[-1]
         if not self._busy:
             self._schedule()
+        if self._starts_soon and end + group.payload_bytes >= EARLY_BYTES:
+            self._start()
 
     def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
         """Journals a truncation, a new log start or a deletion; `durable` is called when it is on stable storage."""
@@ -241,11 +249,12 @@ class Journal:
         return group
 
     def _schedule(self) -> None:
-        self._busy = True
+        self._busy = self._starts_soon = True
         self._clock.call_soon(self._start)
 
     def _start(self) -> None:
         """Writes the next group, if there is one and the ring has space for it."""
+        self._starts_soon = False
         if self._closed or self._in_flight is not None:
             return
         if self.failed is not None:
