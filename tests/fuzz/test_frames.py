@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ottla.server.frames import (
     FRAME_BYTES_MIN,
     FrameAssembler,
+    PlainFrameAssembler,
+    PlainReceiveMemory,
     ReceiveMemory,
-    split_small_frames,
-    split_small_frames_plainly,
 )
 
 LIMIT = 300_000
@@ -105,11 +105,36 @@ def test_garbage_is_refused_or_waits_for_more(garbage: bytes, pieces: list[int])
         assert not FRAME_BYTES_MIN <= struct.unpack_from(">i", garbage, at)[0] <= 1000
 
 
-@given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2000), st.integers(0, 200), st.integers(0, 300))
-def test_small_frames_are_split_alike(sizes: list[int], cut: int, size_min: int, size_max: int) -> None:
-    data = b"".join(struct.pack(">i", size) + random.Random(size).randbytes(size) for size in sizes)
-    end = max(len(data) - cut, 0)
-    source = memoryview(data + b"\xff" * 8)
-    assert split_small_frames(source, end, size_min, size_max) == split_small_frames_plainly(
-        source, end, size_min, size_max
-    )
+class Allocations:
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def __call__(self, size: int) -> bytearray:
+        self.sizes.append(size)
+        return bytearray(size)
+
+
+@given(
+    sizes=st.lists(st.one_of(SIZES, st.integers(-5, LIMIT + 5)), min_size=1, max_size=8),
+    pieces=st.lists(PIECES, min_size=1, max_size=6).filter(lambda pieces: sum(pieces) >= 1000),
+)
+def test_compiled_and_plain_assemblers_agree(sizes: list[int], pieces: list[int]) -> None:
+    """In each step: what they offer, find, hold, refuse and allocate."""
+    stream = b"".join(struct.pack(">i", size) + random.Random(size).randbytes(max(size, 0)) for size in sizes)
+    seen: list[list[object]] = []
+    for memory_type, assembler_type in ((ReceiveMemory, FrameAssembler), (PlainReceiveMemory, PlainFrameAssembler)):
+        allocations = Allocations()
+        assembler = assembler_type(memory_type(allocations), LIMIT)
+        steps: list[object] = []
+        rest, turn = memoryview(stream), 0
+        while rest:
+            buffer = assembler.buffer()
+            count = min(len(buffer), len(rest), pieces[turn % len(pieces)])
+            turn += 1
+            if count:
+                buffer[:count] = rest[:count]
+                rest = rest[count:]
+                found = [bytes(frame) for frame in assembler.received(count)]
+                steps.append((len(buffer), found, assembler.held_bytes, assembler.refusal, len(allocations.sizes)))
+        seen.append([*steps, *allocations.sizes])
+    assert seen[0] == seen[1]

@@ -5,6 +5,8 @@ may keep it for long, and must not keep its neighbours with it. Large frames are
 That buffer grows as data really arrives, so a stranger's size field allocates nothing. A connection that has just
 sent a large frame reads the next one without any copy: into a spare buffer of the expected size.
 
+Compiled where that is built (`_frames.pyx`), else plain: the plain ones are here, and are the oracle of the others.
+
 Pure: no sockets here. Call `buffer`, read into it, call `received` with the number of bytes read.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 SIZE_BYTES = 4
 FRAME_BYTES_MIN = 8
@@ -37,33 +39,7 @@ Allocate = Callable[[int], Any]
 """From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
 
 
-def split_small_frames_plainly(
-    source: memoryview, end: int, size_min: int, size_max: int
-) -> tuple[list[memoryview], int]:
-    """Copies of the whole frames at the beginning, up to the first of another size, and where that is."""
-    frames, at = [], 0
-    while end - at >= SIZE_BYTES:
-        (size,) = _SIZE.unpack_from(source, at)
-        start = at + SIZE_BYTES
-        if not size_min <= size <= min(size_max, end - start):
-            break
-        at = start + size
-        frames.append(memoryview(bytearray(source[start:at])))
-    return frames, at
-
-
-def _best_split() -> Callable[[memoryview, int, int, int], tuple[list[memoryview], int]]:
-    try:
-        from ottla.server import _split
-    except ImportError:
-        return split_small_frames_plainly
-    return _split.split_small_frames
-
-
-split_small_frames = _best_split()
-
-
-class ReceiveMemory:
+class PlainReceiveMemory:
     """What the connections of one server read into, one after another: a read never outlives its turn of the loop."""
 
     __slots__ = ("_allocate", "shared", "spare")
@@ -89,12 +65,12 @@ class ReceiveMemory:
         return spare
 
 
-class FrameAssembler:
+class PlainFrameAssembler:
     """The frames of one connection."""
 
     __slots__ = ("_carry", "_expected_bytes", "_filled", "_frame_bytes_max", "_in_spare", "_memory", "_own", "refusal")
 
-    def __init__(self, memory: ReceiveMemory, frame_bytes_max: int) -> None:
+    def __init__(self, memory: PlainReceiveMemory, frame_bytes_max: int) -> None:
         self._memory = memory
         self._frame_bytes_max = frame_bytes_max
         self._carry = b""
@@ -135,16 +111,16 @@ class FrameAssembler:
 
     def received(self, byte_count: int) -> list[memoryview]:
         """The frames that are whole now, without their sizes; each is memory that nobody else writes."""
+        frames: list[memoryview] = []
         if self.refusal is not None:
-            return []
+            return frames
         target = self._own
         if target is None:
             target = self._memory.spare if self._in_spare else self._memory.shared
         end = self._filled + byte_count
-        size = 0
+        at = size = 0
         unpack = _SIZE.unpack_from
         frame_bytes_max = self._frame_bytes_max
-        frames, at = split_small_frames(target, end, FRAME_BYTES_MIN, min(frame_bytes_max, LARGE_FRAME_BYTES - 1))
         while end - at >= SIZE_BYTES:
             (size,) = unpack(target, at)
             if not FRAME_BYTES_MIN <= size <= frame_bytes_max:
@@ -231,3 +207,13 @@ def describe_refusal(size: int, head: bytes, frame_bytes_max: int) -> str:
             "is it speaking another protocol, or is the limit too low?"
         )
     return f"sent a request size of {size} ({head!r}), which no request has; is it speaking another protocol?"
+
+
+if TYPE_CHECKING:
+    FrameAssembler = PlainFrameAssembler
+    ReceiveMemory = PlainReceiveMemory
+else:
+    try:
+        from ottla.server._frames import FrameAssembler, ReceiveMemory
+    except ImportError:
+        FrameAssembler, ReceiveMemory = PlainFrameAssembler, PlainReceiveMemory
