@@ -12,17 +12,21 @@ from tests.unit.sim_logs import LogBench
 KEEPS: list[Keep] = ["none", "some", "all"]
 CUT = 17
 SHAPES = [
-    pytest.param(0, 0, id="nothing flushed"),
-    pytest.param(10, 0, id="flushed below the cut"),
-    pytest.param(25, 0, id="flushed between the cut and the end"),
-    pytest.param(40, 0, id="flushed above the cut"),
-    pytest.param(40, 5, id="flushed above, the start moved"),
+    pytest.param(0, 0, None, id="nothing flushed"),
+    pytest.param(10, 0, None, id="flushed below the cut"),
+    pytest.param(25, 0, None, id="flushed between the cut and the end"),
+    pytest.param(40, 0, None, id="flushed above the cut"),
+    pytest.param(40, 5, None, id="flushed above, the start moved"),
+    pytest.param(25, 0, 30, id="a reset inside the log"),
+    pytest.param(25, 0, 100, id="a reset above the log"),
 ]
 
 
 class CutLog:
-    def __init__(self, flushed: int, start: int) -> None:
+    def __init__(self, flushed: int, start: int, reset: int | None) -> None:
         self.bench = LogBench("disk", seed=flushed)
+        self.reset = reset
+        self.cut = CUT if reset is None else reset
         self.before = self.bench.fill(batches=flushed)
         if flushed:
             self.bench.flush()
@@ -36,7 +40,7 @@ class CutLog:
 
     def go_on(self) -> None:
         """Cuts, appends others, flushes, appends more."""
-        self._truncate(CUT)
+        self._truncate(self.cut)
         self._append(30)
         self.bench.flusher.run(everything=True)
         self.bench.settle()
@@ -47,7 +51,8 @@ class CutLog:
             assert error is None
             self.is_cut = True
 
-        Truncation(self.bench.log(), self.bench.flusher, offset, done).begin()
+        resets = self.reset is not None
+        Truncation(self.bench.log(), self.bench.flusher, offset, done, resets=resets).begin()
         self.bench.settle()
 
     def _append(self, count: int) -> None:
@@ -66,17 +71,20 @@ class CutLog:
         log = self.bench.log()
         assert log.damages == []
         found = self.bench.read_all()
-        new_history = self.before[:CUT] + self.after
         if self.is_cut:
             assert log.end_offset >= self.acknowledged_end
-            assert found == new_history[log.start_offset : log.end_offset]
+            kept = self.before[log.start_offset : self.cut] if self.reset is None else []
+            assert found == (kept + self.after)[: log.end_offset - log.start_offset]
+            assert log.start_offset == self.cut or self.reset is None
+        elif log.end_offset == self.cut and self.reset is not None:
+            assert found == []
         else:
-            assert log.end_offset in (CUT, 40)
+            assert log.end_offset in (self.cut, 40)
             assert found == self.before[log.start_offset : log.end_offset]
 
 
-def operations(flushed: int, start: int) -> int:
-    world = CutLog(flushed, start)
+def operations(flushed: int, start: int, reset: int | None) -> int:
+    world = CutLog(flushed, start, reset)
     power = PowerCut(world.bench.disk)
     world.go_on()
     assert world.is_cut
@@ -84,12 +92,12 @@ def operations(flushed: int, start: int) -> int:
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize(("flushed", "start"), SHAPES)
-def test_a_crash_at_any_operation(flushed: int, start: int, keep: Keep) -> None:
-    total = operations(flushed, start)
+@pytest.mark.parametrize(("flushed", "start", "reset"), SHAPES)
+def test_a_crash_at_any_operation(flushed: int, start: int, reset: int | None, keep: Keep) -> None:
+    total = operations(flushed, start, reset)
     assert total > 50
     for nth in range(1, total + 1):
-        world = CutLog(flushed, start)
+        world = CutLog(flushed, start, reset)
         PowerCut(world.bench.disk, nth)
         with pytest.raises(PowerCutError):
             world.go_on()
@@ -99,25 +107,25 @@ def test_a_crash_at_any_operation(flushed: int, start: int, keep: Keep) -> None:
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize(("flushed", "start"), SHAPES)
-def test_a_crash_at_any_operation_of_the_start(flushed: int, start: int, keep: Keep) -> None:
+@pytest.mark.parametrize(("flushed", "start", "reset"), SHAPES)
+def test_a_crash_at_any_operation_of_the_start(flushed: int, start: int, reset: int | None, keep: Keep) -> None:
     """After a crash right behind the journal's entry: the start has to cut, and is itself cut short."""
     at_journal = 0
-    for nth in range(1, operations(flushed, start) + 1):
-        world = CutLog(flushed, start)
+    for nth in range(1, operations(flushed, start, reset) + 1):
+        world = CutLog(flushed, start, reset)
         PowerCut(world.bench.disk, nth)
         with pytest.raises(PowerCutError):
             world.go_on()
         world.crash("all", nth)
         world.bench.start()
-        if not world.is_cut and world.bench.log().end_offset == CUT:
+        if not world.is_cut and world.bench.log().end_offset == world.cut:
             at_journal = nth
             break
     assert at_journal, "no crash left a truncation to be replayed"
     operation, started = 0, False
     while not started:
         operation += 1
-        world = CutLog(flushed, start)
+        world = CutLog(flushed, start, reset)
         PowerCut(world.bench.disk, at_journal)
         with pytest.raises(PowerCutError):
             world.go_on()

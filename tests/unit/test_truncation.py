@@ -9,14 +9,15 @@ from ottla.log.truncation import Truncation
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import read_header
+from ottla.sim.disk import Keep
 from tests.unit.sim_logs import LogBench
 
 CLASSES = ["disk", "cache"]
 
 
-def truncate(bench: LogBench, offset: int, number: int = 0) -> None:
+def truncate(bench: LogBench, offset: int, number: int = 0, *, resets: bool = False) -> None:
     done: list[OSError | None] = []
-    Truncation(bench.log(number), bench.flusher, offset, done.append).begin()
+    Truncation(bench.log(number), bench.flusher, offset, done.append, resets=resets).begin()
     bench.settle()
     assert done == [None]
 
@@ -201,3 +202,39 @@ def test_many_truncations_and_restarts(durability: str) -> None:
         assert bench.read_all() == expected
         assert not bench.log().damages
         assert [read_header(batch).base_offset for batch in bench.read_all()] == list(range(cut))
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+@pytest.mark.parametrize("offset", [0, 13, 60, 500])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_reset_gives_up_everything_and_begins_anywhere(durability: str, offset: int, flushed: bool) -> None:
+    bench = LogBench(durability)
+    bench.fill(batches=60)
+    if flushed:
+        bench.flush()
+    truncate(bench, offset, resets=True)
+    log = bench.log()
+    assert (log.start_offset, log.end_offset, log.acknowledged_end) == (offset, offset, offset)
+    assert list(log.epochs) == []
+    batches = bench.fill(batches=30)
+    assert read_header(batches[0]).base_offset == offset
+    assert bench.read_all() == batches
+    keeps: tuple[Keep, ...] = ("all", "all") if durability == "cache" else ("none", "some", "all")
+    for keep in keeps:
+        bench.restart(keep)
+        assert bench.log().start_offset == offset
+        assert bench.read_all() == batches
+        assert not bench.log().damages
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_a_reset_forgets_the_producers(durability: str) -> None:
+    bench = LogBench(durability)
+    for sequence in range(20):
+        bench.append(producer=(7, 0, sequence))
+    bench.settle()
+    bench.flush()
+    truncate(bench, 20, resets=True)
+    assert len(bench.log().producers) == 0
+    bench.restart("all")
+    assert len(bench.log().producers) == 0

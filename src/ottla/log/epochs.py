@@ -34,6 +34,10 @@ class LeaderEpochs:
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else -1
 
+    def start_of(self, epoch: int) -> int:
+        """Where an epoch of this log begins."""
+        return self._starts[self._epochs.index(epoch)]
+
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the asked one, and where it ends: where a reader of that epoch may go on.
 

@@ -421,6 +421,9 @@ class FileLog:
         self.segments = fresh.segments
         self.epochs, self.producers = fresh.epochs, fresh.producers
         self.end_offset = self._written_end = self._journaled_end = fresh.end_offset
+        self.start_offset = max(self.start_offset, fresh.start_offset)
+        if fresh.start_offset == fresh.end_offset:
+            self.start_offset = self._durable_start = fresh.start_offset
         self.damages = fresh.damages
         self.recovery_point, self.state_offset = fresh.recovery_point, fresh.state_offset
 

@@ -62,6 +62,8 @@ def open_file_log(
         if name.endswith(REWRITE_SUFFIX):
             files.remove(f"{directory}/{name}")
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
+    if point is not None and point == (point.offset, point.offset, 0, point.offset):
+        bases = _without_what_was_reset(opening, bases, point.offset)
     state = _read_state(opening)
     bases = _without_passed(opening, bases, min(point.start_offset, state.offset) if point is not None else 0)
     if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):
@@ -80,6 +82,19 @@ def open_file_log(
     for damage in opening.damages:
         log.add_damage(damage)
     return log
+
+
+def _without_what_was_reset(opening: Opening, bases: list[int], offset: int) -> list[int]:
+    """The log was given up and began again at the offset: the state and the segments below are of the old one."""
+    for base in bases:
+        if base < offset:
+            _remove(opening, base)
+    path = f"{opening.directory}/{STATE_FILE}"
+    files = opening.shared.disk.files
+    state = decode_state(files.read_file(path)) if files.exists(path) else None
+    if state is not None and state.offset != offset:
+        files.remove(path)
+    return [base for base in bases if base >= offset]
 
 
 def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> list[int]:

@@ -7,6 +7,8 @@ meanwhile.
 
 The log is then opened up to its new point, as after a restart: segments, indexes, epochs and producers have one way to
 come back (SAFETY 21).
+
+A reset is the same with nothing left: the leader's log begins above our end, or what is here is of no use.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from ottla.log.flush import finish_directory
 from ottla.log.journal import Mutation
 from ottla.log.recovery import open_file_log
 from ottla.log.segment import LOG_SUFFIX, segment_name
+from ottla.log.state_file import STATE_FILE
 from ottla.log.walk import Walk
 from ottla.ports import Completion, DataFile, FileSystem
 
@@ -28,22 +31,24 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """One truncation of one log. `done` is called with None when the log ends at or below the offset, durably."""
+    """One truncation of one log. `done` is called with None when the log ends at or below the offset, durably. If it
+    `resets` the log, that begins and ends at the offset."""
 
-    def __init__(self, log: FileLog, flusher: Flusher, offset: int, done: Completion) -> None:
+    def __init__(self, log: FileLog, flusher: Flusher, offset: int, done: Completion, *, resets: bool = False) -> None:
         self._log = log
         self._flusher = flusher
         self._offset = offset
         self._done = done
+        self._resets = resets
         self._let_flusher_go: Callable[[], None] = _nothing
 
     def begin(self) -> None:
         log = self._log
         if log.truncating:
             raise RuntimeError(f"{log.directory} is being truncated already")
-        if self._offset < log.start_offset:
+        if self._offset < log.start_offset and not self._resets:
             raise ValueError(f"{log.directory} begins at {log.start_offset}, it cannot be cut at {self._offset}")
-        if self._offset >= log.end_offset:
+        if self._offset >= log.end_offset and not self._resets:
             self._done(log.failed)
             return
         log.truncating = True
@@ -54,6 +59,9 @@ class Truncation:
         log, offset = self._log, self._offset
         if log.has_ended:
             self._end(log.failed)
+            return
+        if self._resets:
+            self._journal_it(beginning_at(offset), None)
             return
         segment = next((s for s in reversed(log.segments) if s.base_offset <= offset), log.segments[0])
         relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
@@ -84,7 +92,8 @@ class Truncation:
 
         if log.is_journaled:
             assert log.shared.journal is not None
-            log.shared.journal.append_mutation(log, Mutation.TRUNCATE, point.offset, journaled)
+            kind = Mutation.RESET if self._resets else Mutation.TRUNCATE
+            log.shared.journal.append_mutation(log, kind, point.offset, journaled)
         else:
             journaled(None)
 
@@ -95,6 +104,9 @@ class Truncation:
             return
 
         def reopen() -> FileLog:
+            path, files = f"{log.directory}/{STATE_FILE}", log.shared.disk.files
+            if self._resets and files.exists(path):
+                files.remove(path)
             return open_file_log(log.shared, log.key, log.directory, log.config, point, up_to_point=True)
 
         def reopened(fresh: FileLog | None, error: BaseException | None) -> None:
@@ -127,6 +139,11 @@ def cut_point(file: DataFile, begin: tuple[int, int, int], end: int, offset: int
             break
         position, next_offset = found.position + found.header.size_bytes, found.header.next_offset
     return RecoveryPoint(next_offset, base_offset, position, start_offset)
+
+
+def beginning_at(offset: int) -> RecoveryPoint:
+    """Of a log that was reset."""
+    return RecoveryPoint(offset, offset, 0, offset)
 
 
 def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:

@@ -58,12 +58,14 @@ pack_entry_into = _ENTRY.pack_into
 
 
 class Mutation(IntEnum):
-    """What happened to a log. The offset of a truncation is the new end, that of a log start the new start."""
+    """What happened to a log. The offset of a truncation is the new end, that of a log start the new start. A reset
+    gives up everything: the log is empty, and begins and ends at the offset."""
 
     APPEND = 1
     TRUNCATE = 2
     LOG_START = 3
     DELETE = 4
+    RESET = 5
 
 
 class BlockHeader(NamedTuple):

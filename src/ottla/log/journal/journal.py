@@ -197,7 +197,7 @@ class Journal:
         pack_entry_into(group.headers, group.at, kind, log.journal_key, offset, offset, -1, 0, 0)
         group.at += ENTRY_BYTES
         group.durables.append(durable)
-        if kind is Mutation.TRUNCATE:
+        if kind in (Mutation.TRUNCATE, Mutation.RESET):
             group.ends[log] = offset
         else:
             group.mutated.append(log)

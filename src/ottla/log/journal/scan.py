@@ -48,7 +48,7 @@ class FoundBlock(NamedTuple):
     bad_keys: frozenset[bytes] | None = frozenset()
     """The logs whose payloads are bad; None if that cannot be known."""
     truncates: bool = False
-    """There is a truncation among its entries."""
+    """There is a truncation or a reset among its entries."""
 
 
 class UnreadablePlace(NamedTuple):
@@ -134,5 +134,5 @@ def _check_block(file: DataFile, header: BlockHeader) -> FoundBlock:
         for entry, payload in zip(entries, payloads(data, header, entries), strict=True)
         if not is_good(entry, payload)
     )
-    truncates = any(entry.kind == Mutation.TRUNCATE for entry in entries)
+    truncates = any(entry.kind in (Mutation.TRUNCATE, Mutation.RESET) for entry in entries)
     return FoundBlock(file.path, header, BlockState.BAD_PAYLOAD if bad_keys else BlockState.GOOD, bad_keys, truncates)
