@@ -15,12 +15,13 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import TypeVar
 
 import pytest
 
@@ -49,6 +50,7 @@ SYNCED_QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync")
 KINDS = (FaultKind.POWER_CUT, FaultKind.KILL, FaultKind.RESET, *FaultKind)
 """Crashes and resets more often than the rest."""
 
+Client = TypeVar("Client", Producer, Consumer)
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -120,14 +122,15 @@ class Run:
 
     async def _produce(self, name: str) -> None:
         rng = Random(f"{self.seed}/{name}")
-        producer = Producer(
+        new_producer = partial(
+            Producer,
             SERVER,
             request_timeout_ms=3000,
             connect_timeout_ms=2000,
             delivery_timeout_ms=rng.choice([100_000, 100_000, 5000]),
             linger_ms=rng.choice([0, 5]),
         )
-        await _start(producer)
+        producer = await _started(new_producer)
         number = 0
         while not self._is_over:
             for _ in range(rng.choice([1, 1, 3, 10])):
@@ -152,8 +155,9 @@ class Run:
 
     async def _consume(self, name: str) -> None:
         seen = self.history.seen[name] = {}
-        consumer = Consumer(SERVER, auto_offset_reset="earliest", request_timeout_ms=3000, connect_timeout_ms=2000)
-        await _start(consumer)
+        consumer = await _started(
+            partial(Consumer, SERVER, auto_offset_reset="earliest", request_timeout_ms=3000, connect_timeout_ms=2000)
+        )
         consumer.subscribe([TOPIC])
         try:
             while True:
@@ -197,15 +201,16 @@ class Run:
         return [int(value.split()[-1][:-1]) for value in in_order if value.startswith(producer.encode())]
 
 
-async def _start(client: Producer | Consumer) -> None:
-    """Also while the broker is away."""
+async def _started(new_client: Callable[[], Client]) -> Client:
+    """Also while the broker is away. A client that could not start is closed; the next attempt needs a new one."""
     while True:
+        client = new_client()
         try:
             await client.start()
         except ClientError:
             await asyncio.sleep(0.5)
         else:
-            return
+            return client
 
 
 def _note(log: dict[Place, bytes], record: ConsumerRecord) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.log_store import LogStore
 from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch
+from ottla.handlers.dispatch import dispatch, dispatch_run
 from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
@@ -56,14 +56,14 @@ class BrokerProgram:
         shared = SharedByLogs(
             disk=host.disk,
             clock=host.clock,
-            tail=TailCache(config.tail_cache_bytes),
+            tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
             memory=MemoryBudget(config.memory_max_bytes),
             report=self.reports.append,
         )
         store = LogStore(shared, DATA_DIR, bytes(range(16)), JOURNAL_LIMITS)
         broker = self.broker = Broker(config, shared, store, self.catalog, DATA_DIR)
         broker.start()
-        self.server = Server(broker, broker.config, dispatch, new_state=ConnectionState)
+        self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await self.server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
         await asyncio.get_running_loop().create_future()  # until somebody pulls the plug

@@ -36,6 +36,7 @@ class FaultKind(Enum):
 
 
 OF_HOSTS = frozenset({FaultKind.KILL, FaultKind.POWER_CUT, FaultKind.PAUSE, FaultKind.CLOCK_STEP})
+OF_A_MOMENT = frozenset({FaultKind.CLOCK_STEP, FaultKind.RESET})
 KEEPS: tuple[Keep, ...] = ("some", "all", "none")
 
 
@@ -100,6 +101,8 @@ def _drawn(
 ) -> PlannedFault:
     at_s = rng.random() * duration_s
     lasts_s = min(rng.choice((0.05, 0.5, 3.0, 10.0)) * (0.5 + rng.random()), max(duration_s - at_s, 0.01))
+    if kind in OF_A_MOMENT:
+        lasts_s = 0.0
     if kind in OF_HOSTS:
         amount = rng.choice((-1, 1)) * rng.choice((5.0, 500.0, 60_000.0)) if kind is FaultKind.CLOCK_STEP else 0.0
         return PlannedFault(at_s, lasts_s, kind, (rng.choice(servers),), amount=amount, keep=rng.choice(KEEPS))

@@ -120,6 +120,8 @@ class SimWorld:
         self._events: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
         self._loops: list[SimLoop] = []
+        self._hooked: SimLoop | None = None
+        """Whose generators are looked after now."""
         self._driven: list[asyncio.Task[Any]] = []
         self._driver: SimHost | None = None
         self._open = False
@@ -251,7 +253,9 @@ class SimWorld:
             raise SimulationError("a loop runs already: a world is driven by plain code, not by a coroutine")
         self.running = loop
         _set_running_loop(loop)
-        sys.set_asyncgen_hooks(finalizer=loop.end_generator)
+        if self._hooked is not loop:
+            self._hooked = loop
+            sys.set_asyncgen_hooks(finalizer=loop.end_generator)
 
     def leave_loop(self) -> None:
         self.running = None
