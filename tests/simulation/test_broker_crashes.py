@@ -126,6 +126,7 @@ class World:
                 await self.check_log(name, index, model, log, keep)
         known = {model.topic.id.hex for model in self.topics.values()}
         assert {name.partition("-")[0] for name in self.bench.log_directories()} <= known
+        assert not self.bench.disk.files.exists("/data/set-aside"), "what was deleted is known to be"
 
     async def check_log(self, name: str, index: int, model: TopicModel, log: LogModel, keep: Keep) -> None:
         values = await self.bench.values(name, index)

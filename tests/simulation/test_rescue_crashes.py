@@ -94,9 +94,10 @@ def test_a_crash_at_any_operation_of_the_start_that_takes_it_back(flushed: int, 
         world = FailingLog(flushed)
         world.fail()
         acknowledged = world.crash(keep, nth)
-        PowerCut(world.bench.disk, nth)
+        power = PowerCut(world.bench.disk, nth)
         try:
             world.bench.start()
+            power.call_off()
             started = True
         except PowerCutError:
             world.bench.crash(keep, seed=nth)

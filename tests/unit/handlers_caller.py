@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import fields, is_dataclass, replace
 from types import NoneType
@@ -50,8 +50,10 @@ class MemoryCatalog:
     def put_topics(self, topics: Sequence[TopicRecord]) -> None:
         self.state.topics += topics
 
-    def delete_topic(self, topic_id: TopicId) -> None:
+    def delete_topic(self, topic_id: TopicId, gone: Iterable[TopicId] = ()) -> None:
         self.state.topics = [topic for topic in self.state.topics if topic.id != topic_id]
+
+    def forget_deleted(self, gone: Iterable[TopicId]) -> None: ...
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         self.state.dynamic_configs = dict(configs)

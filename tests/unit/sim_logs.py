@@ -118,6 +118,8 @@ class LogBench:
         self.clock = SimClock()
         self.disk = SimDisk(self.clock, seed=seed)
         self.reports: list[str] = []
+        self.deleted: set[TopicId] = set()
+        """Topics that the catalog knows to be deleted."""
         self.epoch = 0
         self.store: LogStore
         self.start()
@@ -136,7 +138,7 @@ class LogBench:
             report=self.reports.append,
         )
         self.store = LogStore(shared, "/data", JOURNAL_ID, self._limits)
-        self.store.recover(self.configs.items())
+        self.store.recover(self.configs.items(), self.deleted)
 
     def crash(self, keep: Keep = "none", *, seed: int = 0) -> None:
         """Pulls the plug (or, with `all`, kills the process); `start` goes on from what is left."""

@@ -71,6 +71,36 @@ def test_topics(restart: Restart) -> None:
     assert restart().load().topics == [grown]
 
 
+def test_deleted_topics_are_remembered_until_they_are_gone(restart: Restart) -> None:
+    restart().put_topics([ORDERS, EVENTS])
+    restart().delete_topic(ORDERS.id)
+    restart().delete_topic(ORDERS.id)
+    assert restart().load().deleted == {ORDERS.id}
+    restart().delete_topic(EVENTS.id, gone=[ORDERS.id])
+    assert restart().load().deleted == {EVENTS.id}
+    restart().forget_deleted([EVENTS.id, ORDERS.id])
+    assert restart().load().deleted == frozenset()
+
+
+def test_a_catalog_from_before_deletions_were_remembered(tmp_path: Path) -> None:
+    path = str(tmp_path / "catalog.db")
+    catalog = SqliteCatalog(path, cluster_id=CLUSTER)
+    catalog.put_topic(ORDERS)
+    catalog.close()
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE deleted_topics")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    for _ in range(2):
+        catalog = SqliteCatalog(path, cluster_id=CLUSTER)
+        assert catalog.load().topics == [ORDERS]
+        catalog.close()
+    catalog = SqliteCatalog(path, cluster_id=CLUSTER)
+    catalog.delete_topic(ORDERS.id)
+    assert catalog.load().deleted == {ORDERS.id}
+    catalog.close()
+
+
 def test_a_name_is_used_once(restart: Restart) -> None:
     catalog = restart()
     catalog.put_topic(ORDERS)
@@ -195,9 +225,9 @@ def test_a_catalog_of_another_cluster_or_a_newer_version(tmp_path: Path) -> None
     with pytest.raises(OSError, match="belongs to the cluster a-cluster, not to other"):
         SqliteCatalog(path, cluster_id="other")
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(OSError, match=r"newer Ottla \(schema 2; this one reads up to 1\)\. Upgrade"):
+    with pytest.raises(OSError, match=r"newer Ottla \(schema 3; this one reads up to 2\)\. Upgrade"):
         SqliteCatalog(path, cluster_id=CLUSTER)
 
 

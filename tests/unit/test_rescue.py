@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.journal import JournalLimits
 from ottla.log.places import key_of_log_name, log_name
+from ottla.log.truncation import Truncation
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey, PartitionIndex
 from tests.unit.sim_logs import LogBench, key_of, offsets
@@ -200,6 +201,21 @@ def test_damage_in_a_rescued_file_is_named_and_the_log_goes_on_above_it(place: s
             assert isinstance(found, list)
             assert found[0] == batches[offset]
     assert offsets(bench.fill(0, batches=1)) == [10]
+
+
+def test_what_was_taken_back_is_not_rescued() -> None:
+    bench = LogBench("disk", "disk", limits=RING)
+    batches = bench.fill(0, batches=10)
+    Truncation(bench.log(0), bench.flusher, 6, lambda _: None).begin()
+    bench.settle()
+    batches = batches[:6] + bench.fill(0, batches=2)
+    bench.disk.faults.fail_sync(path=bench.store.directory_of(key_of(0)), count=None)
+    fail(bench)
+    bench.flush()
+    assert bench.journal.released_sequence == bench.journal.durable_sequence
+    bench.restart("none")
+    assert bench.read_all(0) == batches
+    assert bench.log(0).damages == []
 
 
 def test_a_failed_log_takes_nothing_though_it_was_rescued() -> None:

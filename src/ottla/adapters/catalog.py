@@ -13,14 +13,14 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
 from ottla.broker.catalog import CatalogState, TopicRecord
 from ottla.model.ids import TopicId
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 
 _SCHEMA = """
@@ -40,6 +40,8 @@ CREATE TABLE reserved_offsets (
     PRIMARY KEY (topic_id, partition)
 ) WITHOUT ROWID;
 """
+
+_SINCE_VERSION_2 = "CREATE TABLE deleted_topics (id BLOB PRIMARY KEY) WITHOUT ROWID"
 
 _PUT_TOPIC = """
 INSERT INTO topics (id, name, partition_count, overrides, created_ms) VALUES (?, ?, ?, ?, ?)
@@ -81,6 +83,9 @@ class SqliteCatalog:
                 (TopicId(UUID(bytes=topic_id)), partition): end_offset
                 for topic_id, partition, end_offset in connection.execute("SELECT * FROM reserved_offsets")
             }
+            deleted = frozenset(
+                TopicId(UUID(bytes=topic_id)) for (topic_id,) in connection.execute("SELECT id FROM deleted_topics")
+            )
         return CatalogState(
             cluster_id=broker["cluster_id"],
             incarnation=broker["incarnation"],
@@ -88,6 +93,7 @@ class SqliteCatalog:
             dynamic_configs=dynamic_configs,
             next_producer_id=broker["next_producer_id"],
             reserved_offsets=reserved_offsets,
+            deleted=deleted,
         )
 
     def begin_incarnation(self) -> int:
@@ -107,10 +113,16 @@ class SqliteCatalog:
                 ],
             )
 
-    def delete_topic(self, topic_id: TopicId) -> None:
+    def delete_topic(self, topic_id: TopicId, gone: Iterable[TopicId] = ()) -> None:
         with self._transaction() as connection:
             connection.execute("DELETE FROM topics WHERE id = ?", [topic_id.bytes])
             connection.execute("DELETE FROM reserved_offsets WHERE topic_id = ?", [topic_id.bytes])
+            connection.executemany("DELETE FROM deleted_topics WHERE id = ?", [[other.bytes] for other in gone])
+            connection.execute("INSERT OR IGNORE INTO deleted_topics (id) VALUES (?)", [topic_id.bytes])
+
+    def forget_deleted(self, gone: Iterable[TopicId]) -> None:
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM deleted_topics WHERE id = ?", [[topic_id.bytes] for topic_id in gone])
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         with self._transaction() as connection:
@@ -162,6 +174,8 @@ class SqliteCatalog:
                 "INSERT INTO broker (name, value) VALUES (?, ?)",
                 [("cluster_id", cluster_id), ("incarnation", 0), ("next_producer_id", 0)],
             )
+        if version < SCHEMA_VERSION:
+            connection.execute(_SINCE_VERSION_2)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         (found,) = connection.execute("SELECT value FROM broker WHERE name = 'cluster_id'").fetchone()
         if found != cluster_id:

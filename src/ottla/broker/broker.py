@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from ottla.broker.blocking import run_blocking
@@ -27,6 +28,9 @@ from ottla.model.ids import LogKey, PartitionIndex, TopicId
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Clock
 
+if TYPE_CHECKING:
+    from ottla.broker.cluster.cluster import Cluster
+
 T = TypeVar("T")
 PRODUCER_ID_BLOCK = 1000
 
@@ -34,6 +38,15 @@ PRODUCER_ID_BLOCK = 1000
 class Endpoint(NamedTuple):
     host: str
     port: int
+
+
+class Node(NamedTuple):
+    """A broker, as clients are told of it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 @dataclass(slots=True)
@@ -75,6 +88,7 @@ class Broker:
             self.clock.monotonic_ms,
             lambda: self.new_id().int & 0x7FFFFFFF,
         )
+        self.cluster: Cluster | None = None
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}
         self.admin = TopicAdmin(self)
@@ -94,11 +108,17 @@ class Broker:
         self.leader_epoch = self.store.with_reserve(self.catalog.begin_incarnation)
         known = [(record, self.admin.config_for(record.overrides)) for record in state.topics]
         self.store.recover(
-            (LogKey(record.id, PartitionIndex(index)), config)
-            for record, config in known
-            if config.durability is not Durability.MEMORY
-            for index in range(record.partition_count)
+            (
+                (LogKey(record.id, PartitionIndex(index)), config)
+                for record, config in known
+                if config.durability is not Durability.MEMORY
+                for index in range(record.partition_count)
+            ),
+            state.deleted,
         )
+        if state.deleted:
+            with contextlib.suppress(OSError):  # then the next start does it
+                self.store.with_reserve(lambda: self.catalog.forget_deleted(state.deleted))
         for record, config in known:
             topic = Topic(record.name, record.id, config, dict(record.overrides), record.created_ms)
             self.add_partitions(topic, record.partition_count, state)
@@ -123,6 +143,26 @@ class Broker:
         """Lets go of everything as it is: what a crash would leave."""
         self.housekeeping.stop()
         self.store.close()
+
+    # -- the cluster -------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Node]:
+        """The live brokers."""
+        if self.cluster is not None:
+            return self.cluster.nodes()
+        return [Node(self.node_id, self.endpoint.host, self.endpoint.port, self.config.broker_rack)]
+
+    @property
+    def controller_id(self) -> int:
+        return self.node_id if self.cluster is None else self.cluster.controller_id
+
+    def knows_replica(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether this is a live incarnation of another broker."""
+        return self.cluster is not None and self.cluster.knows_replica(broker_id, broker_epoch)
+
+    def on_follower_heard(self, partition: Partition) -> None:
+        if self.cluster is not None:
+            self.cluster.on_follower_heard(partition)
 
     # -- topics and partitions ---------------------------------------------------------------------------------
 

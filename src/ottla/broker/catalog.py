@@ -6,7 +6,7 @@ A full disk, a lock or damage is an OSError whose text says what to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class CatalogState:
     dynamic_configs: dict[str, str] = field(default_factory=dict)
     next_producer_id: int = 0
     reserved_offsets: dict[tuple[TopicId, int], int] = field(default_factory=dict)
+    deleted: frozenset[TopicId] = frozenset()
+    """Topics that were deleted and may have left something on the disk."""
 
 
 class Catalog(Protocol):
@@ -43,7 +45,12 @@ class Catalog(Protocol):
 
     def put_topics(self, topics: Sequence[TopicRecord]) -> None: ...
 
-    def delete_topic(self, topic_id: TopicId) -> None: ...
+    def delete_topic(self, topic_id: TopicId, gone: Iterable[TopicId] = ()) -> None:
+        """The id is remembered, so that what a crash leaves of the topic is known for what it is (SAFETY 26). `gone`
+        are deleted topics of which nothing is left: they need not be remembered any more."""
+        ...
+
+    def forget_deleted(self, gone: Iterable[TopicId]) -> None: ...
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         """Replaces all of them."""

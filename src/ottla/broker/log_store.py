@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from ottla.broker.start_up import StartUp
@@ -16,7 +17,7 @@ from ottla.log.replay import Replayed
 from ottla.log.rescue import Rescue
 from ottla.log.reserve import SpaceReserve
 from ottla.log.shared import SharedByLogs
-from ottla.model.ids import LogKey
+from ottla.model.ids import LogKey, TopicId
 from ottla.model.topic_config import TopicConfig
 
 T = TypeVar("T")
@@ -47,11 +48,12 @@ class LogStore:
         """Runs a job that a full disk must not prevent; twice, if it does. Blocking."""
         return self._reserve.use_for(job)
 
-    def recover(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> None:
-        """The journal's old blocks may be overwritten from here on: the new checkpoint is durable."""
+    def recover(self, wanted: Iterable[tuple[LogKey, TopicConfig]], deleted: Collection[TopicId] = frozenset()) -> None:
+        """Of deleted topics nothing is left afterwards. The journal's old blocks may be overwritten from here on: the
+        new checkpoint is durable."""
         self.hold_reserve()
         known = list(wanted)
-        start_up = self.with_reserve(lambda: self._start_up(known))
+        start_up = self.with_reserve(lambda: self._start_up(known, deleted))
         self.logs, self.replayed = start_up.logs, start_up.replayed
         rescue = Rescue(self.shared, self._places)
         self.flusher = Flusher(self.shared, self._places.checkpoint, start_up.points, start_up.last_sequence, rescue)
@@ -62,8 +64,8 @@ class LogStore:
         if not self._reserve.is_held:
             self.shared.report(f"the disk of {self._places.data_dir} is full: writes are refused until there is space")
 
-    def _start_up(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> StartUp:
-        start_up = StartUp(self.shared, self._places, self._journal_id)
+    def _start_up(self, wanted: Iterable[tuple[LogKey, TopicConfig]], deleted: Collection[TopicId]) -> StartUp:
+        start_up = StartUp(self.shared, self._places, self._journal_id, deleted)
         try:
             start_up.run(wanted)
         except OSError as error:
@@ -108,8 +110,9 @@ class LogStore:
         self.logs[key] = log
         return self._adopt(log)
 
-    def delete(self, log: FileLog) -> None:
-        """Takes a log out at once; its files go in the background."""
+    def delete(self, log: FileLog, gone: Callable[[], None] = lambda: None) -> None:
+        """Takes a log out at once; its files go in the background. `gone` is called when nothing is left by which a
+        restart could find it: neither files nor, without word of its deletion, entries of the journal."""
         del self.logs[log.key]
         log.mark_deleted()
         self.shared.unsynced.discard(log)
@@ -119,19 +122,25 @@ class LogStore:
         for segment in log.segments:
             segment.removed = True
 
-        def removed(_: None, error: BaseException | None) -> None:
+        def removed(_: None, error: BaseException | None, *, is_journaled: bool) -> None:
             for segment in log.segments:
                 segment.close()  # an open file keeps its space
             if error is not None:
                 self.shared.report(f"{log.directory} could not be removed: {error}")
+            elif is_journaled:
+                gone()
 
-        def deletion_journaled(_: OSError | None) -> None:
-            self.shared.disk.sync_queue.call(lambda: self._remove_files(log), removed)
+        def journaled(error: OSError | None) -> None:
+            done = partial(removed, is_journaled=error is None)
+            self.shared.disk.sync_queue.call(lambda: self._remove_files(log), done)
 
-        if log.is_journaled and self.shared.journal is not None and self.shared.journal.failed is None:
-            self.shared.journal.append_mutation(log, Mutation.DELETE, 0, deletion_journaled)
+        journal = self.shared.journal
+        if not log.is_journaled or journal is None:
+            journaled(None)
+        elif journal.failed is not None:
+            journaled(journal.failed)
         else:
-            deletion_journaled(None)
+            journal.append_mutation(log, Mutation.DELETE, 0, journaled)
 
     def _remove_files(self, log: FileLog) -> None:
         """Blocking, on a disk thread."""

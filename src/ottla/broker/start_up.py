@@ -6,23 +6,28 @@ start-up, and another start-up, give the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from ottla.broker.leftovers import Leftovers
 from ottla.log.checkpoint import Checkpoint, CheckpointDamagedError, RecoveryPoint, decode_checkpoint, encode_checkpoint
+from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
 from ottla.log.flush import Flush
-from ottla.log.journal import recover
-from ottla.log.places import DELETED_SUFFIX, DataPlaces, key_of_log_name
+from ottla.log.journal import Recovered, recover
+from ottla.log.places import DataPlaces, key_of_log_name
 from ottla.log.recovery import open_file_log
 from ottla.log.recycling import RecycledFiles
 from ottla.log.replay import Replay
 from ottla.log.shared import SharedByLogs
-from ottla.model.ids import LogKey
+from ottla.log.truncation import lowered_point
+from ottla.model.ids import LogKey, TopicId
 from ottla.model.topic_config import TopicConfig
 
 
 class StartUp:
-    def __init__(self, shared: SharedByLogs, places: DataPlaces, journal_id: bytes) -> None:
+    def __init__(
+        self, shared: SharedByLogs, places: DataPlaces, journal_id: bytes, deleted: Collection[TopicId]
+    ) -> None:
         self._shared = shared
         self._files = shared.disk.files
         self._places = places
@@ -35,6 +40,7 @@ class StartUp:
         """As the new checkpoint has them."""
         self.last_sequence = 0
         """Of the journal: nothing up to here is needed any more."""
+        self._leftovers = Leftovers(self._files, places, shared.report, deleted)
         self._replay = Replay(self._files, self.logs)
         self.replayed = self._replay.replayed
 
@@ -42,11 +48,16 @@ class StartUp:
         """Opens every log of the catalog and replays what the segments miss."""
         self._prepare()
         self._load_checkpoint()
+        recovered = self._read_journal()
+        if recovered.truncates:
+            self._replay.cuts = Cuts.of(recovered.entries())
+            self._lower_points(self._replay.cuts)
         for key, config in wanted:
             self.logs[key] = self._open(key, config)
-        self._set_unknown_aside()
+        self._leftovers.sort_out(self.logs)
         rescued = self._take_rescued()
-        self._replay_journal()
+        self._replay_journal(recovered)
+        self._leftovers.keep_entries(self.replayed, recovered.entries)
         self._sync_replayed()
         self._write_checkpoint()
         self._remove_rescued(rescued)
@@ -95,14 +106,10 @@ class StartUp:
         if not self._files.exists(self._places.rescued):
             return taken
         for name in self._files.list_dir(self._places.rescued):
-            directory = f"{self._places.rescued}/{name}"
             key = key_of_log_name(name)
-            log = self.logs.get(key) if key is not None else None
-            if log is None:
-                self._set_aside(directory, f"{name}.rescued")
-            else:
-                self._replay.take_rescued(log, directory)
-                taken.append(directory)
+            assert key is not None, "others were sorted out"
+            taken.append(f"{self._places.rescued}/{name}")
+            self._replay.take_rescued(self.logs[key], taken[-1])
         return taken
 
     def _remove_rescued(self, directories: list[str]) -> None:
@@ -111,9 +118,25 @@ class StartUp:
         if directories:
             self._files.sync_dir(self._places.rescued)
 
-    def _replay_journal(self) -> None:
-        places, released = self._places, self._checkpoint.released_sequence
-        recovered = recover(self._files, places.journal, self._journal_id, released)
+    def _read_journal(self) -> Recovered:
+        return recover(self._files, self._places.journal, self._journal_id, self._checkpoint.released_sequence)
+
+    def _lower_points(self, cuts: Cuts) -> None:
+        """Durably, before a file is cut (SAFETY 6): else a crash in the middle of this start-up would look as if
+        something had cut it."""
+        points = self._checkpoint.points
+        lowered = {
+            key: lowered_point(self._files, self._places.directory_of(key), points[key], offset)
+            for key, offset in cuts.lowest().items()
+            if key in points and offset < points[key].offset
+        }
+        if lowered:
+            points.update(lowered)
+            data = encode_checkpoint(self._checkpoint)
+            self._shared.with_reserve(lambda: self._files.replace_file(self._places.checkpoint, data))
+
+    def _replay_journal(self, recovered: Recovered) -> None:
+        places = self._places
         if self._has_checkpoint and not self._files.list_dir(places.journal):
             self._shared.report(
                 f"{places.journal} is empty, acknowledged records may be missing: what was in it is lost"
@@ -140,25 +163,3 @@ class StartUp:
     def _write_checkpoint(self) -> None:
         data = encode_checkpoint(Checkpoint(self.last_sequence, self.points))
         self._files.replace_file(self._places.checkpoint, data)
-
-    # -- what no topic claims ---------------------------------------------------------------------------------
-
-    def _set_unknown_aside(self) -> None:
-        """A directory that no topic claims is kept (SAFETY 26), unless its name says that its topic was deleted."""
-        known = {self._places.directory_of(key) for key in self.logs}
-        for name in self._files.list_dir(self._places.logs):
-            path = f"{self._places.logs}/{name}"
-            if name.endswith(DELETED_SUFFIX):
-                self._files.remove_tree(path)
-            elif path not in known:
-                self._set_aside(path, name)
-
-    def _set_aside(self, path: str, name: str) -> None:
-        self._files.make_dirs(self._places.set_aside)
-        target = f"{self._places.set_aside}/{name}"
-        number = 1
-        while self._files.exists(target):
-            number += 1
-            target = f"{self._places.set_aside}/{name}.{number}"
-        self._files.rename(path, target)
-        self._shared.report(f"{path} belongs to no topic: moved to {target}")

@@ -33,6 +33,8 @@ class TopicAdmin:
         """Changes of topics follow one another: each is based on what the one before left in the catalog."""
         self._unsaved: list[tuple[TopicRecord, asyncio.Future[None]]] = []
         self._saving = False
+        self._gone: list[TopicId] = []
+        """Deleted topics of which nothing is left: the catalog forgets them with the next deletion."""
 
     # -- configuration ----------------------------------------------------------------------------------------
 
@@ -222,17 +224,33 @@ class TopicAdmin:
         broker = self._broker
         if broker.topics.by_id(topic.id) is None:
             return Refused(ErrorCode.unknown_topic_or_partition)
+        gone, self._gone = self._gone, []
         try:
             # With the reserve: deleting topics is how a person makes room on a full disk.
-            await broker.on_catalog(lambda: broker.store.with_reserve(lambda: broker.catalog.delete_topic(topic.id)))
+            await broker.on_catalog(
+                lambda: broker.store.with_reserve(lambda: broker.catalog.delete_topic(topic.id, gone))
+            )
         except OSError as error:
+            self._gone += gone
             return Refused(ErrorCode.kafka_storage_error, str(error))
         broker.topics.remove(topic)
+        self._remove_logs(topic)
+        return None
+
+    def _remove_logs(self, topic: Topic) -> None:
+        left = len(topic.partitions)
+
+        def gone() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._gone.append(topic.id)
+
         for partition in topic.partitions:
             partition.close()
             log = partition.log
             if isinstance(log, FileLog):
-                broker.store.delete(log)
+                self._broker.store.delete(log, gone)
             else:
                 log.close()
-        return None
+                gone()

@@ -26,7 +26,10 @@ class Replayed:
     batches: int = 0
     bytes: int = 0
     logs: set[LogKey] = field(default_factory=set)
-    unknown: int = 0
+    unclaimed: dict[LogKey, list[tuple[int, int]]] = field(default_factory=dict)
+    """What the journal has of logs that no topic claims: (first, end) of batches that follow one another."""
+    deleted: set[LogKey] = field(default_factory=set)
+    """Of these the journal says that they were deleted."""
 
 
 class Replay:
@@ -49,11 +52,22 @@ class Replay:
         if self.cuts.takes_back(entry):
             return
         if log is None:
-            self.replayed.unknown += 1
+            self._note_unclaimed(entry)
         elif entry.kind is Mutation.LOG_START:
             log.start_offset = max(log.start_offset, min(entry.offset, log.end_offset))
         elif entry.header is not None:
             self._take_batch(log, entry.header, entry.batch)
+
+    def _note_unclaimed(self, entry: JournalEntry) -> None:
+        if entry.kind is Mutation.DELETE:
+            self.replayed.deleted.add(entry.key)
+        if entry.header is None:
+            return
+        runs = self.replayed.unclaimed.setdefault(entry.key, [])
+        first, end = entry.header.base_offset, entry.header.next_offset
+        if runs and runs[-1][1] == first:
+            first = runs.pop()[0]
+        runs.append((first, end))
 
     def _take_batch(self, log: FileLog, header: BatchHeader, batch: memoryview) -> None:
         if header.base_offset >= log.end_offset:

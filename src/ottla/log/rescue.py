@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
 from ottla.log.journal import JournalEntry
 from ottla.log.places import DataPlaces, log_name
@@ -101,6 +102,12 @@ def batches_between(entries: Iterable[JournalEntry], key: LogKey, first: int, en
         raise OSError(f"the journal has offsets {first} to {next_offset - 1}, and {end - 1} was acknowledged")
 
 
+def standing_entries(read: Callable[[], Iterator[JournalEntry]]) -> Iterator[JournalEntry]:
+    """Reads the journal twice: without the appends that a later truncation took back."""
+    cuts = Cuts.of(read())
+    return (entry for entry in read() if not cuts.takes_back(entry))
+
+
 class Rescue:
     """Of all failed logs of a broker. Called on the event loop's thread; the copying is on a disk thread."""
 
@@ -124,7 +131,7 @@ class Rescue:
         directory = f"{self._places.rescued}/{log_name(log.key)}"
 
         def copy() -> None:
-            batches = batches_between(read_journal(), log.key, first, end_offset)
+            batches = batches_between(standing_entries(read_journal), log.key, first, end_offset)
             write_rescued(files, directory, batches, first, end_offset)
 
         def copied(_: None, error: BaseException | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ottla.broker.catalog import CatalogState, TopicRecord
@@ -47,11 +47,16 @@ class SimCatalog:
             raise OSError(errno.EEXIST, "the metadata has another topic of this name")
         self._state.topics = list(by_id.values())
 
-    def delete_topic(self, topic_id: TopicId) -> None:
+    def delete_topic(self, topic_id: TopicId, gone: Iterable[TopicId] = ()) -> None:
         self._demand_health()
+        self._state.deleted = (self._state.deleted - frozenset(gone)) | {topic_id}
         self._state.topics = [topic for topic in self._state.topics if topic.id != topic_id]
         kept = {key: end for key, end in self._state.reserved_offsets.items() if key[0] != topic_id}
         self._state.reserved_offsets = kept
+
+    def forget_deleted(self, gone: Iterable[TopicId]) -> None:
+        self._demand_health()
+        self._state.deleted -= frozenset(gone)
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         self._demand_health()

@@ -1,0 +1,70 @@
+"""What a start-up finds of logs that no topic claims. Blocking.
+
+If the topic was deleted, its remains go: a crash came between its deletion and their removal. Otherwise nobody knows
+whose they are, perhaps the catalog is an old one: they are reported and kept in `set-aside` (SAFETY 26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from ottla.log.journal import JournalEntry
+from ottla.log.places import DELETED_SUFFIX, DataPlaces, key_of_log_name, log_name
+from ottla.log.replay import Replayed
+from ottla.log.rescue import batches_between, standing_entries, write_rescued
+from ottla.model.ids import LogKey, TopicId
+from ottla.ports import FileSystem
+
+
+class Leftovers:
+    def __init__(
+        self, files: FileSystem, places: DataPlaces, report: Callable[[str], None], deleted: Collection[TopicId]
+    ) -> None:
+        self._files = files
+        self._places = places
+        self._report = report
+        self._deleted = deleted
+
+    def sort_out(self, known: Collection[LogKey]) -> None:
+        """Directories of logs, and of what was rescued of logs, that are none of the known."""
+        names = {log_name(key) for key in known}
+        for name in self._files.list_dir(self._places.logs):
+            if name.endswith(DELETED_SUFFIX):
+                self._files.remove_tree(f"{self._places.logs}/{name}")
+            elif name not in names:
+                self._remove_or_keep(f"{self._places.logs}/{name}", name, name)
+        if self._files.exists(self._places.rescued):
+            for name in self._files.list_dir(self._places.rescued):
+                if name not in names:
+                    self._remove_or_keep(f"{self._places.rescued}/{name}", name, f"{name}.rescued")
+
+    def _remove_or_keep(self, path: str, name: str, name_aside: str) -> None:
+        key = key_of_log_name(name)
+        if key is not None and key.topic_id in self._deleted:
+            self._files.remove_tree(path)
+            self._files.sync_dir(path.rpartition("/")[0])
+            return
+        self._files.make_dirs(self._places.set_aside)
+        target = f"{self._places.set_aside}/{name_aside}"
+        number = 1
+        while self._files.exists(target):
+            number += 1
+            target = f"{self._places.set_aside}/{name_aside}.{number}"
+        self._files.rename(path, target)
+        self._report(f"{path} belongs to no topic: moved to {target}")
+
+    def keep_entries(self, replayed: Replayed, read: Callable[[], Iterator[JournalEntry]]) -> None:
+        """Before the journal forgets them: batches of logs that are neither known nor deleted. A start-up that is cut
+        short here does the same again."""
+        for key, runs in replayed.unclaimed.items():
+            if key in replayed.deleted or key.topic_id in self._deleted:
+                continue
+            directory = f"{self._places.set_aside}/{log_name(key)}.journal"
+            for first, end in runs:
+                write_rescued(
+                    self._files, directory, batches_between(standing_entries(read), key, first, end), first, end
+                )
+                self._report(
+                    f"the journal has offsets {first} to {end - 1} of {log_name(key)}, which belongs to no topic: "
+                    f"they are kept in {directory}"
+                )
