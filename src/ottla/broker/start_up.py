@@ -19,7 +19,7 @@ from ottla.log.recovery import open_file_log
 from ottla.log.recycling import RecycledFiles
 from ottla.log.replay import Replay
 from ottla.log.shared import SharedByLogs
-from ottla.log.truncation import lowered_point
+from ottla.log.truncation import beginning_at, lowered_point
 from ottla.model.ids import LogKey, TopicId
 from ottla.model.topic_config import TopicConfig
 
@@ -125,11 +125,12 @@ class StartUp:
         """Durably, before a file is cut (SAFETY 6): else a crash in the middle of this start-up would look as if
         something had cut it."""
         points = self._checkpoint.points
-        lowered = {
-            key: lowered_point(self._files, self._places.directory_of(key), points[key], offset)
-            for key, offset in cuts.lowest().items()
-            if key in points and offset < points[key].offset
-        }
+        lowered: dict[LogKey, RecoveryPoint] = {}
+        for key, cut in cuts.lowest().items():
+            if cut.resets:
+                lowered[key] = beginning_at(cut.offset)
+            elif key in points and cut.offset < points[key].offset:
+                lowered[key] = lowered_point(self._files, self._places.directory_of(key), points[key], cut.offset)
         if lowered:
             points.update(lowered)
             data = encode_checkpoint(self._checkpoint)
