@@ -128,6 +128,11 @@ class Batch:
     changes: tuple[Change, ...]
     revision: Revision
 
+    def under(self, prefix: str) -> Batch | None:
+        """The part that a watch of this prefix sees."""
+        changes = tuple(change for change in self.changes if change.key.startswith(prefix))
+        return Batch(changes, self.revision) if changes else None
+
 
 @dataclass(frozen=True, slots=True)
 class Resync:
@@ -190,8 +195,9 @@ class Coordination(Protocol):
     async def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
         """One transaction: if all conditions hold, all operations, else none.
 
-        A key stands at most once among the conditions and at most once among the operations. Raises
-        UnavailableError (nothing happened), OutcomeUnknownError, and ValueError for what no store takes.
+        A key stands at most once among the conditions and at most once among the operations, and all operations with
+        a lease name the same one. Raises UnavailableError (nothing happened), OutcomeUnknownError, and ValueError for
+        what no store takes.
         """
         ...
 
@@ -219,6 +225,9 @@ def check_commit(conditions: Sequence[Condition], operations: Sequence[Operation
             raise ValueError(f"{len(things)} conditions or operations in a commit, the limit is {OPERATIONS_MAX}")
         _check_keys([thing.key for thing in things])
     value_bytes = sum(len(operation.value) for operation in operations if isinstance(operation, Put))
+    leases = {operation.lease for operation in operations if isinstance(operation, Put)} - {None}
+    if len(leases) > 1:
+        raise ValueError(f"a commit names more than one lease: {leases}")
     if value_bytes > COMMIT_BYTES_MAX:
         raise ValueError(f"{value_bytes} bytes of values in a commit, the limit is {COMMIT_BYTES_MAX}")
 
@@ -233,9 +242,12 @@ def _check_keys(keys: Iterable[str]) -> None:
         seen.add(key)
 
 
-def leases_of(operations: Iterable[Operation]) -> set[LeaseId]:
-    """The leases that the operations name."""
-    return {operation.lease for operation in operations if isinstance(operation, Put) and operation.lease is not None}
+def lease_of(operations: Iterable[Operation]) -> LeaseId | None:
+    """The lease that operations name; they name one at most."""
+    for operation in operations:
+        if isinstance(operation, Put) and operation.lease is not None:
+            return operation.lease
+    return None
 
 
 def conditions_hold(conditions: Iterable[Condition], entries: Mapping[str, Entry | None]) -> bool:

@@ -45,7 +45,7 @@ from ottla.coordination.port import (
     Watch,
     check_commit,
     conditions_hold,
-    leases_of,
+    lease_of,
 )
 from ottla.ports import Clock, Timer
 
@@ -140,9 +140,9 @@ class SimCoordination:
         entries = {condition.key: self._entries.get(condition.key) for condition in conditions}
         if not conditions_hold(conditions, entries):
             return Conflict(entries)
-        for lease in sorted(leases_of(operations)):
-            if lease not in self._leases:
-                return LeaseEnded(lease)
+        lease = lease_of(operations)
+        if lease is not None and lease not in self._leases:
+            return LeaseEnded(lease)
         self._apply(operations)
         return Committed(self.revision)
 
@@ -237,11 +237,7 @@ class SimWatch:
             self._deliver([history])
             return
         self._sent = store.revision
-        found = [
-            Batch(changes, batch.revision)
-            for batch in history
-            if (changes := tuple(change for change in batch.changes if change.key.startswith(self._prefix)))
-        ]
+        found = [part for batch in history if (part := batch.under(self._prefix)) is not None]
         if found:
             self._deliver(found)
 

@@ -24,7 +24,7 @@ from ottla.coordination.port import (
     Revision,
     Snapshot,
     conditions_hold,
-    leases_of,
+    lease_of,
 )
 from ottla.coordination.sqlite.database import Database
 from ottla.coordination.sqlite.history import History
@@ -79,9 +79,9 @@ class Store:
             entries = {condition.key: _entry(connection, condition.key) for condition in conditions}
             if not conditions_hold(conditions, entries):
                 return Conflict(entries)
-            for lease in leases_of(operations):
-                if not _has_lease(connection, lease):
-                    return LeaseEnded(lease)
+            lease = lease_of(operations)
+            if lease is not None and not _has_lease(connection, lease):
+                return LeaseEnded(lease)
             return Committed(self._apply(connection, operations))
 
     def changes(self, prefix: str, after: Revision) -> Found | Resync:

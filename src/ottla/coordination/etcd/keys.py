@@ -1,0 +1,26 @@
+"""Where the entries of one cluster are among the keys of an etcd."""
+
+from __future__ import annotations
+
+from ottla.coordination.etcd.messages import KeyValue
+from ottla.coordination.port import Entry, LeaseId, Revision
+
+
+class Namespace:
+    def __init__(self, cluster: str) -> None:
+        self._prefix = f"/ottla/{cluster}/".encode()
+
+    def full(self, key: str) -> bytes:
+        return self._prefix + key.encode()
+
+    def key(self, full: bytes) -> str:
+        return full[len(self._prefix) :].decode()
+
+    def range(self, prefix: str) -> tuple[bytes, bytes]:
+        """From the first key with this prefix to the first one behind them. UTF-8 has no byte 255."""
+        start = self.full(prefix)
+        return start, start[:-1] + bytes([start[-1] + 1])
+
+    def entry(self, found: KeyValue) -> Entry:
+        lease = LeaseId(found.lease) if found.lease else None
+        return Entry(self.key(found.key), found.value, Revision(found.mod_revision), lease)

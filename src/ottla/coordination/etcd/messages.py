@@ -1,0 +1,155 @@
+"""The messages of etcd's API (version 3) that coordination needs, with the fields that it needs."""
+
+# ruff: noqa: RUF009  (the calls make the fields, as dataclasses.field does)
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.coordination.etcd.protobuf import Message, data, integer, message, repeated
+
+RANGE = "/etcdserverpb.KV/Range"
+TXN = "/etcdserverpb.KV/Txn"
+WATCH = "/etcdserverpb.Watch/Watch"
+LEASE_GRANT = "/etcdserverpb.Lease/LeaseGrant"
+LEASE_REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
+LEASE_KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
+
+EQUAL = 0
+MOD_REVISION = 2
+DELETED = 1
+
+
+@dataclass
+class ResponseHeader(Message):
+    cluster_id: int = integer(1)
+    revision: int = integer(3)
+
+
+@dataclass
+class KeyValue(Message):
+    key: bytes = data(1)
+    mod_revision: int = integer(3)
+    value: bytes = data(5)
+    lease: int = integer(6)
+
+
+@dataclass
+class RangeRequest(Message):
+    key: bytes = data(1)
+    range_end: bytes = data(2)
+    limit: int = integer(3)
+    revision: int = integer(4)
+
+
+@dataclass
+class RangeResponse(Message):
+    header: ResponseHeader = message(1, ResponseHeader)
+    kvs: list[KeyValue] = repeated(2, KeyValue)
+    more: bool = integer(3)
+
+
+@dataclass
+class PutRequest(Message):
+    key: bytes = data(1)
+    value: bytes = data(2)
+    lease: int = integer(3)
+
+
+@dataclass
+class DeleteRangeRequest(Message):
+    key: bytes = data(1)
+
+
+@dataclass
+class RequestOp(Message):
+    """One of these."""
+
+    range: RangeRequest | None = message(1, RangeRequest)
+    put: PutRequest | None = message(2, PutRequest)
+    delete: DeleteRangeRequest | None = message(3, DeleteRangeRequest)
+
+
+@dataclass
+class ResponseOp(Message):
+    range: RangeResponse | None = message(1, RangeResponse)
+
+
+@dataclass
+class Compare(Message):
+    """A key that is absent has 0 as its revision."""
+
+    result: int = integer(1)
+    target: int = integer(2)
+    key: bytes = data(3)
+    mod_revision: int = integer(6)
+
+
+@dataclass
+class TxnRequest(Message):
+    compare: list[Compare] = repeated(1, Compare)
+    success: list[RequestOp] = repeated(2, RequestOp)
+    failure: list[RequestOp] = repeated(3, RequestOp)
+
+
+@dataclass
+class TxnResponse(Message):
+    header: ResponseHeader = message(1, ResponseHeader)
+    succeeded: bool = integer(2)
+    responses: list[ResponseOp] = repeated(3, ResponseOp)
+
+
+@dataclass
+class LeaseGrantRequest(Message):
+    ttl_s: int = integer(1)
+
+
+@dataclass
+class LeaseGrantResponse(Message):
+    id: int = integer(2)
+    ttl_s: int = integer(3)
+
+
+@dataclass
+class LeaseRequest(Message):
+    """LeaseRevokeRequest and LeaseKeepAliveRequest."""
+
+    id: int = integer(1)
+
+
+@dataclass
+class LeaseRevokeResponse(Message):
+    header: ResponseHeader = message(1, ResponseHeader)
+
+
+@dataclass
+class LeaseKeepAliveResponse(Message):
+    ttl_s: int = integer(3)
+    """0 if there is no such lease any more."""
+
+
+@dataclass
+class WatchCreateRequest(Message):
+    key: bytes = data(1)
+    range_end: bytes = data(2)
+    start_revision: int = integer(3)
+
+
+@dataclass
+class WatchRequest(Message):
+    create: WatchCreateRequest | None = message(1, WatchCreateRequest)
+
+
+@dataclass
+class Event(Message):
+    type: int = integer(1)
+    kv: KeyValue = message(2, KeyValue)
+
+
+@dataclass
+class WatchResponse(Message):
+    header: ResponseHeader = message(1, ResponseHeader)
+    created: bool = integer(3)
+    canceled: bool = integer(4)
+    compact_revision: int = integer(5)
+    cancel_reason: bytes = data(6)
+    events: list[Event] = repeated(11, Event)
