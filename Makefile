@@ -42,6 +42,7 @@ test-fast: setup
 
 test-real: setup
 	$(BIN)/python scripts/prepare_clients.py
+	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m pytest -v $(REAL_TESTS)
 
 check: setup

@@ -18,10 +18,12 @@ from ottla.coordination.port import (
     Entry,
     HasVersion,
     IsAbsent,
+    LeaseId,
     Operation,
     Put,
     Revision,
 )
+from tests.conformance.coordination.reading import reader_of
 from tests.conformance.coordination.worlds import World
 
 ODD_KEYS = [
@@ -65,16 +67,22 @@ async def test_a_deleted_entry_is_gone(world: World) -> None:
 
 async def test_to_delete_nothing_changes_nothing(world: World) -> None:
     client = await world.client()
-    first = await put(client, "key", b"value")
-    assert await client.commit([], [Delete("absent")]) == Committed(first)
-    assert (await client.snapshot()).revision == first
+    before = await client.snapshot()
+    async with reader_of(client, after=before.revision) as reader:
+        outcome = await client.commit([], [Delete("absent")])
+        assert isinstance(outcome, Committed)
+        assert outcome.revision >= before.revision
+        revision = await put(client, "key", b"value")
+        await reader.until_revision(revision)
+    assert [batch.revision for batch in reader.batches] == [revision]
 
 
 async def test_conditions_alone_are_a_question(world: World) -> None:
     client = await world.client()
     first = await put(client, "key", b"value")
-    assert await client.commit([HasVersion("key", first), IsAbsent("other")], []) == Committed(first)
+    assert isinstance(await client.commit([HasVersion("key", first), IsAbsent("other")], []), Committed)
     assert isinstance(await client.commit([IsAbsent("key")], []), Conflict)
+    assert [entry.version for entry in (await client.snapshot()).entries] == [first]
 
 
 async def test_a_condition_on_absence(world: World) -> None:
@@ -111,12 +119,12 @@ async def test_a_conflict_changes_nothing(world: World) -> None:
     client = await world.client()
     first = await put(client, "held", b"value")
     await put(client, "doomed", b"value")
-    before = await client.snapshot()
+    before = (await client.snapshot()).entries
     failing: list[list[Condition]] = [[IsAbsent("held")], [IsAbsent("new"), HasVersion("held", Revision(first + 1000))]]
     for conditions in failing:
         operations: list[Operation] = [Put("new", b"1"), Put("held", b"2"), Delete("doomed")]
         assert isinstance(await client.commit(conditions, operations), Conflict)
-    assert await client.snapshot() == before
+    assert (await client.snapshot()).entries == before
 
 
 async def test_a_transaction_is_seen_whole(world: World) -> None:
@@ -169,8 +177,9 @@ async def test_a_commit_takes_the_promised_number_of_operations(world: World) ->
         [Put("x" * (KEY_BYTES_MAX + 1), b"value")],
         [Put("key", bytes(COMMIT_BYTES_MAX + 1))],
         [Put("\ud800", b"no text")],
+        [Put("key", b"", LeaseId(1)), Put("other", b"", LeaseId(2))],
     ],
-    ids=["too many", "twice", "put and deleted", "empty key", "long key", "large value", "surrogate"],
+    ids=["too many", "twice", "put and deleted", "empty key", "long key", "large value", "surrogate", "two leases"],
 )
 async def test_what_no_store_takes_is_refused_at_once(world: World, operations: list[Operation]) -> None:
     client = await world.client()

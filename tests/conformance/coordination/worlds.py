@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from ottla.adapters.clock import RealClock
-from ottla.coordination.port import Coordination, Put
+from ottla.coordination.etcd import EtcdCoordination
+from ottla.coordination.etcd.endpoints import Endpoints, unary
+from ottla.coordination.etcd.protobuf import Message, integer
+from ottla.coordination.port import Committed, Coordination, Put
 from ottla.coordination.sqlite import History, SqliteCoordination
+from ottla.coordination.zookeeper import ZookeeperCoordination
 from ottla.ports import Clock
 from ottla.sim.clock import SimClock
 from ottla.sim.coordination import SimCoordination
@@ -61,6 +68,49 @@ class SqliteWorld(World):
     async def forget_history(self) -> None:
         short = History(revisions_max=HISTORY_MAX)
         client = await SqliteCoordination.open(str(self.directory), self.clock, history=short)
+        await write_past_history(client)
+        await client.close()
+
+
+@dataclass
+class CompactionRequest(Message):
+    revision: int = integer(1)
+
+
+class EtcdWorld(World):
+    ttl_ms = 1000
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        super().__init__()
+        self.addresses = addresses
+        self.cluster = uuid4().hex
+
+    async def _connect(self) -> EtcdCoordination:
+        return await EtcdCoordination.open(self.addresses, self.cluster, self.clock)
+
+    async def forget_history(self) -> None:
+        client = await self._connect()
+        outcome = await client.commit([], [Put("unrelated", b"")])
+        assert isinstance(outcome, Committed)
+        await client.close()
+        endpoints = Endpoints(self.addresses, None, 5.0)
+        await endpoints.send(unary("/etcdserverpb.KV/Compact", CompactionRequest(outcome.revision), Message))
+        await endpoints.close()
+
+
+class ZookeeperWorld(World):
+    ttl_ms = 800
+
+    def __init__(self, hosts: str) -> None:
+        super().__init__()
+        self.hosts = hosts
+        self.cluster = uuid4().hex
+
+    async def _connect(self) -> Coordination:
+        return await ZookeeperCoordination.open(self.hosts, self.cluster, self.clock)
+
+    async def forget_history(self) -> None:
+        client = await ZookeeperCoordination.open(self.hosts, self.cluster, self.clock, history_max=HISTORY_MAX)
         await write_past_history(client)
         await client.close()
 
