@@ -7,6 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy
+from posix.unistd cimport read
 
 cdef enum:
     SIZE_BYTES = 4
@@ -79,7 +80,7 @@ cdef class FrameAssembler:
     def held_bytes(self):
         return PyBytes_GET_SIZE(self._carry) if self._own is None else size_of(self._own)
 
-    def buffer(self):
+    cpdef memoryview buffer(self):
         cdef memoryview target
         cdef Py_ssize_t at
         if self._own is not None:
@@ -94,7 +95,7 @@ cdef class FrameAssembler:
         memcpy(memory_of(target), PyBytes_AS_STRING(self._carry), at)
         return target[at:]
 
-    def received(self, Py_ssize_t byte_count):
+    cpdef list received(self, Py_ssize_t byte_count):
         cdef list frames = []
         cdef memoryview target
         cdef Py_ssize_t end = self._filled + byte_count
@@ -133,6 +134,26 @@ cdef class FrameAssembler:
             self._carry = b""
         else:
             self._keep_partial(target, at, end, size)
+        return frames
+
+    def read_on(self, int descriptor, Py_ssize_t bytes_max):
+        cdef list frames = []
+        cdef memoryview buffer
+        cdef char* data
+        cdef Py_ssize_t size
+        cdef Py_ssize_t byte_count
+        while bytes_max > 0 and self.refusal is None:
+            buffer = self.buffer()
+            data = memory_of(buffer)
+            size = size_of(buffer)
+            with nogil:
+                byte_count = read(descriptor, data, size)
+            if byte_count <= 0:
+                break
+            bytes_max -= byte_count
+            frames += self.received(byte_count)
+            if byte_count < size:
+                break
         return frames
 
     cdef memoryview _large_frame(self, memoryview target, Py_ssize_t start, Py_ssize_t size):

@@ -32,21 +32,22 @@ READ_BYTES_WHEN_FULL = 4 * 1024
 _SIZE = Struct(">i")
 RUN_LENGTH_MAX = 32
 """Frames that are handled as one; more at once would only keep the disk waiting for the first."""
-_COROUTINE, _INFLIGHT, _WRITING, _GATHERING = 1, 2, 4, 8
+_COROUTINE, _INFLIGHT, _WRITING = 1, 2, 4
 """Why no further frame is handled now."""
 GATHERED_BYTES_MAX = 1024 * 1024
-"""Large frames that arrive in one turn of the loop are handled together, up to this size: each read of 128 KB throws
-the interpreter out of the processor's cache, so it is much cheaper to read all of them first."""
+"""Large frames that are there already are read at once, up to this size, and handled together: each read of 128 KB
+throws the interpreter out of the processor's cache, and so does each turn of the loop in between."""
+REAL_SOCKETS = ("asyncio.trsock", "uvloop.loop")
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_assembler",
         "_broker",
+        "_descriptor",
         "_dispatch_request",
         "_dispatch_run",
         "_flush_is_due",
-        "_gathered_bytes",
         "_heard",
         "_held_bytes",
         "_inflight",
@@ -89,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._flush_is_due = False
         self._stops = 0
-        self._gathered_bytes = 0
+        self._descriptor = -1
         self._offered_bytes = 0
         self._held_bytes = 0
         """What the assembler's unfinished frame takes of the memory for requests."""
@@ -104,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        self._descriptor = _descriptor_of(transport)
         self._serving.wheel.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -119,23 +121,25 @@ class Connection(asyncio.BufferedProtocol):
             return
         assembler = self._assembler
         frames = assembler.received(nbytes)
+        may_have_more = nbytes == self._offered_bytes
         if frames:
             if self._held_bytes:
                 self._account_for_beginning(0)
             if self._stops or self._pending:
                 self._put_aside(frames)
-            elif nbytes == self._offered_bytes and len(frames[-1]) >= LARGE_FRAME_BYTES:
-                self._gather(frames)
             else:
+                if may_have_more and self._descriptor >= 0 and len(frames[-1]) >= LARGE_FRAME_BYTES:
+                    # What was read just now is not counted yet, and the last read may go beyond by as much.
+                    bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - 2 * nbytes)
+                    frames += assembler.read_on(self._descriptor, bytes_max)
+                    may_have_more = False
                 self._handle_all(frames)
-        if self._stops & _GATHERING and (nbytes < self._offered_bytes or self._gathered_bytes >= GATHERED_BYTES_MAX):
-            self._end_gathering()
         if assembler.refusal is not None:
             self._refuse("frame", assembler.refusal)
             return
         if self._out:
-            # A full buffer means that more may come in this turn of the loop; its replies leave with these.
-            if nbytes < self._offered_bytes:
+            # Replies to what comes in the same turn of the loop leave with these.
+            if not may_have_more:
                 self._flush()
             elif not self._flush_is_due:
                 self._flush_is_due = True
@@ -144,12 +148,11 @@ class Connection(asyncio.BufferedProtocol):
             self._wait_for_memory()
         elif assembler.held_bytes != self._held_bytes:
             self._account_for_beginning(assembler.held_bytes)
-        if self._pending and self._stops != _GATHERING:
+        if self._pending:
             # Not before: as long as we read, we see a client that leaves.
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
-        self._end_gathering()
         self._flush()
 
     def pause_writing(self) -> None:
@@ -177,18 +180,6 @@ class Connection(asyncio.BufferedProtocol):
         self._serving.connections.pop(self, None)
 
     # Requests
-
-    def _gather(self, frames: list[memoryview]) -> None:
-        """The read filled its buffer, so more may come in this turn: these wait for it."""
-        self._stops |= _GATHERING
-        self._gathered_bytes = 0
-        self._put_aside(frames)
-        self._serving.loop.call_soon(self._end_gathering)
-
-    def _end_gathering(self) -> None:
-        if self._stops & _GATHERING:
-            self._stops &= ~_GATHERING
-            self._go_on()
 
     def _handle_all(self, frames: list[memoryview]) -> None:
         """Each frame in its order, as many as possible together; what has to wait is put aside."""
@@ -254,9 +245,7 @@ class Connection(asyncio.BufferedProtocol):
             self._stops |= _INFLIGHT
 
     def _put_aside(self, frames: list[memoryview]) -> None:
-        size_bytes = sum(map(len, frames))
-        self._memory.take(size_bytes)
-        self._gathered_bytes += size_bytes
+        self._memory.take(sum(map(len, frames)))
         self._pending += frames
 
     def _go_on(self) -> None:
@@ -439,3 +428,10 @@ class Connection(asyncio.BufferedProtocol):
         elif 0 <= limits.idle_ms <= quiet_ms:
             log.debug("peer %s was idle for %d ms and is closed", self.peer, quiet_ms)
             self.abort()
+
+
+def _descriptor_of(transport: asyncio.BaseTransport) -> int:
+    """The socket's, if it is a real one and what it carries is what we parse; else -1."""
+    found = transport.get_extra_info("socket")
+    is_plain = transport.get_extra_info("sslcontext") is None
+    return int(found.fileno()) if is_plain and type(found).__module__ in REAL_SOCKETS else -1

@@ -7,11 +7,12 @@ sent a large frame reads the next one without any copy: into a spare buffer of t
 
 Compiled where that is built (`_frames.pyx`), else plain: the plain ones are here, and are the oracle of the others.
 
-Pure: no sockets here. Call `buffer`, read into it, call `received` with the number of bytes read.
+Call `buffer`, read into it, call `received` with the number of bytes read.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,22 @@ class PlainFrameAssembler:
             self._carry = b""
         else:
             self._keep_partial(target, at, end, size)
+        return frames
+
+    def read_on(self, descriptor: int, bytes_max: int) -> list[memoryview]:
+        """The frames of further reads, straight from a socket that does not block, until nothing is left there or so
+        many bytes were read. An end or an error of the socket is left for the next reader to find."""
+        frames: list[memoryview] = []
+        while bytes_max > 0 and self.refusal is None:
+            buffer = self.buffer()
+            try:
+                byte_count = os.readv(descriptor, [buffer])
+            except OSError:
+                break
+            bytes_max -= byte_count
+            frames += self.received(byte_count)
+            if byte_count < len(buffer):
+                break
         return frames
 
     def _large_frame(self, target: memoryview, start: int, size: int) -> memoryview:

@@ -69,6 +69,10 @@ class RequestMemory:
         self._wake_is_due = False
 
     @property
+    def spare_bytes(self) -> int:
+        return self._limit - self.used_bytes
+
+    @property
     def is_exhausted(self) -> bool:
         return self.used_bytes > self._hard_limit
 
