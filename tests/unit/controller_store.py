@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from uuid import UUID
 
 from ottla.coordination.port import (
@@ -114,14 +115,12 @@ class Store:
         topic_id: TopicId = TOPIC,
         name: str = "events",
         durability: Durability = Durability.DISK,
-        **configs: str,
+        configs: Mapping[str, str] = MappingProxyType({}),
     ) -> TopicState:
-        """Keyword arguments are configs, with '_' for '.'."""
         states = list(partitions)
         for index, state in enumerate(states):
             self.put(keys.partition(PartitionKey(topic_id, index)), encoding.encode_partition(state))
-        given = {"ottla.durability": durability.value}
-        given |= {key.replace("_", "."): value for key, value in configs.items()}
+        given = {"ottla.durability": durability.value, **configs}
         topic = TopicState(topic_id, name, len(states), given, created_ms=0)
         self.change(
             [
@@ -135,9 +134,10 @@ class Store:
         self.put(keys.partition(key), encoding.encode_partition(state))
 
     def add_controller(self, broker_id: int = 1, broker_epoch: int = 1) -> Versioned[ControllerEntry]:
-        entry = ControllerEntry(broker_id, broker_epoch)
-        version = self.put(keys.CONTROLLER, encoding.encode_controller(entry), LeaseId(broker_id))
-        return Versioned(entry, version, LeaseId(broker_id))
+        """Under a lease of its own, so that it outlives the brokers that a test takes away."""
+        entry, lease = ControllerEntry(broker_id, broker_epoch), LeaseId(100 + broker_id)
+        version = self.put(keys.CONTROLLER, encoding.encode_controller(entry), lease)
+        return Versioned(entry, version, lease)
 
     def state(self, key: PartitionKey = P0) -> PartitionState:
         return encoding.decode_partition(self.entries[keys.partition(key)])

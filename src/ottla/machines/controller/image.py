@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbsent
+from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbsent, Revision
 from ottla.machines.controller import keys
 from ottla.machines.controller.encoding import Unreadable
 from ottla.machines.controller.image_tables import ImageTables
@@ -171,6 +171,9 @@ class ClusterImage:
 
     def unreadable(self) -> Collection[Unreadable]:
         return self._tables.unreadable.values()
+
+    def version_of(self, key: str) -> Revision | None:
+        return self._tables.version_of(key)
 
     def unchanged(self, key: str) -> Condition:
         """That what stands under the key is what this image shows."""

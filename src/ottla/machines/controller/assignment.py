@@ -1,0 +1,176 @@
+"""Which brokers get the replicas of a new partition.
+
+Replicas of one partition stand on different machines; then on different racks, as far as there are; then on the brokers
+that have the fewest replicas, of this topic first and of all topics next. Among a partition's replicas the broker that
+leads least comes first: the first replica is the preferred leader. What is still equal is decided by a number that
+follows from the seed, the partition and the broker, so that partitions do not share their replicas pair by pair and the
+load of a dead broker spreads over all others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.state import PartitionState, Registration
+from ottla.model.errors import ErrorCode, Refused
+
+Replicas = tuple[int, ...]
+
+
+def place(
+    image: ClusterImage,
+    partitions: range,
+    replication_factor: int,
+    seed: int,
+    *,
+    allow_shared_machine: bool = False,
+    beside: Iterable[PartitionState] = (),
+) -> list[Replicas] | Refused:
+    """The replicas of each of the partitions. `beside` are those that the topic has already."""
+    brokers = [registration for registration in image.registrations() if not registration.is_draining]
+    refused = _check_factor(image, brokers, replication_factor, allow_shared_machine)
+    if refused is not None:
+        return refused
+    load = _Load(image)
+    for state in beside:
+        load.add_old(state.target)
+    placed = []
+    for index in partitions:
+        replicas = _place_one(brokers, replication_factor, load, seed, index)
+        load.add_new(replicas)
+        placed.append(replicas)
+    return placed
+
+
+@dataclass(slots=True)
+class _Load:
+    """How much each broker has: of the topic, and of all, which the image knows but for the new ones."""
+
+    image: ClusterImage
+    of_topic: Counter[int] = field(default_factory=Counter)
+    new: Counter[int] = field(default_factory=Counter)
+    first_of_topic: Counter[int] = field(default_factory=Counter)
+    first_of_new: Counter[int] = field(default_factory=Counter)
+
+    def add_old(self, replicas: Replicas) -> None:
+        self.of_topic.update(replicas)
+        self.first_of_topic[replicas[0]] += 1
+
+    def add_new(self, replicas: Replicas) -> None:
+        self.add_old(replicas)
+        self.new.update(replicas)
+        self.first_of_new[replicas[0]] += 1
+
+    def replicas(self, broker_id: int) -> tuple[int, int]:
+        return self.of_topic[broker_id], self.image.replica_count(broker_id) + self.new[broker_id]
+
+    def leaders(self, broker_id: int) -> tuple[int, int]:
+        return self.first_of_topic[broker_id], self.image.leader_count(broker_id) + self.first_of_new[broker_id]
+
+
+def _place_one(
+    brokers: Sequence[Registration], replication_factor: int, load: _Load, seed: int, index: int
+) -> Replicas:
+    chance = {broker.broker_id: _mixed(seed, index, broker.broker_id) for broker in brokers}
+    free = sorted(brokers, key=lambda broker: (*load.replicas(broker.broker_id), chance[broker.broker_id]))
+    machines: Counter[str] = Counter()
+    racks: Counter[str | None] = Counter()
+    chosen = []
+    for _ in range(replication_factor):
+        # `min` takes the first of equals: the one with the least load.
+        best = min(free, key=lambda broker: (machines[broker.machine], racks[broker.rack]))
+        free.remove(best)
+        machines[best.machine] += 1
+        racks[best.rack] += 1
+        chosen.append(best.broker_id)
+    leader = min(chosen, key=lambda broker_id: (*load.leaders(broker_id), chance[broker_id]))
+    followers = sorted((broker_id for broker_id in chosen if broker_id != leader), key=chance.__getitem__)
+    return leader, *followers
+
+
+def _mixed(seed: int, index: int, broker_id: int) -> int:
+    """Numbers that look random (the finalizer of splitmix64)."""
+    mask = (1 << 64) - 1
+    mixed = (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03 + broker_id * 0x8CB92BA72F3D8DD7) & mask
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & mask
+    return mixed ^ (mixed >> 31)
+
+
+def _check_factor(
+    image: ClusterImage, brokers: Sequence[Registration], replication_factor: int, allow_shared_machine: bool
+) -> Refused | None:
+    if replication_factor < 1:
+        return Refused(
+            ErrorCode.invalid_replication_factor,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    registered = sum(1 for _ in image.registrations())
+    machines = len({broker.machine for broker in brokers})
+    if replication_factor > registered:
+        reason = (
+            f"The target replication factor of {replication_factor} cannot be reached because only {registered}"
+            " broker(s) are registered."
+        )
+    elif replication_factor > len(brokers):
+        reason = f"Only {len(brokers)} of {registered} broker(s) take new replicas; the others are draining."
+    elif replication_factor > machines and not allow_shared_machine:
+        reason = (
+            f"The brokers are on {machines} machine(s), and no machine gets two replicas of a partition. Start brokers"
+            " on other machines, or ask for fewer replicas."
+        )
+    else:
+        return None
+    return Refused(
+        ErrorCode.invalid_replication_factor,
+        f"Unable to replicate the partition {replication_factor} time(s): {reason}",
+    )
+
+
+def check_manual(
+    image: ClusterImage,
+    replicas: Sequence[int],
+    replication_factor: int | None = None,
+    *,
+    had: Iterable[int] = (),
+    allow_shared_machine: bool = False,
+) -> Refused | None:
+    """A manual assignment of one partition. `had` are replicas that it has already: they stay, alive or not."""
+    if not replicas:
+        return _invalid("includes an empty replica list.")
+    for broker_id in sorted(set(replicas).difference(had)):
+        registration = image.registration(broker_id)
+        if registration is None:
+            return _invalid(f"includes broker {broker_id}, but no such broker is registered.")
+        if registration.is_draining:
+            return _invalid(f"includes broker {broker_id}, but this broker is draining and takes no new replicas.")
+    double = next((broker_id for broker_id in replicas if replicas.count(broker_id) > 1), None)
+    if double is not None:
+        return _invalid(f"includes the broker {double} more than once.")
+    if replication_factor is not None and len(replicas) != replication_factor:
+        return _invalid(
+            f"includes a partition with {len(replicas)} replica(s), but this is not consistent with previous"
+            f" partitions, which have {replication_factor} replica(s)."
+        )
+    return None if allow_shared_machine else _check_machines(image, replicas)
+
+
+def _check_machines(image: ClusterImage, replicas: Iterable[int]) -> Refused | None:
+    by_machine: dict[str, int] = {}
+    for broker_id in replicas:
+        registration = image.registration(broker_id)
+        if registration is None:
+            continue
+        other = by_machine.setdefault(registration.machine, broker_id)
+        if other != broker_id:
+            return _invalid(
+                f"includes the brokers {other} and {broker_id}, which are both on the machine '{registration.machine}'."
+            )
+    return None
+
+
+def _invalid(reason: str) -> Refused:
+    return Refused(ErrorCode.invalid_replica_assignment, f"The manual partition assignment {reason}")

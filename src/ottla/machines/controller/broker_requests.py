@@ -1,0 +1,207 @@
+"""What a broker writes of itself: that it is here, what it kept, which logs failed, that it drains or controls."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ottla.coordination.port import Delete, LeaseId, Operation, Put
+from ottla.machines.controller import encoding, keys
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.state import (
+    BrokerState,
+    ControllerEntry,
+    FailedLogs,
+    Incarnation,
+    Kept,
+    Member,
+    PartitionKey,
+    Registration,
+)
+from ottla.machines.controller.writes import Write
+from ottla.model.durability import Durability
+from ottla.model.errors import ErrorCode, Refused
+
+FIRST_EPOCH = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStart:
+    """What a process knows of itself before it registers."""
+
+    broker_id: int
+    host: str
+    port: int
+    machine: str
+    directory_id: str
+    """Made with the data directory. One directory has one process at a time."""
+    boot_id: str
+    """Of the operating system: while it is the same, the page cache is."""
+    rack: str | None = None
+    clean_shutdown_epoch: int | None = None
+    """The broker epoch that a clean shutdown left in the directory."""
+    damaged: Collection[Durability] = ()
+    """The classes in which recovery found damage."""
+    failed: Collection[PartitionKey] = ()
+    """Logs that are known not to have what they should have, from the very start of this incarnation on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registering:
+    write: Write
+    registration: Registration
+
+
+def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> Registering | Refused:
+    """A new incarnation, with the next broker epoch (SAFETY 1-3).
+
+    The same directory cannot have two processes, so a registration that still stands is of a process that is gone. One
+    with another directory may be a second broker with this id, and has to end with its lease first.
+    """
+    last = image.incarnation(start.broker_id)
+    if last is None and image.version_of(keys.incarnation(start.broker_id)) is not None:
+        # A broker epoch is never used twice, so nobody may guess the next one.
+        return Refused(ErrorCode.unknown_server_error, f"'{keys.incarnation(start.broker_id)}' cannot be read.")
+    previous = None if last is None else last.value
+    is_standing = image.version_of(keys.broker(start.broker_id)) is not None
+    if is_standing and (previous is None or previous.directory_id != start.directory_id):
+        return Refused(
+            ErrorCode.duplicate_broker_registration,
+            f"Another broker is registered with the id {start.broker_id}, from another data directory. If it is gone,"
+            " its registration ends with its lease.",
+        )
+    epoch = FIRST_EPOCH if previous is None else previous.epoch + 1
+    kept = kept_since(epoch, start, previous)
+    registration = Registration(start.broker_id, epoch, start.host, start.port, start.machine, kept, start.rack)
+    return Registering(_registration_write(image, start, registration, lease), registration)
+
+
+def _registration_write(image: ClusterImage, start: BrokerStart, registration: Registration, lease: LeaseId) -> Write:
+    broker_id, epoch = registration.broker_id, registration.epoch
+    incarnation = Incarnation(epoch, start.directory_id, start.boot_id, registration.kept)
+    of_me = [keys.broker(broker_id), keys.incarnation(broker_id)]
+    operations: list[Operation] = [
+        Put(of_me[0], encoding.encode_registration(registration), lease),
+        Put(of_me[1], encoding.encode_incarnation(incarnation)),
+        _failures(broker_id, FailedLogs(epoch, partitions=frozenset(start.failed)), lease),
+    ]
+    controller = image.controller
+    if controller is not None and controller.value.broker_id == broker_id:
+        # The incarnation before this one: nobody has to wait for the end of its lease.
+        of_me.append(keys.CONTROLLER)
+        operations.append(Delete(keys.CONTROLLER))
+    conditions = tuple(image.unchanged(key) for key in of_me)
+    return Write(conditions, tuple(operations), f"broker {broker_id} starts in epoch {epoch}")
+
+
+def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> Kept:
+    """For each class, since which epoch this broker has kept what it had."""
+    disk = cache = epoch
+    if previous is not None and previous.directory_id == start.directory_id:
+        if Durability.DISK not in start.damaged:
+            disk = previous.kept.disk
+        had_its_pages = start.boot_id == previous.boot_id or start.clean_shutdown_epoch == previous.epoch
+        if had_its_pages and Durability.CACHE not in start.damaged:
+            cache = previous.kept.cache
+    return Kept(disk=disk, cache=cache, memory=epoch)
+
+
+def resume_registration(image: ClusterImage, registration: Registration, lease: LeaseId) -> Write | Refused:
+    """The same process, whose lease ended, comes back as the same incarnation: it still has all it had.
+
+    Only while nobody else registered with its id. Its memberships and leaderships are as the store has them by now.
+    """
+    broker_id = registration.broker_id
+    last = image.incarnation(broker_id)
+    if last is None or last.value.epoch != registration.epoch or image.registration(broker_id) is not None:
+        return Refused(
+            ErrorCode.stale_broker_epoch,
+            f"Broker {broker_id} in epoch {registration.epoch} is not the last incarnation, or is registered.",
+        )
+    of_me = keys.broker(broker_id), keys.incarnation(broker_id)
+    put = Put(of_me[0], encoding.encode_registration(registration), lease)
+    why = f"broker {broker_id} goes on in epoch {registration.epoch}"
+    return Write(tuple(image.unchanged(key) for key in of_me), (put,), why)
+
+
+# -- draining -------------------------------------------------------------------------------------------------------
+
+
+def start_draining(image: ClusterImage, broker_id: int) -> Write | Refused | None:
+    return _set_state(image, broker_id, BrokerState.DRAINING)
+
+
+def stop_draining(image: ClusterImage, broker_id: int) -> Write | Refused | None:
+    return _set_state(image, broker_id, BrokerState.ACTIVE)
+
+
+def is_drained(image: ClusterImage, broker_id: int) -> bool:
+    """It leads nothing any more that somebody else could lead, or it is gone."""
+    return not any(_could_move(image, key, broker_id) for key in image.led_by(broker_id))
+
+
+def _could_move(image: ClusterImage, key: PartitionKey, broker_id: int) -> bool:
+    found = image.partition(key)
+    assert found is not None, "what a broker leads is visible"
+    others = [image.registration(member.broker_id) for member in found.value.isr if member.broker_id != broker_id]
+    return any(other is not None and not other.is_draining for other in others)
+
+
+def _set_state(image: ClusterImage, broker_id: int, state: BrokerState) -> Write | Refused | None:
+    found = image.registration_entry(broker_id)
+    if found is None:
+        return Refused(ErrorCode.broker_id_not_registered, f"Broker {broker_id} is not registered.")
+    if found.value.state is state:
+        return None
+    key = keys.broker(broker_id)
+    put = Put(key, encoding.encode_registration(replace(found.value, state=state)), found.lease)
+    return Write((image.unchanged(key),), (put,), f"broker {broker_id} is {state.value}")
+
+
+# -- failed logs ------------------------------------------------------------------------------------------------------
+
+
+def report_failures(image: ClusterImage, broker_id: int, failed: FailedLogs, lease: LeaseId) -> Write:
+    """What failed by now, in place of what was reported before.
+
+    A log that is built anew stays among them until it has everything again that the ISR has: before that, a member or
+    an eligible replica that counts as alive might be elected with a part of it.
+    """
+    conditions = image.standing(broker_id)
+    return Write(conditions, (_failures(broker_id, failed, lease),), f"failed logs of broker {broker_id}")
+
+
+def _failures(broker_id: int, failed: FailedLogs, lease: LeaseId) -> Operation:
+    if failed.all_disk or failed.partitions:
+        return Put(keys.failures(broker_id), encoding.encode_failures(failed), lease)
+    return Delete(keys.failures(broker_id))
+
+
+# -- the controller ---------------------------------------------------------------------------------------------------
+
+
+def become_controller(image: ClusterImage, me: Member, lease: LeaseId) -> Write | None:
+    """None while another live incarnation is the controller, or while this one is not registered."""
+    registration, found = image.registration(me.broker_id), image.controller
+    if registration is None or registration.member != me:
+        return None
+    conditions = [image.unchanged(keys.broker(me.broker_id)), image.unchanged(keys.CONTROLLER)]
+    if found is not None:
+        holder = image.registration(found.value.broker_id)
+        if holder is not None and holder.epoch == found.value.broker_epoch:
+            return None
+        conditions.append(image.unchanged(keys.broker(found.value.broker_id)))
+    value = encoding.encode_controller(ControllerEntry(me.broker_id, me.broker_epoch))
+    unique = {condition.key: condition for condition in conditions}
+    return Write(tuple(unique.values()), (Put(keys.CONTROLLER, value, lease),), f"broker {me.broker_id} controls")
+
+
+def resign_as_controller(image: ClusterImage, me: Member) -> Write | None:
+    found = image.controller
+    if found is None or found.value != ControllerEntry(*me):
+        return None
+    return Write(
+        (image.unchanged(keys.CONTROLLER),),
+        (Delete(keys.CONTROLLER),),
+        f"broker {me.broker_id} no longer controls",
+    )

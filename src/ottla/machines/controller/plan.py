@@ -1,0 +1,186 @@
+"""All that the controller is to write now, given the image. To plan again after the writes gives nothing.
+
+A lost answer, an unknown outcome or a new controller need no special case: whoever is the controller plans again. Each
+write has the controller's entry and the versions of the partitions as conditions (SAFETY 17). One that leaves somebody
+out of an ISR also has the standing of the leader: whoever remains must still have everything when the write is applied,
+even if this image is a little old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.coordination.port import Condition, Delete, HasVersion, Put
+from ottla.machines.controller import encoding, keys
+from ottla.machines.controller.election import View, decide
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.rules import RuleBook
+from ottla.machines.controller.state import (
+    ControllerEntry,
+    Member,
+    PartitionKey,
+    PartitionState,
+    Versioned,
+)
+from ottla.machines.controller.writes import Limits, Packing, Write
+
+NOBODY: Collection[PartitionKey] = frozenset()
+
+
+class Kind(IntEnum):
+    """The most urgent first."""
+
+    ELECT = 0
+    SHRINK = 1
+    MOVE = 2
+    SETTLE = 3
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+
+_WORDS = {
+    Kind.ELECT: "new leaders or none, because the old ones are gone, for {} partition(s)",
+    Kind.SHRINK: "dead members leave the ISR of {} partition(s)",
+    Kind.MOVE: "leaders of {} partition(s) move",
+    Kind.SETTLE: "reassignments or eligible replicas of {} partition(s) are settled",
+}
+
+
+class Due(NamedTuple):
+    kind: Kind
+    key: PartitionKey
+    old: PartitionState
+    new: PartitionState
+    is_clean: bool
+    """Whether the new leader is known to have everything."""
+
+
+def plan(
+    image: ClusterImage,
+    me: Versioned[ControllerEntry],
+    rules: RuleBook,
+    limits: Limits | None = None,
+    *,
+    among: Iterable[PartitionKey] | None = None,
+    preferred: Collection[PartitionKey] = NOBODY,
+) -> list[Write]:
+    """What is due, elections first.
+
+    `among` narrows the partitions that are looked at; without it all are. The partitions in `preferred` get their first
+    replica as leader if it is in sync.
+    """
+    due = due_changes(image, rules, among, preferred)
+    return writes_for(image, me, due, limits or Limits())
+
+
+def writes_for(
+    image: ClusterImage, me: Versioned[ControllerEntry], due: Collection[Due], limits: Limits
+) -> list[Write]:
+    found = image.controller
+    if found is not None and found.version > me.version:
+        return []
+    fence = HasVersion(keys.CONTROLLER, me.version)
+    writes = []
+    for kind in Kind:
+        writes += pack_changes(image, fence, [each for each in due if each.kind is kind], limits, kind.words)
+    return writes + _clean_up(image, fence, limits)
+
+
+def due_changes(
+    image: ClusterImage,
+    rules: RuleBook,
+    among: Iterable[PartitionKey] | None = None,
+    preferred: Collection[PartitionKey] = NOBODY,
+) -> list[Due]:
+    due = []
+    for key, state in _unsettled(image, among, preferred):
+        topic = image.topic(key.topic_id)
+        assert topic is not None, "partitions without a topic are not visible"
+        view = View(image, key, rules.of(image, topic))
+        new = decide(state, view, prefer=key in preferred)
+        if new != state:
+            due.append(Due(_kind(view, state, new), key, state, new, is_clean(view, state, new)))
+    return due
+
+
+def is_clean(view: View, old: PartitionState, new: PartitionState) -> bool:
+    return any(view.is_alive(member) for member in (*old.isr, *old.eligible) if member.broker_id == new.leader)
+
+
+def _unsettled(
+    image: ClusterImage, among: Iterable[PartitionKey] | None, preferred: Collection[PartitionKey]
+) -> Iterator[tuple[PartitionKey, PartitionState]]:
+    """Leaves out, cheaply, the many partitions for which nothing can be due."""
+    settled = _brokers_at_peace(image)
+    wanted = image.partitions() if among is None else _those(image, among)
+    for key, found in wanted:
+        state = found.value
+        if (
+            state.leader_member in settled
+            and settled.issuperset(state.isr)
+            and not state.eligible
+            and not state.adding
+            and not state.removing
+            and key not in preferred
+        ):
+            continue
+        yield key, state
+
+
+def _those(
+    image: ClusterImage, among: Iterable[PartitionKey]
+) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
+    for key in among:
+        found = image.partition(key)
+        if found is not None:
+            yield key, found
+
+
+def _brokers_at_peace(image: ClusterImage) -> frozenset[Member]:
+    """Incarnations that are registered, and not draining, with all their logs."""
+    return frozenset(
+        registration.member
+        for registration in image.registrations()
+        if not registration.is_draining and not image.has_failures(registration.broker_id)
+    )
+
+
+def _kind(view: View, old: PartitionState, new: PartitionState) -> Kind:
+    if not view.leader_stands(old):
+        return Kind.ELECT
+    if any(not view.is_alive(member) for member in old.isr):
+        return Kind.SHRINK
+    return Kind.SETTLE if old.leader == new.leader or old.is_reassigning else Kind.MOVE
+
+
+def pack_changes(image: ClusterImage, fence: Condition, due: Iterable[Due], limits: Limits, words: str) -> list[Write]:
+    """In few writes: partitions with the same leader stand together, and share the condition on it."""
+    packing = Packing(limits, [fence], words.format)
+    for each in sorted(due, key=lambda each: (each.new.leader, each.key)):
+        operation = Put(keys.partition(each.key), encoding.encode_partition(each.new))
+        packing.add(_conditions(image, each), [operation])
+    return packing.writes()
+
+
+def _conditions(image: ClusterImage, due: Due) -> Iterator[Condition]:
+    yield image.unchanged(keys.partition(due.key))
+    if not due.new.has_leader:
+        return
+    yield from image.standing(due.new.leader)
+    if not due.is_clean:
+        # Only because all who had everything are away: none of them must have come back meanwhile.
+        for broker_id in {member.broker_id for member in (*due.old.isr, *due.old.eligible)} - {due.new.leader}:
+            yield image.unchanged(keys.broker(broker_id))
+
+
+def _clean_up(image: ClusterImage, fence: Condition, limits: Limits) -> list[Write]:
+    """Partitions of deleted topics, and of creations that were given up."""
+    packing = Packing(limits, [fence], "{} partition(s) of topics that are gone are removed".format)
+    for key, found in sorted(image.left_over()):
+        text = keys.partition(key)
+        packing.add([HasVersion(text, found.version)], [Delete(text)])
+    return packing.writes()

@@ -1,0 +1,238 @@
+"""Topics are created, altered and deleted by whichever broker is asked.
+
+A topic with few partitions is created in one transaction. One with more needs several. It must not be seen before it is
+whole, nor be taken for left over by the controller meanwhile:
+
+1. `creating/<topic id>` is written, under the lease of the creator;
+2. the partitions are written, each transaction with the version of that entry as a condition;
+3. the topic is written, with its name or its new count, and `creating/<topic id>` is deleted.
+
+Partitions without their topic are not visible. Once the entry of step 1 is gone (the creator gave up, or died with its
+lease), no transaction of steps 2 and 3 can be applied any more: what there is of the topic is left over for good, and
+the controller removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ottla.coordination.port import Condition, Delete, HasVersion, IsAbsent, LeaseId, Operation, Put, Revision
+from ottla.machines.controller import encoding, keys
+from ottla.machines.controller.assignment import Replicas
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.names import check_name
+from ottla.machines.controller.state import Creating, Member, PartitionKey, PartitionState, TopicState
+from ottla.machines.controller.writes import Limits, Packing, Write
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.ids import TopicId
+
+
+class Step(NamedTuple):
+    conditions: tuple[Condition, ...]
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Commit `first`. If it was applied at some revision, commit what `rest` gives for it, one after the other.
+
+    When one of them fails, commit what `abandon` gives. A write of the rest that meets a conflict can be given up at
+    once: its conditions will not hold again.
+    """
+
+    topic: TopicState
+    first: Write
+    _limits: Limits
+    _partitions: tuple[Step, ...] = ()
+    _last: Step | None = None
+    """None if the first write is all."""
+
+    def rest(self, first_applied: Revision) -> list[Write]:
+        if self._last is None:
+            return []
+        name, key = self.topic.name, keys.creating(self.topic.id)
+        under_way = HasVersion(key, first_applied)
+        packing = Packing(self._limits, [under_way], lambda count: f"{count} partition(s) of '{name}' are created")
+        for step in self._partitions:
+            packing.add(*step)
+        conditions, operations = self._last
+        last = Write((under_way, *conditions), (*operations, Delete(key)), f"'{name}' is there")
+        return [*packing.writes(), last]
+
+    def abandon(self, first_applied: Revision) -> Write | None:
+        if self._last is None:
+            return None
+        key = keys.creating(self.topic.id)
+        return Write((HasVersion(key, first_applied),), (Delete(key),), f"'{self.topic.name}' is not created")
+
+
+def check_new_name(image: ClusterImage, name: str) -> Refused | None:
+    refused = check_name(name)
+    if refused is not None:
+        return refused
+    similar = image.names_like(name)
+    if name in similar:
+        return Refused(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    if similar:
+        return Refused(
+            ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {min(similar)}"
+        )
+    return None
+
+
+def create_topic(
+    image: ClusterImage,
+    topic: TopicState,
+    assignment: Sequence[Replicas],
+    creator: Member,
+    lease: LeaseId,
+    limits: Limits | None = None,
+) -> Creation | Refused:
+    """The assignment comes from `assignment.place`, or was given and passed `check_manual`."""
+    refused = check_new_name(image, topic.name) or _check_assignment(image, topic, assignment)
+    if refused is not None:
+        return refused
+    name_key, topic_key = keys.name(topic.name), keys.topic(topic.id)
+    free = (IsAbsent(name_key), IsAbsent(topic_key))
+    puts = (Put(topic_key, encoding.encode_topic(topic)), Put(name_key, encoding.encode_name(topic.id)))
+    steps = _partition_steps(image, topic, assignment)
+    return _creation(topic, steps, Step(free, puts), creator, lease, limits or Limits())
+
+
+def create_partitions(
+    image: ClusterImage,
+    topic_id: TopicId,
+    assignment: Sequence[Replicas],
+    creator: Member,
+    lease: LeaseId,
+    limits: Limits | None = None,
+) -> Creation | Refused:
+    """The assignment is that of the partitions to be added."""
+    found = image.topic_entry(topic_id)
+    if found is None:
+        return _unknown_topic()
+    topic = replace(found.value, partition_count=found.value.partition_count + len(assignment))
+    refused = check_new_count(found.value, topic.partition_count) or _check_assignment(image, topic, assignment)
+    if refused is not None:
+        return refused
+    topic_key = keys.topic(topic_id)
+    last = Step((HasVersion(topic_key, found.version),), (Put(topic_key, encoding.encode_topic(topic)),))
+    steps = _partition_steps(image, topic, assignment)
+    return _creation(topic, steps, last, creator, lease, limits or Limits())
+
+
+def check_new_count(topic: TopicState, count: int) -> Refused | None:
+    current = topic.partition_count
+    if count == current:
+        return Refused(ErrorCode.invalid_partitions, f"Topic already has {current} partition(s).")
+    if count < current:
+        return Refused(
+            ErrorCode.invalid_partitions,
+            f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase.",
+        )
+    return None
+
+
+def _check_assignment(image: ClusterImage, topic: TopicState, assignment: Sequence[Replicas]) -> Refused | None:
+    first = topic.partition_count - len(assignment)
+    for index, replicas in enumerate(assignment, first):
+        if not _in_sync(image, replicas):
+            return Refused(
+                ErrorCode.invalid_replica_assignment,
+                f"All brokers of the assignment of partition {index} are gone or draining.",
+            )
+    return None
+
+
+def _creation(
+    topic: TopicState, partitions: Sequence[Step], last: Step, creator: Member, lease: LeaseId, limits: Limits
+) -> Creation:
+    at_once = Packing(limits, (), lambda count: f"'{topic.name}' gets {count - 1} partition(s)")
+    for step in (last, *partitions):
+        at_once.add(*step)
+    writes = at_once.writes()
+    if len(writes) == 1:
+        return Creation(topic, writes[0], limits)
+    key = keys.creating(topic.id)
+    begun = Put(key, encoding.encode_creating(Creating(topic.name, creator)), lease)
+    why = f"the creation of {len(partitions)} partition(s) of '{topic.name}' begins"
+    first = Write((IsAbsent(key), *last.conditions), (begun,), why)
+    return Creation(topic, first, limits, tuple(partitions), last)
+
+
+def _partition_steps(image: ClusterImage, topic: TopicState, assignment: Sequence[Replicas]) -> list[Step]:
+    """The last partitions of the topic, as they are at first."""
+    steps = []
+    for index, replicas in enumerate(assignment, topic.partition_count - len(assignment)):
+        key = keys.partition(PartitionKey(topic.id, index))
+        state = _first_state(image, replicas)
+        # Who is in sync from the start must still be the incarnation that it was.
+        still_there = [image.unchanged(keys.broker(member.broker_id)) for member in state.isr]
+        steps.append(Step((IsAbsent(key), *still_there), (Put(key, encoding.encode_partition(state)),)))
+    return steps
+
+
+def _first_state(image: ClusterImage, replicas: Replicas) -> PartitionState:
+    isr = _in_sync(image, replicas)
+    return PartitionState(replicas, isr[0].broker_id, isr[0].broker_epoch, 0, isr)
+
+
+def _in_sync(image: ClusterImage, replicas: Replicas) -> tuple[Member, ...]:
+    found = [image.registration(broker_id) for broker_id in replicas]
+    return tuple(each.member for each in found if each is not None and not each.is_draining)
+
+
+def unfinished_creations(image: ClusterImage, me: Member, under_way: Collection[TopicId]) -> list[Write]:
+    """Creations of this incarnation that it no longer works on: their entries would stay as long as its lease."""
+    return [
+        Write(
+            (HasVersion(keys.creating(topic_id), found.version),),
+            (Delete(keys.creating(topic_id)),),
+            f"the creation of '{found.value.name}' was given up",
+        )
+        for topic_id, found in image.creating().items()
+        if found.value.creator == me and topic_id not in under_way
+    ]
+
+
+# -- change and delete ------------------------------------------------------------------------------------------------
+
+
+def delete_topic(image: ClusterImage, topic_id: TopicId) -> Write | Refused:
+    """From then on nobody sees its partitions; the controller removes them."""
+    topic = image.topic(topic_id)
+    if topic is None:
+        return Refused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+    gone = keys.topic(topic_id), keys.name(topic.name)
+    return Write(
+        tuple(image.unchanged(key) for key in gone),
+        (*(Delete(key) for key in gone), Delete(keys.creating(topic_id))),
+        f"'{topic.name}' is deleted",
+    )
+
+
+def alter_topic_configs(image: ClusterImage, topic_id: TopicId, configs: Mapping[str, str]) -> Write | Refused | None:
+    """All overrides of the topic from now on. The caller has checked them."""
+    topic = image.topic(topic_id)
+    if topic is None:
+        return _unknown_topic()
+    if topic.configs == configs:
+        return None
+    key = keys.topic(topic_id)
+    put = Put(key, encoding.encode_topic(replace(topic, configs=dict(configs))))
+    return Write((image.unchanged(key),), (put,), f"configuration of '{topic.name}'")
+
+
+def alter_broker_configs(image: ClusterImage, broker_id_or_default: str, configs: Mapping[str, str]) -> Write | None:
+    """All dynamic configurations of a broker, or the defaults of all, from now on. The caller has checked them."""
+    if image.configs(broker_id_or_default) == configs:
+        return None
+    key = keys.configs(broker_id_or_default)
+    operation = Put(key, encoding.encode_configs(configs)) if configs else Delete(key)
+    return Write((image.unchanged(key),), (operation,), f"dynamic configuration '{broker_id_or_default}'")
+
+
+def _unknown_topic() -> Refused:
+    return Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
