@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog import TopicRecord
-from ottla.broker.topics import Topic, metric_name
+from ottla.broker.topics import INTERNAL_TOPICS, Topic, metric_name
 from ottla.log.file_log import FileLog
 from ottla.model.broker_config import with_overrides
+from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.model.topic_config import TopicConfig, parse_topic_config
@@ -74,7 +75,7 @@ class TopicAdmin:
         if refused is None and (similar := self._creating.get(metric_name(name))) is not None:
             error = ErrorCode.topic_already_exists if similar == name else ErrorCode.invalid_topic_exception
             refused = Refused(error, f"Topic '{similar}' is being created.")
-        config = refused or parse_topic_config(configs, self.broker_defaults())
+        config = refused or self._parse_new(name, configs)
         if isinstance(config, Refused):
             return config
         count = broker.config.num_partitions if partition_count == -1 else partition_count
@@ -95,6 +96,18 @@ class TopicAdmin:
             del self._creating[metric_name(name)]
         broker.topics.add(topic)
         return topic
+
+    def _parse_new(self, name: str, configs: Mapping[str, str]) -> TopicConfig | Refused:
+        """Internal topics are always `disk` (SAFETY 26): the broker's default does not apply to them."""
+        if name not in INTERNAL_TOPICS:
+            return parse_topic_config(configs, self.broker_defaults())
+        config = parse_topic_config({DURABILITY: Durability.DISK.value, **configs}, self.broker_defaults())
+        if not isinstance(config, Refused) and config.durability is not Durability.DISK:
+            return Refused(
+                ErrorCode.invalid_config,
+                f"'{name}' is an internal topic, and those are always of the class disk; leave ottla.durability out",
+            )
+        return config
 
     def _check_counts(self, partition_count: int, replication_factor: int) -> Refused | None:
         if partition_count != -1 and not 1 <= partition_count <= PARTITIONS_MAX:
