@@ -28,6 +28,8 @@ JOINED_BYTES_MAX = 8 * 1024
 """Replies up to this size together are joined: one buffer is cheaper to send than many. Larger ones never are."""
 READ_BYTES_WHEN_FULL = 4 * 1024
 """What a connection may still read when the memory for requests is used up, before it finds out."""
+READ_ON_BYTES_WHEN_FULL = 60 * 1024
+"""The same for one that has begun a frame, which it may read to its end."""
 
 _SIZE = Struct(">i")
 RUN_LENGTH_MAX = 32
@@ -110,8 +112,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._assembler.buffer()
-        if self._memory.is_full and not self._held_bytes:
-            buffer = buffer[:READ_BYTES_WHEN_FULL]
+        if self._memory.is_full:
+            buffer = buffer[: READ_ON_BYTES_WHEN_FULL if self._held_bytes else READ_BYTES_WHEN_FULL]
         self._offered_bytes = len(buffer)
         return buffer
 
@@ -129,8 +131,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_aside(frames)
             else:
                 if may_have_more and self._descriptor >= 0 and len(frames[-1]) >= LARGE_FRAME_BYTES:
-                    # What was read just now is not counted yet, and the last read may go beyond by as much.
-                    bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - 2 * nbytes)
+                    # These are not counted yet, and the last read may leave as much as one more and its successor.
+                    uncounted = sum(map(len, frames)) + 2 * len(frames[-1])
+                    bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - uncounted)
                     frames += assembler.read_on(self._descriptor, bytes_max)
                     may_have_more = False
                 self._handle_all(frames)
