@@ -42,6 +42,7 @@ def place(
         replicas = _place_one(brokers, replication_factor, load, seed, index)
         load.add_new(replicas)
         placed.append(replicas)
+    _balance_leaders(placed, load.first_of_topic)
     return placed
 
 
@@ -89,6 +90,22 @@ def _place_one(
     leader = min(chosen, key=lambda broker_id: (*load.leaders(broker_id), chance[broker_id]))
     followers = sorted((broker_id for broker_id in chosen if broker_id != leader), key=chance.__getitem__)
     return leader, *followers
+
+
+def _balance_leaders(placed: list[Replicas], first_of_topic: Counter[int]) -> None:
+    """What was right for each partition may be uneven for all. Ends: each swap makes two counts more alike."""
+    is_even = False
+    while not is_even:
+        is_even = True
+        for position, replicas in enumerate(placed):
+            leader = replicas[0]
+            other = min(replicas, key=first_of_topic.__getitem__)
+            if first_of_topic[leader] - first_of_topic[other] > 1:
+                followers = [leader if broker_id == other else broker_id for broker_id in replicas[1:]]
+                placed[position] = (other, *followers)
+                first_of_topic[leader] -= 1
+                first_of_topic[other] += 1
+                is_even = False
 
 
 def _mixed(seed: int, index: int, broker_id: int) -> int:
