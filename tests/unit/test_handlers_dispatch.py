@@ -12,7 +12,7 @@ import pytest_asyncio
 from kio.schema.index import api_key_map, schema_name_map
 
 from ottla.handlers.error_replies import error_reply
-from ottla.handlers.registry import APIS, MODULES, render_protocol_table
+from ottla.handlers.registry import APIS, BETWEEN_BROKERS, MODULES, render_protocol_table
 from ottla.model.errors import ErrorCode
 from ottla.wire.headers import request_header
 from ottla.wire.primitives import MalformedRequest
@@ -167,7 +167,8 @@ def test_every_handler_module_is_in_the_list() -> None:
     """A new module that defines an API must be added by hand: the list is explicit, not collected."""
     folder = ROOT / "src" / "ottla" / "handlers"
     with_api = {path.stem for path in folder.glob("*.py") if re.search(r"^API = ", path.read_text(), re.MULTILINE)}
-    assert {module.__name__.rpartition(".")[2] for module in MODULES} == with_api
+    listed = [*MODULES, *BETWEEN_BROKERS]
+    assert {module.__name__.rpartition(".")[2] for module in listed} == with_api
     assert [api.key for api in APIS] == sorted(api.key for api in APIS)
 
 

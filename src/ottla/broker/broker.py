@@ -30,6 +30,7 @@ from ottla.ports import Clock
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster import Cluster
+    from ottla.machines.controller.broker_requests import BrokerStart
 
 T = TypeVar("T")
 PRODUCER_ID_BLOCK = 1000
@@ -126,6 +127,20 @@ class Broker:
         self.housekeeping.reserve_offsets_blocking()
         self.housekeeping.start()
 
+    async def join(self, cluster: Cluster, admin: TopicAdmin, start: Callable[[], BrokerStart]) -> None:
+        """Recovers what the cluster says should be here, and takes part. The server listens already: others connect as
+        soon as they see the registration that `start` describes."""
+        self.cluster, self.admin = cluster, admin
+        await cluster.membership.load()
+        self.store.recover(
+            (key, self.admin.config_for(topic.configs))
+            for key, topic in cluster.hosted()
+            if self.admin.config_for(topic.configs).durability is not Durability.MEMORY
+        )
+        self.housekeeping.start()
+        await cluster.membership.join(start())
+        cluster.start()
+
     def begin_shutdown(self) -> None:
         """Parked requests are answered with what there is; new ones do not park."""
         self.stopping = True
@@ -135,6 +150,8 @@ class Broker:
     async def stop(self) -> None:
         """Makes everything durable, so that the next start has nothing to replay. The server has stopped before."""
         self.begin_shutdown()
+        if self.cluster is not None:
+            await self.cluster.stop()
         self.housekeeping.stop()
         await self.housekeeping.flush_everything()
         self.abandon()
@@ -243,13 +260,21 @@ class Broker:
         ids = self._producer_ids
         async with ids.reserving:
             if ids.next_id >= ids.block_end:
-                try:
-                    first = await self.on_catalog(lambda: self.catalog.reserve_producer_ids(PRODUCER_ID_BLOCK))
-                except OSError as error:
-                    return Refused(ErrorCode.kafka_storage_error, str(error))
+                reserved = await self._reserve_producer_ids()
+                if isinstance(reserved, Refused):
+                    return reserved
+                first = reserved
                 ids.next_id, ids.block_end = first, first + PRODUCER_ID_BLOCK
             ids.next_id += 1
             return ids.next_id - 1
+
+    async def _reserve_producer_ids(self) -> int | Refused:
+        if self.cluster is not None:
+            return await self.cluster.reserve_producer_ids(PRODUCER_ID_BLOCK)
+        try:
+            return await self.on_catalog(lambda: self.catalog.reserve_producer_ids(PRODUCER_ID_BLOCK))
+        except OSError as error:
+            return Refused(ErrorCode.kafka_storage_error, str(error))
 
     def on_catalog(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Catalog calls block; they run in order on one disk thread."""

@@ -88,7 +88,8 @@ class FetchPlan(NamedTuple):
             if entry is None:
                 continue
             told = LastTold(data.high_watermark, data.last_stable_offset, data.log_start_offset, data.error)
-            if not self.is_incremental or data.records_size or data.error or told != entry.told:
+            is_news = data.records_size or data.error or data.diverging is not None or told != entry.told
+            if not self.is_incremental or is_news:
                 kept.append((topic, data))
             entry.told = told
             if data.records_size:

@@ -6,7 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
@@ -18,15 +19,20 @@ from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_fo
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import Segment
 from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
+from ottla.machines.replication import LeaderReplication
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
+from ottla.ports import Completion
 from ottla.records.batch import BatchHeader, read_header, stamp, stamped
 from ottla.records.produce_run import ProduceRun
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.following import Following
     from ottla.broker.topics import Topic
 
 AnyLog = FileLog | MemoryLog
+ALL = -1
+"""acks=all"""
 T = TypeVar("T")
 
 
@@ -52,6 +58,37 @@ class Appended(NamedTuple):
     log_start_offset: int
 
 
+class Role(Enum):
+    ALONE = "the only replica of a broker that is alone"
+    LEADER = "takes records and gives them to its followers"
+    FOLLOWER = "takes what its leader has"
+    NONE = "waits for a leader"
+
+
+class Layout(NamedTuple):
+    """What a client is told of a partition, wherever it is."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()
+
+
+class PartitionEvents(Protocol):
+    """What a broker of a cluster has to know of its partitions."""
+
+    def on_follower_acknowledged(self, partition: Partition) -> None: ...
+
+    def on_log_failed(self, partition: Partition) -> None: ...
+
+    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None: ...
+
+    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None: ...
+
+
 class FetchWatch(NamedTuple):
     key: int
     look_again: Callable[[], None]
@@ -65,15 +102,35 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
+        self.leader = node_id
         self.replicas: tuple[int, ...] = (node_id,)
         self.isr: tuple[int, ...] = (node_id,)
+        self.leading: LeaderReplication | None = None
+        self.following: Following | None = None
+        self.role = Role.ALONE
+        self.events: PartitionEvents | None = None
+        self.state_version = 0
+        """Of the cluster's state that the role was taken from."""
         self.deleted = False
+        self._last_watermark = 0
+        """Of the role before this one. A restart forgets it: the next leader finds it out again."""
         self._wakeups = wakeups
         self._limits_of: TopicConfig | None = None
         self._limits: OpaqueLimits | None = None
         self._produce_waits: deque[tuple[int, Settled]] = deque()
+        self._local_waits: deque[tuple[int, Settled]] = deque()
+        """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
         self._fetch_watches: dict[int, FetchWatch] = {}
+        self._replica_watches: dict[int, FetchWatch] = {}
         log.events = self
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.index, self.leader, self.leader_epoch, self.replicas, self.isr)
+
+    @property
+    def is_led_here(self) -> bool:
+        return self.role in (Role.ALONE, Role.LEADER)
 
     # -- how far it has got -----------------------------------------------------------------------------------
 
@@ -87,12 +144,21 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """With one replica, what the log acknowledges is what readers may see."""
+        """What readers may see. With one replica, all that the log acknowledges."""
+        if self.leading is not None:
+            return self.leading.high_watermark
+        if self.following is not None:
+            return min(self.following.high_watermark, self.log.end_offset)
+        if self.role is Role.NONE:
+            return min(self._last_watermark, self.log.end_offset)
         return self.log.acknowledged_end
 
     @property
     def last_stable_offset(self) -> int:
-        return self.log.acknowledged_end
+        return self.high_watermark
+
+    def acknowledged_for(self, acks: int) -> int:
+        return self.log.acknowledged_end if acks == 1 else self.high_watermark
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +187,8 @@ class Partition:
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
+        if self.leading is not None:
+            self._on_appended(self.leading)
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
@@ -139,6 +207,8 @@ class Partition:
             return False
         run.stamp(log.end_offset, self.leader_epoch)
         log.append_run(run)
+        if self.leading is not None:
+            self._on_appended(self.leading)
         return True
 
     def _note_sequences(self, run: ProduceRun) -> bool:
@@ -182,11 +252,26 @@ class Partition:
             )
         return None
 
-    def when_acknowledged(self, end_offset: int, settled: Settled) -> None:
+    def refusal_for(self, acks: int) -> Refused | None:
+        """Why a produce request cannot be taken here now."""
+        if self.role is Role.ALONE:
+            return None
+        if self.leading is None:
+            return Refused(ErrorCode.not_leader_or_follower)
+        if acks == ALL and not self.leading.has_enough_in_sync:
+            return Refused(
+                ErrorCode.not_enough_replicas,
+                f"{len(self.leading.isr)} replicas are in sync, fewer than min.insync.replicas",
+            )
+        return None
+
+    def when_acknowledged(self, end_offset: int, settled: Settled, acks: int = ALL) -> None:
         """Offsets come in growing order but for duplicates, which wait behind what came before them: at worst a
         little longer than they need."""
         if self.log.failed is not None:
             settled(ErrorCode.kafka_storage_error)
+        elif acks == 1 and self.leading is not None:
+            self._local_waits.append((end_offset, settled))
         else:
             self._produce_waits.append((end_offset, settled))
 
@@ -204,15 +289,91 @@ class Partition:
         finally:
             read.ended()
 
-    def watch(self, watch: FetchWatch) -> None:
-        self._fetch_watches[watch.key] = watch
+    def read_as_follower(self, offset: int, max_bytes: int) -> Slice | ColdRead | Refused:
+        """Everything, before it is acknowledged: replicas sync side by side."""
+        if offset < self.log.start_offset or offset > self.log.end_offset:
+            return Refused(ErrorCode.offset_out_of_range)
+        return self.log.read(offset, max_bytes, self.log.end_offset)
+
+    def watch(self, watch: FetchWatch, *, as_follower: bool = False) -> None:
+        watches = self._replica_watches if as_follower else self._fetch_watches
+        watches[watch.key] = watch
 
     def unwatch(self, key: int) -> None:
         self._fetch_watches.pop(key, None)
+        self._replica_watches.pop(key, None)
+
+    # -- roles ------------------------------------------------------------------------------------------------
+
+    def lead(self, leading: LeaderReplication, leader_epoch: int) -> None:
+        """From now on records are taken here. Who waits for an earlier role is told to look elsewhere."""
+        self._leave_role(Role.LEADER)
+        self.leading = leading
+        self.leader_epoch = leader_epoch
+        # Before any record of the epoch: a follower with records of an epoch that we do not have must find its end.
+        self.log.epochs.note(leader_epoch, self.log.end_offset)
+
+    def follow(self, following: Following, leader_epoch: int) -> None:
+        self._leave_role(Role.FOLLOWER)
+        self.following = following
+        self.leader_epoch = leader_epoch
+
+    def stand_by(self, leader_epoch: int) -> None:
+        """Nobody leads, or nobody that we may follow."""
+        self._leave_role(Role.NONE)
+        self.leader_epoch = max(leader_epoch, self.leader_epoch)
+
+    def _leave_role(self, role: Role) -> None:
+        self._last_watermark = self.high_watermark
+        self.role = role
+        self.leading = None
+        if self.following is not None:
+            self.following.ended = True
+            self.following = None
+        self._settle_all(ErrorCode.not_leader_or_follower)
+        self.wake_fetches()
+        self._wake_replicas()
+
+    def truncate_log(self, offset: int, done: Completion) -> None:
+        assert self.events is not None
+        self.events.truncate_log(self, offset, done)
+
+    def reset_log(self, offset: int, done: Completion) -> None:
+        assert self.events is not None
+        self.events.reset_log(self, offset, done)
+
+    def on_watermark(self) -> None:
+        """The watermark moved, by what a follower said or by another ISR."""
+        watermark = self.high_watermark
+        waits = self._produce_waits
+        while waits and waits[0][0] <= watermark:
+            waits.popleft()[1](ErrorCode.none)
+        if self._fetch_watches:
+            self.wake_fetches()
+
+    def on_isr_changed(self) -> None:
+        """Whoever waits for more replicas than are in sync now is told so: it may try again (idempotence keeps what is
+        here from being doubled)."""
+        if self.leading is not None and not self.leading.has_enough_in_sync:
+            waits, self._produce_waits = self._produce_waits, deque()
+            for _, settled in waits:
+                settled(ErrorCode.not_enough_replicas_after_append)
+
+    def _on_appended(self, leading: LeaderReplication) -> None:
+        if leading.on_own_progress(self.log.end_offset, self.log.acknowledged_end):
+            self.on_watermark()
+        self._wake_replicas()
+
+    def _wake_replicas(self) -> None:
+        for watch in self._replica_watches.values():
+            self._wakeups.wake(watch.key, watch.look_again)
 
     # -- the log tells ----------------------------------------------------------------------------------------
 
     def on_acknowledged(self) -> None:
+        if self.role is not Role.ALONE:
+            self._on_replica_acknowledged()
+            return
         watermark = self.log.acknowledged_end
         waits = self._produce_waits
         while waits and waits[0][0] <= watermark:
@@ -220,8 +381,21 @@ class Partition:
         if self._fetch_watches:
             self.wake_fetches()
 
+    def _on_replica_acknowledged(self) -> None:
+        end = self.log.acknowledged_end
+        waits = self._local_waits
+        while waits and waits[0][0] <= end:
+            waits.popleft()[1](ErrorCode.none)
+        if self.leading is not None:
+            if self.leading.on_own_progress(self.log.end_offset, end):
+                self.on_watermark()
+        elif self.following is not None and self.events is not None:
+            self.events.on_follower_acknowledged(self)
+
     def on_log_failed(self, error: OSError) -> None:
         self._settle_all(ErrorCode.kafka_storage_error)
+        if self.events is not None:
+            self.events.on_log_failed(self)
 
     def wake_fetches(self) -> None:
         for watch in self._fetch_watches.values():
@@ -234,11 +408,18 @@ class Partition:
         self.wake_fetches()
 
     def _settle_all(self, error: ErrorCode) -> None:
-        waits, self._produce_waits = self._produce_waits, deque()
+        waits = [*self._local_waits, *self._produce_waits]
+        self._local_waits, self._produce_waits = deque(), deque()
         for _, settled in waits:
             settled(error)
 
     # -- look-ups and the log's start -------------------------------------------------------------------------
+
+    @property
+    def is_watermark_known(self) -> bool:
+        """After an election the watermark may be below what readers have seen, until it has come to the epoch's start
+        (SAFETY 20)."""
+        return self.leading is None or self.leading.high_watermark >= self.leading.epoch_start
 
     async def delete_records(self, offset: int) -> int | Refused:
         """Moves the log's start up; -1 means to the watermark. Returns the new start."""

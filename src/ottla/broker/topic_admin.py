@@ -56,9 +56,9 @@ class TopicAdmin:
             raise ValueError(f"the catalog holds a broker configuration that is not valid: {merged.message}")
         broker.config = merged
         for topic in broker.topics:
-            self._use_config(topic, topic.overrides)
+            self.use_config(topic, topic.overrides)
 
-    def _use_config(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+    def use_config(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         topic.config = self.config_for(overrides)
         topic.overrides = dict(overrides)
         for partition in topic.partitions:
@@ -196,7 +196,7 @@ class TopicAdmin:
         async with self._changing:
             refused = await self._put(topic, len(topic.partitions), overrides)
             if refused is None:
-                self._use_config(topic, overrides)
+                self.use_config(topic, overrides)
         return refused
 
     async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.broker.partition import Partition
+from ottla.broker.partition import Layout, Partition
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.model.topic_config import TopicConfig
@@ -24,13 +24,35 @@ class Topic:
     overrides: dict[str, str]
     created_ms: int
     partitions: list[Partition] = field(default_factory=list)
+    """Those that this broker has."""
+    spread: list[Layout] | None = None
+    """All of them, where they are shared out among brokers."""
 
     @property
     def internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def layouts(self) -> list[Layout]:
+        return [partition.layout for partition in self.partitions] if self.spread is None else self.spread
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions) if self.spread is None else len(self.spread)
+
+    @property
+    def replication_factor(self) -> int:
+        layouts = self.layouts
+        return len(layouts[0].replicas) if layouts else 1
+
     def partition(self, index: int) -> Partition | None:
-        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+        """None if it is not here."""
+        if self.spread is None:
+            return self.partitions[index] if 0 <= index < len(self.partitions) else None
+        return next((partition for partition in self.partitions if partition.index == index), None)
+
+    def has(self, index: int) -> bool:
+        return 0 <= index < self.partition_count
 
 
 class Topics:

@@ -66,7 +66,7 @@ def _topic_values(broker: Broker, topic: Topic, key: ConfigKey) -> Iterator[Sour
     for synonym in key.synonyms:
         for name, value, source in _set_on_broker(broker, synonym.name):
             yield SourcedValue(name, None if value is None else scaled(value, synonym.factor), source)
-    replication_factor = len(topic.partitions[0].replicas) if topic.partitions else 1
+    replication_factor = topic.replication_factor
     name = key.synonyms[0].name if key.synonyms else key.name
     yield SourcedValue(name, default_of(key, {}, replication_factor), Source.DEFAULT)
 

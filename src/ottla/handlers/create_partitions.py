@@ -46,7 +46,7 @@ async def _create(ctx: Context, asked: CreatePartitionsTopic, validate_only: boo
     topic = ctx.broker.topics.get(asked.name)
     if topic is None:
         return Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
-    existing = len(topic.partitions)
+    existing = topic.partition_count
     if asked.count <= existing:
         return Refused(ErrorCode.invalid_partitions, f"Topic already has {existing} partition(s), not fewer.")
     if asked.assignments is not None:

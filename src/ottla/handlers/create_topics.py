@@ -127,7 +127,7 @@ def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: b
             )
             for entry in entries
         )
-    partition_count = len(topic.partitions) or len(asked.assignments) or asked.num_partitions
+    partition_count = topic.partition_count or len(asked.assignments) or asked.num_partitions
     return part(
         ctx,
         "CreatableTopicResult",
@@ -136,6 +136,6 @@ def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: b
         error_code=ErrorCode.none,
         error_message=None,
         num_partitions=ctx.broker.config.num_partitions if partition_count == _DEFAULT else partition_count,
-        replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 1,
+        replication_factor=topic.replication_factor,
         configs=configs,
     )

@@ -46,8 +46,8 @@ def _result(ctx: Context, index: int, outcome: int | Refused) -> Any:
 
 async def _delete(ctx: Context, topic_name: str, index: int, offset: int) -> int | Refused:
     partition = find_partition(ctx.broker, topic_name, index)
-    if partition is None:
-        return Refused(ErrorCode.unknown_topic_or_partition)
+    if isinstance(partition, ErrorCode):
+        return Refused(partition)
     if partition.topic.internal:
         return Refused(ErrorCode.invalid_topic_exception)
     if "delete" not in partition.topic.config.cleanup_policy:

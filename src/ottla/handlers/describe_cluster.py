@@ -28,14 +28,17 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         error, message = ErrorCode.mismatched_endpoint_type, "This is a broker endpoint, not a controller's."
     elif endpoint_type != _BROKERS:
         error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}."
-    node = part(
-        ctx,
-        "DescribeClusterBroker",
-        broker_id=broker.node_id,
-        host=broker.endpoint.host,
-        port=broker.endpoint.port,
-        rack=broker.config.broker_rack,
-        is_fenced=False,
+    nodes = tuple(
+        part(
+            ctx,
+            "DescribeClusterBroker",
+            broker_id=node.id,
+            host=node.host,
+            port=node.port,
+            rack=node.rack,
+            is_fenced=False,
+        )
+        for node in broker.nodes()
     )
     return reply(
         ctx,
@@ -43,7 +46,7 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         error_message=message,
         endpoint_type=endpoint_type,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=(node,) if error is ErrorCode.none else (),
+        controller_id=broker.controller_id,
+        brokers=nodes if error is ErrorCode.none else (),
         cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
     )

@@ -18,7 +18,7 @@ from ottla.model.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
 
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition import Layout
     from ottla.broker.topics import Topic
 
 API = Api(75, "DescribeTopicPartitions", (0, 0))
@@ -35,10 +35,10 @@ async def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> objec
         if room == 0:
             next_cursor = part(ctx, "Cursor", topic_name=name, partition_index=first)
             break
-        shown = topic.partitions[first : first + room]
+        shown = topic.layouts[first : first + room]
         room -= len(shown)
         topics.append(_described(ctx, topic, shown))
-        if first + len(shown) < len(topic.partitions):
+        if first + len(shown) < topic.partition_count:
             next_cursor = part(ctx, "Cursor", topic_name=name, partition_index=first + len(shown))
             break
     return reply(ctx, topics=tuple(topics), next_cursor=next_cursor)
@@ -68,7 +68,7 @@ def _unknown(ctx: Context, name: str) -> Any:
     )
 
 
-def _described(ctx: Context, topic: Topic, partitions: list[Partition]) -> Any:
+def _described(ctx: Context, topic: Topic, partitions: list[Layout]) -> Any:
     return part(
         ctx,
         "DescribeTopicPartitionsResponseTopic",
@@ -81,17 +81,17 @@ def _described(ctx: Context, topic: Topic, partitions: list[Partition]) -> Any:
     )
 
 
-def _partition(ctx: Context, partition: Partition) -> Any:
+def _partition(ctx: Context, partition: Layout) -> Any:
     return part(
         ctx,
         "DescribeTopicPartitionsResponsePartition",
-        error_code=ErrorCode.none,
-        partition_index=partition.index,
-        leader_id=ctx.broker.node_id,
+        error_code=ErrorCode.none if partition.leader >= 0 else ErrorCode.leader_not_available,
+        partition_index=partition.partition,
+        leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        eligible_leader_replicas=(),
+        eligible_leader_replicas=partition.eligible,
         last_known_elr=(),
-        offline_replicas=(),
+        offline_replicas=partition.offline,
     )

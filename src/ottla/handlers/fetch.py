@@ -3,7 +3,9 @@
 Behaviour: whole batches up to the watermark, from memory where the log still has them there. A request that finds too
 little waits until min bytes are there, something goes wrong, or its time is over. Sessions as in KIP-227.
 Versions: v7 brings sessions, v12 is flexible, v13 names topics by id.
-Not implemented: fetching as a follower (a replica id is refused), preferred read replicas.
+A follower (a replica id) gets everything that is appended, and says with its offset what it has; where its history
+parts from ours, it is told so (KIP-595).
+Not implemented: preferred read replicas.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from ottla.broker.divergence import NO_COMMON_EPOCH, divergence
 from ottla.broker.fetch_sessions import FetchPlan
 from ottla.broker.partition import FetchWatch, Partition
 from ottla.handlers.api import Api, Buffers, Context
@@ -46,13 +49,25 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
 class Fetch:
     """One request: a look at its partitions, and more looks while it waits."""
 
-    __slots__ = ("_bytes", "_cold", "_committed_only", "_ctx", "_future", "_plan", "_request", "_troubled", "_watched")
+    __slots__ = (
+        "_as_follower",
+        "_bytes",
+        "_cold",
+        "_committed_only",
+        "_ctx",
+        "_future",
+        "_plan",
+        "_request",
+        "_troubled",
+        "_watched",
+    )
 
     def __init__(self, ctx: Context, request: FetchRequest, plan: FetchPlan) -> None:
         self._ctx = ctx
         self._request = request
         self._plan = plan
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._as_follower = request.replica_id >= 0
         self._future: asyncio.Future[Buffers] | None = None
         self._watched: list[Partition] = []
         self._bytes = 0
@@ -105,7 +120,7 @@ class Fetch:
         for topic, wanted in self._plan.partitions:
             partition = self._partition(topic, wanted.partition)
             if partition is not None:
-                partition.watch(watch)
+                partition.watch(watch, as_follower=self._as_follower)
                 self._watched.append(partition)
         self._ctx.broker.deadlines.add(self._request.max_wait_ms, self)
         assert self._future is not None
@@ -161,7 +176,7 @@ class Fetch:
         for topic, wanted in self._plan.partitions:
             data = self._look_at(topic, wanted, budget - self._bytes, len(answers))
             self._bytes += data.records_size
-            if data.error:
+            if data.error or data.diverging is not None:
                 self._troubled = True
             answers.append((topic, data))
         return answers
@@ -169,9 +184,7 @@ class Fetch:
     def _look_at(self, topic: TopicKey, wanted: FetchPartition, budget: int, place: int) -> PartitionData:
         partition = self._partition(topic, wanted.partition)
         if partition is None:
-            unknown_id = not isinstance(topic, str) and self._ctx.broker.topic_by(topic) is None
-            error = ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
-            return PartitionData(wanted.partition, error)
+            return PartitionData(wanted.partition, self._missing(topic, wanted.partition))
         error = self._epoch_error(partition, wanted)
         if error is not ErrorCode.none:
             return PartitionData(wanted.partition, error)
@@ -179,7 +192,15 @@ class Fetch:
         if has_some and budget <= 0:
             return self._data(partition, wanted.partition, Slice([], 0, wanted.fetch_offset))
         limit = min(wanted.max_bytes, budget)
-        outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
+        if self._as_follower:
+            diverging = self._note_follower(partition, wanted)
+            if diverging == NO_COMMON_EPOCH:
+                return PartitionData(wanted.partition, ErrorCode.unknown_leader_epoch)
+            if diverging is not None:
+                return self._data(partition, wanted.partition, Slice([], 0, 0))._replace(diverging=diverging)
+            outcome = partition.read_as_follower(wanted.fetch_offset, limit)
+        else:
+            outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
         if isinstance(outcome, ColdRead):
             self._cold.append((place, partition, outcome))
             outcome = Slice([], 0, wanted.fetch_offset)
@@ -192,13 +213,35 @@ class Fetch:
         found = self._ctx.broker.topic_by(topic)
         return found.partition(index) if found is not None else None
 
+    def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
+        found = self._ctx.broker.topic_by(topic)
+        if found is None and not isinstance(topic, str):
+            return ErrorCode.unknown_topic_id
+        is_elsewhere = found is not None and found.has(index)
+        return ErrorCode.not_leader_or_follower if is_elsewhere else ErrorCode.unknown_topic_or_partition
+
     def _epoch_error(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
-        if self._request.replica_id >= 0:
+        if self._as_follower and not self._ctx.broker.knows_replica(
+            self._request.replica_id, self._request.replica_epoch
+        ):
+            return ErrorCode.stale_broker_epoch
+        if not partition.is_led_here:
             return ErrorCode.not_leader_or_follower
         known = wanted.current_leader_epoch
         if known == -1 or known == partition.leader_epoch:
             return ErrorCode.none
         return ErrorCode.fenced_leader_epoch if known < partition.leader_epoch else ErrorCode.unknown_leader_epoch
+
+    def _note_follower(self, partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+        """Where its history parts from ours, if it does; else what it has counts from now on."""
+        diverging = divergence(partition.log.epochs, partition.log.end_offset, wanted)
+        if diverging is None and partition.leading is not None:
+            now_ms = self._ctx.broker.clock.monotonic_ms()
+            replica = self._request.replica_id, self._request.replica_epoch
+            if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms):
+                partition.on_watermark()
+            self._ctx.broker.on_follower_heard(partition)
+        return diverging
 
     def _data(self, partition: Partition, index: int, outcome: Slice | Refused) -> PartitionData:
         if isinstance(outcome, Refused):

@@ -72,8 +72,8 @@ async def _look_up(
     ctx: Context, name: str, asked: ListOffsetsPartition, replica_id: int, committed_only: bool
 ) -> _Found:
     partition = find_partition(ctx.broker, name, asked.partition_index)
-    if partition is None:
-        return _Found(ErrorCode.unknown_topic_or_partition)
+    if isinstance(partition, ErrorCode):
+        return _Found(partition)
     if ctx.version >= 4:
         error = check_leader_epoch(partition, asked.current_leader_epoch)
         if error is not ErrorCode.none:
@@ -83,6 +83,8 @@ async def _look_up(
     visible_end = _visible_end(partition, replica_id, committed_only)
     epoch = partition.leader_epoch
     match asked.timestamp:
+        case -1 if replica_id == -1 and not partition.is_watermark_known:
+            return _Found(ErrorCode.offset_not_available)
         case -1:
             return _Found(ErrorCode.none, -1, visible_end, epoch)
         case -2 | -4:

@@ -31,7 +31,7 @@ from ottla.wire.primitives import (
 from ottla.wire.schema import decode, request_type
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition import Layout
     from ottla.broker.topics import Topic
 
 API = Api(3, "Metadata", (0, 13))
@@ -114,27 +114,28 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
     write_count = writer.compact_array_length if flexible else writer.array_length
     write_string = writer.compact_string if flexible else writer.string
     write_nullable = writer.nullable_compact_string if flexible else writer.nullable_string
-    write_count(1)
-    writer.i32(broker.node_id)
-    write_string(broker.endpoint.host)
-    writer.i32(broker.endpoint.port)
-    if version >= 1:
-        write_nullable(broker.config.broker_rack)
-    if flexible:
-        writer.no_tagged_fields()
+    nodes = broker.nodes()
+    write_count(len(nodes))
+    for node in nodes:
+        writer.i32(node.id)
+        write_string(node.host)
+        writer.i32(node.port)
+        if version >= 1:
+            write_nullable(node.rack)
+        if flexible:
+            writer.no_tagged_fields()
     if version >= 2:
         write_nullable(broker.cluster_id)
     if version >= 1:
-        writer.i32(broker.node_id)
+        writer.i32(broker.controller_id)
     return writer.out
 
 
 def _topic_bytes(ctx: Context, topic: Topic) -> bytes:
-    version, leader = ctx.version, ctx.broker.node_id
-    partitions = topic.partitions
+    version, partitions = ctx.version, topic.layouts
     parts = [_topic_head(version, ErrorCode.none, topic.name, topic.id, topic.internal)]
     parts.append(uvarint_bytes(len(partitions) + 1) if version >= _FLEXIBLE_FROM else I32.pack(len(partitions)))
-    parts += [_partition_bytes(version, leader, partition) for partition in partitions]
+    parts += [_partition_bytes(version, partition) for partition in partitions]
     parts.append(_topic_tail(version))
     return b"".join(parts)
 
@@ -159,32 +160,25 @@ def _topic_tail(version: int) -> bytes:
     return operations + b"\0" if version >= _FLEXIBLE_FROM else operations
 
 
-def _partition_bytes(version: int, leader: int, partition: Partition) -> bytes:
-    """Error, index, leader, leader epoch (v7), replicas, in-sync replicas, no offline replicas (v5): one struct."""
-    replicas, isr = partition.replicas, partition.isr
-    layout = _layout(version, len(replicas), len(isr))
+def _partition_bytes(version: int, partition: Layout) -> bytes:
+    """Error, index, leader, leader epoch (v7), replicas, in-sync replicas, offline replicas (v5): one struct."""
+    index, leader, leader_epoch, replicas, isr, offline, _ = partition
+    error = ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available
+    counts = len(replicas), len(isr), len(offline)
+    layout = _layout(version, *counts)
     if version >= _FLEXIBLE_FROM:
-        return layout.pack(
-            0,
-            partition.index,
-            leader,
-            partition.leader_epoch,
-            len(replicas) + 1,
-            *replicas,
-            len(isr) + 1,
-            *isr,
-            b"\x01\0",
-        )
-    epoch = (partition.leader_epoch,) if version >= 7 else ()
-    offline = (0,) if version >= 5 else ()
-    return layout.pack(0, partition.index, leader, *epoch, len(replicas), *replicas, len(isr), *isr, *offline)
+        brokers = (len(replicas) + 1, *replicas, len(isr) + 1, *isr, len(offline) + 1, *offline)
+        return layout.pack(error, index, leader, leader_epoch, *brokers, 0)
+    epoch = (leader_epoch,) if version >= 7 else ()
+    missing = (len(offline), *offline) if version >= 5 else ()
+    return layout.pack(error, index, leader, *epoch, len(replicas), *replicas, len(isr), *isr, *missing)
 
 
 @cache
-def _layout(version: int, replica_count: int, isr_count: int) -> Struct:
+def _layout(version: int, replica_count: int, isr_count: int, offline_count: int) -> Struct:
     """A compact count takes one byte: a partition has far fewer than 127 replicas."""
     if version >= _FLEXIBLE_FROM:
-        return Struct(f">hiiiB{replica_count}iB{isr_count}i2s")
+        return Struct(f">hiiiB{replica_count}iB{isr_count}iB{offline_count}iB")
     epoch = "i" if version >= 7 else ""
-    offline = "i" if version >= 5 else ""
+    offline = f"i{offline_count}i" if version >= 5 else ""
     return Struct(f">hii{epoch}i{replica_count}ii{isr_count}i{offline}")

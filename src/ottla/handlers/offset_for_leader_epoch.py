@@ -46,8 +46,8 @@ def _end_of(partition: Partition, epoch: int) -> tuple[int, int]:
 def _epoch_end(ctx: Context, topic_name: str, asked: OffsetForLeaderPartition) -> Any:
     epoch = end_offset = -1
     partition = find_partition(ctx.broker, topic_name, asked.partition)
-    if partition is None:
-        error = ErrorCode.unknown_topic_or_partition
+    if isinstance(partition, ErrorCode):
+        error = partition
     else:
         error = check_leader_epoch(partition, asked.current_leader_epoch)
         if error is ErrorCode.none:

@@ -11,9 +11,15 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 
-def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | None:
+def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | ErrorCode:
+    """The partition, if this broker leads it."""
     topic = broker.topics.get(topic_name)
-    return None if topic is None else topic.partition(index)
+    if topic is None or not topic.has(index):
+        return ErrorCode.unknown_topic_or_partition
+    partition = topic.partition(index)
+    if partition is None or not partition.is_led_here:
+        return ErrorCode.not_leader_or_follower
+    return partition
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:

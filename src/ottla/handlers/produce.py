@@ -28,6 +28,7 @@ from ottla.wire.produce import (
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
+    from ottla.broker.topics import Topic
 
 API = Api(key=0, name="Produce", versions=(3, 13))
 
@@ -53,12 +54,14 @@ def handle_run(
         return None, 0
     topic = broker.topic_by(run.topic)
     partition = topic.partition(run.partition) if topic is not None else None
-    if partition is None or not partition.append_run(run, broker.clock.now_ms()):
+    if partition is None or partition.refusal_for(run.acks) is not None:
+        return None, 0
+    if not partition.append_run(run, broker.clock.now_ms()):
         return None, 0
     if run.acks == 0:
         return None, len(run)
     log_start_offset = partition.log_start_offset
-    watermark = partition.high_watermark
+    watermark = partition.acknowledged_for(run.acks)
     if run.ends[-1] <= watermark:
         return run.replies(watermark, _NONE, log_start_offset), len(run)
     return RunWait(broker, partition, run, log_start_offset).future, len(run)
@@ -75,7 +78,7 @@ class RunWait:
         self._run = run
         self._log_start_offset = log_start_offset
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        partition.when_acknowledged(run.ends[-1], self._settle)
+        partition.when_acknowledged(run.ends[-1], self._settle, run.acks)
         if not self.future.done():
             broker.deadlines.add(max(run.timeout_ms, 0), self)
 
@@ -84,12 +87,15 @@ class RunWait:
         return self.future.done()
 
     def expire(self) -> None:
-        self._settle(ErrorCode.request_timed_out)
+        self._answer(self._partition.acknowledged_for(self._run.acks), ErrorCode.request_timed_out)
 
     def _settle(self, error: ErrorCode) -> None:
+        """An error holds for all of the run: in another role, or after a failure, the watermark says nothing of it."""
+        self._answer(self._run.ends[-1] if error is _NONE else -1, error)
+
+    def _answer(self, acknowledged_end: int, error: ErrorCode) -> None:
         if not self.future.done():
-            watermark = self._partition.high_watermark
-            self.future.set_result(self._run.replies(watermark, error, self._log_start_offset))
+            self.future.set_result(self._run.replies(acknowledged_end, error, self._log_start_offset))
 
 
 class Produce:
@@ -109,7 +115,8 @@ class Produce:
     def append_all(self) -> None:
         broker = self._ctx.broker
         now_ms = broker.clock.now_ms()
-        acks_known = self._request.acks in (-1, 0, 1)
+        acks = self._request.acks
+        acks_known = acks in (-1, 0, 1)
         for key, partitions in self._request.topics:
             topic = broker.topic_by(key)
             results: list[PartitionProduced] = []
@@ -119,16 +126,14 @@ class Produce:
                 if not acks_known:
                     outcome: Appended | Refused = Refused(ErrorCode.invalid_required_acks)
                 elif partition is None:
-                    unknown_id = topic is None and not isinstance(key, str)
-                    outcome = Refused(
-                        ErrorCode.unknown_topic_id if unknown_id else ErrorCode.unknown_topic_or_partition
-                    )
+                    outcome = Refused(_missing(topic, key, index))
                 else:
-                    outcome = partition.append(records, now_ms)
+                    refused = partition.refusal_for(acks)
+                    outcome = partition.append(records, now_ms) if refused is None else refused
                 results.append(_result(index, outcome))
                 if partition is None or isinstance(outcome, Refused):
                     continue
-                if outcome.end_offset > partition.high_watermark:
+                if outcome.end_offset > partition.acknowledged_for(acks):
                     self._waiting.append((partition, outcome.end_offset, results, len(results) - 1))
 
     def reply(self) -> Buffers | asyncio.Future[Buffers]:
@@ -138,7 +143,7 @@ class Produce:
         future: asyncio.Future[Buffers] = asyncio.get_running_loop().create_future()
         self._future = future
         for partition, end_offset, results, place in self._waiting:
-            partition.when_acknowledged(end_offset, partial(self._settle, results, place))
+            partition.when_acknowledged(end_offset, partial(self._settle, results, place), self._request.acks)
         if not future.done():
             self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self)
         return future
@@ -153,7 +158,7 @@ class Produce:
         if self.ended:
             return
         for partition, end_offset, results, place in self._waiting:
-            if end_offset > partition.high_watermark:
+            if end_offset > partition.acknowledged_for(self._request.acks):
                 results[place] = PartitionProduced(results[place].partition, ErrorCode.request_timed_out)
         self._finish()
 
@@ -172,6 +177,13 @@ class Produce:
 
     def _encode(self) -> Buffers:
         return [self._ctx.response_header + encode_produce_response(self._ctx.version, self._results)]
+
+
+def _missing(topic: Topic | None, key: TopicKey, index: int) -> ErrorCode:
+    if topic is None and not isinstance(key, str):
+        return ErrorCode.unknown_topic_id
+    is_elsewhere = topic is not None and topic.has(index)
+    return ErrorCode.not_leader_or_follower if is_elsewhere else ErrorCode.unknown_topic_or_partition
 
 
 def _result(index: int, outcome: Appended | Refused) -> PartitionProduced:

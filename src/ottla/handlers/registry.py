@@ -29,6 +29,7 @@ from ottla.handlers import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    replica_acknowledged,
 )
 from ottla.handlers.api import Api, Context, Reply
 
@@ -64,9 +65,12 @@ class Handler:
     handle_raw: Callable[[Context, memoryview], Reply] | None
 
 
+BETWEEN_BROKERS: list[ModuleType] = [replica_acknowledged]
+"""Of our own. No client is told of them."""
+
 HANDLERS: dict[int, Handler] = {
     module.API.key: Handler(module.API, getattr(module, "handle", None), getattr(module, "handle_raw", None))
-    for module in MODULES
+    for module in [*MODULES, *BETWEEN_BROKERS]
 }
 APIS: list[Api] = [module.API for module in MODULES]
 

@@ -112,6 +112,13 @@ class MemoryLog:
         known = {entry.producer_id for entry in self.producers}
         self.producers = ProducerStates([*self.producers, *(e for e in older if e.producer_id not in known)])
 
+    def reset_to(self, offset: int) -> None:
+        """Gives up everything: the log begins and ends at the offset."""
+        self.shared.memory.size_bytes -= self._batches.drop_all()
+        self._untimed.clear()
+        self.start_offset = self.end_offset = offset
+        self.epochs, self.producers = LeaderEpochs(), ProducerStates()
+
     def apply_retention(self, now_ms: int) -> None:
         if "delete" not in self.config.cleanup_policy:
             return

@@ -32,6 +32,7 @@ _MIB = 1 << 20
 class BrokerConfig:
     auto_create_topics_enable: bool
     broker_rack: str | None
+    broker_session_timeout_ms: int
     connections_max_idle_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
@@ -51,6 +52,7 @@ class BrokerConfig:
     num_partitions: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
+    replica_lag_time_max_ms: int
     socket_request_max_bytes: int
     tail_cache_bytes: int
     unwritten_max_bytes: int
@@ -67,6 +69,14 @@ _OWN_KEYS = [
         dynamic=False,
     ),
     ConfigKey("broker.rack", _STRING, None, "The rack or zone of this broker.", dynamic=False),
+    ConfigKey(
+        "broker.session.timeout.ms",
+        _LONG,
+        "6000",
+        "A broker of a cluster that is not heard of for this long is taken for gone, and others lead in its place.",
+        Range(500),
+        dynamic=False,
+    ),
     ConfigKey(
         "connections.max.idle.ms",
         _LONG,
@@ -211,6 +221,14 @@ _OWN_KEYS = [
         str(256 * _MIB),
         "The most request bytes in memory over all connections before the broker stops reading.",
         Range(-1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "replica.lag.time.max.ms",
+        _LONG,
+        "10000",
+        "A follower that has not caught up for this long leaves the in-sync replicas, and nobody waits for it.",
+        Range(1),
         dynamic=False,
     ),
     ConfigKey(

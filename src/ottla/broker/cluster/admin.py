@@ -1,0 +1,198 @@
+"""Topics of a cluster: created, changed and deleted with a compare-and-set in the coordination store.
+
+Whichever broker is asked does it. It answers when its own image shows the change, so that whoever asks it next sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.commits import commit
+from ottla.broker.topic_admin import DURABILITY, TopicAdmin
+from ottla.broker.topics import Topic
+from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
+from ottla.machines.controller import keys
+from ottla.machines.controller.assignment import Replicas, place
+from ottla.machines.controller.state import TopicState
+from ottla.machines.controller.topic_requests import (
+    Creation,
+    alter_broker_configs,
+    alter_topic_configs,
+    create_partitions,
+    create_topic,
+    delete_topic,
+)
+from ottla.machines.controller.writes import Limits, Write
+from ottla.model.broker_config import with_overrides
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.topic_config import parse_topic_config
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.cluster.cluster import Cluster
+
+log = logging.getLogger("ottla.cluster")
+
+TRIES = 5
+"""Each conflict means that somebody else got on: with few brokers, a handful of tries is plenty."""
+
+
+class ClusterAdmin(TopicAdmin):
+    def __init__(self, broker: Broker, cluster: Cluster, *, allow_shared_machine: bool) -> None:
+        super().__init__(broker)
+        self._cluster = cluster
+        self._membership = cluster.membership
+        self._allow_shared_machine = allow_shared_machine
+        self._limits = Limits(operations_max=cluster.membership.store.operations_max)
+
+    # -- create -----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int, validate_only: bool
+    ) -> Topic | Refused:
+        broker = self._broker
+        refused = broker.topics.check_new_name(name)
+        config = refused or parse_topic_config(configs, self.broker_defaults())
+        if isinstance(config, Refused):
+            return config
+        count = broker.config.num_partitions if partition_count == -1 else partition_count
+        factor = broker.config.default_replication_factor if replication_factor == -1 else replication_factor
+        overrides = {**configs, DURABILITY: config.durability.value}
+        state = TopicState(self._new_id(), name, count, overrides, broker.clock.now_ms())
+        for _ in range(TRIES):
+            placed = self._place(range(count), factor, state)
+            if isinstance(placed, Refused):
+                return placed
+            if validate_only:
+                return Topic(name, state.id, config, overrides, state.created_ms)
+            member, lease = self._membership.member, self._membership.lease
+            if member is None or lease is None:
+                return _not_a_member()
+            creation = create_topic(self._membership.image, state, placed, member, lease.id, self._limits)
+            outcome = creation if isinstance(creation, Refused) else await self._create(creation)
+            if outcome is None:
+                continue
+            if isinstance(outcome, Refused):
+                return outcome
+            await self._membership.seen(outcome)
+            created = broker.topics.by_id(state.id)
+            return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted at once.")
+        return _busy(f"topic '{name}' could not be created")
+
+    def _place(self, partitions: range, factor: int, state: TopicState) -> list[Replicas] | Refused:
+        beside = self._membership.image.partitions_of(state.id)
+        return place(
+            self._membership.image,
+            partitions,
+            factor,
+            state.id.int & 0xFFFFFFFF,
+            allow_shared_machine=self._allow_shared_machine,
+            beside=[found.value for found in beside.values()],
+        )
+
+    async def _create(self, creation: Creation) -> Revision | Refused | None:
+        """The revision from which the topic is there; None if somebody was faster, and it may be tried again."""
+        first = await self._commit(creation.first)
+        if not isinstance(first, int):
+            return first
+        last = first
+        for write in creation.rest(first):
+            applied = await self._commit(write)
+            if not isinstance(applied, int):
+                abandoned = creation.abandon(first)
+                if abandoned is not None:
+                    await self._commit(abandoned)
+                return applied
+            last = applied
+        return last
+
+    async def create_partitions(self, topic: Topic, total: int, validate_only: bool) -> Refused | None:
+        for _ in range(TRIES):
+            image = self._membership.image
+            state = image.topic(topic.id)
+            if state is None:
+                return Refused(ErrorCode.unknown_topic_or_partition)
+            if total <= state.partition_count:
+                return Refused(
+                    ErrorCode.invalid_partitions,
+                    f"The topic {topic.name} currently has {state.partition_count} partition(s); "
+                    f"{total} would not be an increase.",
+                )
+            placed = self._place(range(state.partition_count, total), topic.replication_factor, state)
+            if isinstance(placed, Refused) or validate_only:
+                return placed if isinstance(placed, Refused) else None
+            member, lease = self._membership.member, self._membership.lease
+            if member is None or lease is None:
+                return _not_a_member()
+            creation = create_partitions(image, topic.id, placed, member, lease.id, self._limits)
+            outcome = creation if isinstance(creation, Refused) else await self._create(creation)
+            if isinstance(outcome, Refused):
+                return outcome
+            if outcome is not None:
+                await self._membership.seen(outcome)
+                return None
+        return _busy(f"topic '{topic.name}' could not be changed")
+
+    # -- change and delete ------------------------------------------------------------------------------------
+
+    async def alter_topic_configs(
+        self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
+    ) -> Refused | None:
+        overrides = {DURABILITY: topic.config.durability.value, **overrides}
+        config = parse_topic_config(overrides, self.broker_defaults())
+        if isinstance(config, Refused):
+            return config
+        if config.durability is not topic.config.durability:
+            return Refused(
+                ErrorCode.invalid_config,
+                f"ottla.durability is fixed when a topic is created; '{topic.name}' is {topic.config.durability}",
+            )
+        if validate_only:
+            return None
+        return await self._change(lambda: alter_topic_configs(self._membership.image, topic.id, overrides))
+
+    async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:
+        merged = with_overrides(self._broker.static_config, overrides)
+        if isinstance(merged, Refused) or validate_only:
+            return merged if isinstance(merged, Refused) else None
+        return await self._change(lambda: alter_broker_configs(self._membership.image, keys.DEFAULT, overrides))
+
+    async def delete_topic(self, topic: Topic) -> Refused | None:
+        return await self._change(lambda: delete_topic(self._membership.image, topic.id))
+
+    async def _change(self, decide: Callable[[], Write | Refused | None]) -> Refused | None:
+        for _ in range(TRIES):
+            write = decide()
+            if write is None or isinstance(write, Refused):
+                return write
+            outcome = await self._commit(write)
+            if isinstance(outcome, Refused):
+                return outcome
+            if outcome is not None:
+                await self._membership.seen(outcome)
+                return None
+        return _busy("the change met others, again and again")
+
+    async def _commit(self, write: Write) -> Revision | Refused | None:
+        try:
+            revision = await commit(self._membership.store, write)
+        except UnavailableError as error:
+            return Refused(ErrorCode.coordinator_not_available, f"the coordination store is not available: {error}")
+        except OutcomeUnknownError:
+            return Refused(ErrorCode.request_timed_out, "the coordination store did not say whether it was done")
+        if revision is None:
+            # Our image is behind: it has to catch up before the next try can be another one.
+            await self._membership.refresh()
+            return None
+        log.info("%s", write.why)
+        return revision
+
+
+def _not_a_member() -> Refused:
+    return Refused(ErrorCode.broker_not_available, "this broker is not registered with the cluster at the moment")
+
+
+def _busy(what: str) -> Refused:
+    return Refused(ErrorCode.request_timed_out, f"{what}: others changed the same, again and again; try again")

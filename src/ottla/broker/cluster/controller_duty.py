@@ -1,0 +1,121 @@
+"""The controller's work, done by whichever broker holds the controller's entry.
+
+Nothing here decides anything: the image goes into the planner, and what comes out is committed. What fails, or what
+nobody knows the outcome of, is planned again from the next image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.membership import Membership, MembershipEvents
+from ottla.broker.cluster.waiting import sleep
+from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+from ottla.machines.controller.broker_requests import become_controller, resign_as_controller
+from ottla.machines.controller.planner import Planner
+from ottla.machines.controller.rules import RuleBook
+from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned
+from ottla.machines.controller.touched import Touched
+from ottla.machines.controller.writes import Limits, Write
+from ottla.ports import Clock
+
+log = logging.getLogger("ottla.controller")
+
+RETRY_MS = 100.0
+
+
+class ControllerDuty(MembershipEvents):
+    def __init__(self, membership: Membership, clock: Clock, rules: RuleBook) -> None:
+        self._membership = membership
+        self._clock = clock
+        self._planner = Planner(rules)
+        self._limits = Limits(operations_max=membership.store.operations_max)
+        self._changed = asyncio.Event()
+        self._preferred: set[PartitionKey] = set()
+        self._was_controller = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        member = self._membership.member
+        write = resign_as_controller(self._membership.image, member) if member is not None else None
+        if write is not None:
+            await self._try(write)
+
+    def prefer(self, partitions: set[PartitionKey]) -> None:
+        """Gives these their first replica as leader, if it is in sync."""
+        self._preferred |= partitions
+        self._changed.set()
+
+    # -- what is heard of -------------------------------------------------------------------------------------
+
+    def on_registered(self) -> None:
+        self._changed.set()
+
+    def on_touched(self, touched: Touched) -> None:
+        self._planner.observe(self._membership.image, touched)
+        self._changed.set()
+
+    def on_reloaded(self) -> None:
+        self._planner.start_over()
+        self._changed.set()
+
+    # -- the work ---------------------------------------------------------------------------------------------
+
+    @property
+    def _entry(self) -> Versioned[ControllerEntry] | None:
+        """The controller's entry, if it is ours."""
+        found, member = self._membership.image.controller, self._membership.member
+        if found is None or member is None or (found.value.broker_id, found.value.broker_epoch) != member:
+            return None
+        return found
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if not self._membership.is_alive:
+                continue
+            entry = self._entry
+            if entry is None:
+                self._was_controller = False
+                await self._stand_for_election()
+                continue
+            if not self._was_controller:
+                log.info("broker %d is the controller", entry.value.broker_id)
+                self._was_controller = True
+                self._planner.start_over()
+            preferred, self._preferred = self._preferred, set()
+            for write in self._planner.plan(self._membership.image, entry, self._limits, preferred):
+                if not await self._try(write):
+                    break
+
+    async def _stand_for_election(self) -> None:
+        member, lease = self._membership.member, self._membership.lease
+        if member is None or lease is None:
+            return
+        write = become_controller(self._membership.image, member, lease.id)
+        if write is not None:
+            await self._try(write)
+
+    async def _try(self, write: Write) -> bool:
+        try:
+            revision = await commit(self._membership.store, write)
+        except (UnavailableError, OutcomeUnknownError) as error:
+            log.warning("%s: %s", write.why, error)
+            await sleep(self._clock, RETRY_MS)
+            self._changed.set()
+            return False
+        if revision is None:
+            # Somebody was faster: what stands is on its way through the watch. Look again soon in any case.
+            self._clock.call_later(RETRY_MS, self._changed.set)
+            return False
+        log.info("%s", write.why)
+        return True

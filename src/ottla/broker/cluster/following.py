@@ -1,0 +1,126 @@
+"""A partition that this broker follows: what it asks its leader for, and what it does with the answer.
+
+A reply is applied only if it still fits: the same leader epoch, the same end, the same topic, and no await between that
+check and the append (SAFETY 19). Every batch is checked against its CRC, and must follow on without a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.machines.controller.state import Member
+from ottla.model.errors import ErrorCode
+from ottla.records.batch import crc_matches, split_batches
+from ottla.records.errors import CorruptRecords
+from ottla.wire.fetch import FetchPartition
+from ottla.wire.fetch_client import FetchedPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+
+log = logging.getLogger("ottla.replication")
+
+PARTITION_BYTES_MAX = 1024 * 1024
+
+
+class Following:
+    def __init__(self, partition: Partition, leader: Member, leader_epoch: int, high_watermark: int) -> None:
+        self._partition = partition
+        self.leader_member = leader
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+        self._waits = False
+        """A truncation has to end before the next fetch."""
+        self.on_ready: Callable[[], None] = _nothing
+        """The partition may be fetched again."""
+        self.ended = False
+
+    def next_fetch(self) -> FetchPartition | None:
+        """None if it cannot be asked for now."""
+        log = self._partition.log
+        if self._waits or self.ended or log.failed is not None:
+            return None
+        return FetchPartition(
+            partition=self._partition.index,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=log.end_offset,
+            last_fetched_epoch=log.epochs.latest,
+            log_start_offset=log.start_offset,
+            max_bytes=PARTITION_BYTES_MAX,
+        )
+
+    def take(self, asked: FetchPartition, answer: FetchedPartition) -> ErrorCode:
+        """Applies an answer. The error is what the leader said, or what is wrong with what it sent."""
+        log = self._partition.log
+        is_same = asked.current_leader_epoch == self.leader_epoch and asked.fetch_offset == log.end_offset
+        if self.ended or self._waits or not is_same:
+            return ErrorCode.none
+        if answer.error:
+            return ErrorCode(answer.error)
+        if answer.diverging is not None:
+            self._truncate(*answer.diverging)
+            return ErrorCode.none
+        error = self._append(answer.records)
+        if error is ErrorCode.none:
+            self._follow_marks(answer)
+        return error
+
+    def _append(self, records: memoryview) -> ErrorCode:
+        log = self._partition.log
+        try:
+            for header, batch in split_batches(records):
+                if header.base_offset != log.end_offset or header.leader_epoch > self.leader_epoch:
+                    return ErrorCode.corrupt_message
+                if not crc_matches(batch, header):
+                    return ErrorCode.corrupt_message
+                refused = log.refusal(len(batch), header.record_count)
+                if refused is not None:
+                    return refused.error
+                log.append(header, batch)
+        except CorruptRecords:
+            return ErrorCode.corrupt_message
+        return ErrorCode.none
+
+    def _follow_marks(self, answer: FetchedPartition) -> None:
+        log = self._partition.log
+        watermark = min(answer.high_watermark, log.end_offset)
+        if watermark > self.high_watermark:
+            self.high_watermark = watermark
+            self._partition.wake_fetches()
+        if log.start_offset < answer.log_start_offset <= log.end_offset:
+            log.advance_start(answer.log_start_offset, lambda _: None)
+
+    def _truncate(self, epoch: int, end_offset: int) -> None:
+        """To where the two histories part, as far as one answer tells: the next fetch finds out if that was all."""
+        log = self._partition.log
+        own_epoch, own_end = log.epochs.end_of(epoch, log.end_offset)
+        target = end_offset if own_epoch == -1 else min(end_offset, own_end)
+        if target >= log.end_offset:
+            target = min(target, log.epochs.start_of(log.epochs.latest))
+        self._report_truncation(target)
+        if target < log.start_offset:
+            self.rebuild(max(target, 0))
+            return
+        self._waits = True
+        self._partition.truncate_log(target, self._go_on)
+
+    def _report_truncation(self, target: int) -> None:
+        topic, index, end = self._partition.topic.name, self._partition.index, self._partition.log.end_offset
+        log.info(
+            "%s-%d: cut from %d to %d, as the leader of epoch %d has it", topic, index, end, target, self.leader_epoch
+        )
+
+    def rebuild(self, start_offset: int) -> None:
+        """Everything here is of no use: the log begins again at the offset, as a new one."""
+        self._waits = True
+        self._partition.reset_log(start_offset, self._go_on)
+
+    def _go_on(self, error: OSError | None) -> None:
+        self._waits = False
+        if not self.ended and error is None:
+            self.on_ready()
+
+
+def _nothing() -> None: ...

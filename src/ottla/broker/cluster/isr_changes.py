@@ -1,0 +1,96 @@
+"""A leader keeps the ISR of its partitions in the store what it should be (SAFETY 15)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.waiting import sleep
+from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
+from ottla.machines.controller.isr import isr_change
+from ottla.machines.controller.rules import RuleBook
+from ottla.machines.controller.state import PartitionKey, PartitionState
+from ottla.machines.controller.writes import Write
+from ottla.machines.replication import LeaderReplication
+from ottla.model.errors import Refused
+from ottla.ports import Clock
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.membership import Membership
+    from ottla.broker.partition import Partition
+
+log = logging.getLogger("ottla.replication")
+
+RETRY_MS = 200.0
+
+
+class IsrChanges:
+    def __init__(self, membership: Membership, clock: Clock, rules: RuleBook) -> None:
+        self._membership = membership
+        self._clock = clock
+        self._rules = rules
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def check(self, partition: Partition) -> None:
+        """Begins a change if one is due and none is on its way."""
+        leading, member, image = partition.leading, self._membership.member, self._membership.image
+        topic = image.topic(partition.topic.id)
+        if leading is None or member is None or topic is None:
+            return
+        registered = {registration.broker_id: registration.epoch for registration in image.registrations()}
+        wanted = leading.next_isr(registered, self._clock.monotonic_ms())
+        if wanted is None:
+            return
+        key = PartitionKey(topic.id, partition.index)
+        write = isr_change(image, self._rules.of(image, topic), key, member, wanted.items())
+        if write is None or isinstance(write, Refused):
+            return
+        leading.on_isr_sent(wanted)
+        task = asyncio.ensure_future(self._change(partition, leading, write, wanted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _change(
+        self, partition: Partition, leading: LeaderReplication, write: Write, wanted: Mapping[int, int]
+    ) -> None:
+        while partition.leading is leading:
+            try:
+                revision = await commit(self._membership.store, write)
+            except UnavailableError:
+                self._on_refused(partition, leading)
+                return
+            except OutcomeUnknownError:
+                # The larger of the two sets counts until the store says which one it has.
+                await sleep(self._clock, RETRY_MS)
+                continue
+            if revision is None:
+                self._on_refused(partition, leading)
+            else:
+                log.info("%s", write.why)
+                await self._membership.seen(revision)
+            return
+
+    def _on_refused(self, partition: Partition, leading: LeaderReplication) -> None:
+        if partition.leading is leading and leading.on_isr_refused():
+            partition.on_watermark()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def note_stored(partition: Partition, state: PartitionState, version: Revision) -> None:
+    """The image shows the partition's state, as this broker leads it."""
+    leading = partition.leading
+    if leading is None or version <= partition.state_version:
+        return
+    partition.state_version = version
+    partition.isr = tuple(member.broker_id for member in state.isr)
+    moved = leading.on_isr_stored(dict(state.isr), has_eligible=bool(state.eligible))
+    if moved:
+        partition.on_watermark()
+    partition.on_isr_changed()

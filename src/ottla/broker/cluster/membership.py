@@ -1,0 +1,245 @@
+"""One broker's life in the coordination store: its lease, its registration, and the image of everything in it.
+
+A registration is one incarnation. When the lease is lost, whatever the reason, this broker stops leading at once and
+comes back as the next incarnation; what it has on its disk says what that one has kept.
+
+The lease is renewed by the event loop that serves: a loop that hangs stops renewing, and others take over (SAFETY 16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from ottla.broker.cluster.waiting import sleep
+from ottla.coordination.port import (
+    Batch,
+    Committed,
+    Coordination,
+    Lease,
+    OutcomeUnknownError,
+    Resync,
+    Revision,
+    UnavailableError,
+)
+from ottla.machines.controller.broker_requests import BrokerStart, register_broker
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.state import Member, Registration
+from ottla.machines.controller.touched import Touched
+from ottla.model.errors import Refused
+from ottla.ports import Clock, Timer
+
+log = logging.getLogger("ottla.cluster")
+
+RENEWALS_A_TTL = 3
+RETRY_MS = 200.0
+REVISION_ONLY = "controller"
+"""A prefix with hardly anything under it: for a snapshot that is wanted for its revision."""
+
+
+class MembershipEvents:
+    """What a broker does about changes. All calls are on the event loop's thread; none of them has to do anything."""
+
+    def on_registered(self) -> None: ...
+
+    def on_lease_lost(self) -> None: ...
+
+    def on_touched(self, touched: Touched) -> None: ...
+
+    def on_reloaded(self) -> None:
+        """The image was taken anew: anything may have changed."""
+
+
+class Membership:
+    def __init__(self, store: Coordination, clock: Clock, ttl_ms: int) -> None:
+        self.store = store
+        self._clock = clock
+        self._ttl_ms = ttl_ms
+        self.image = ClusterImage()
+        self.revision = Revision(0)
+        self.registration: Registration | None = None
+        self.lease: Lease | None = None
+        self.events: list[MembershipEvents] = []
+        self._start: BrokerStart | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
+        self._deadline: Timer | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether this incarnation holds its lease for sure, now."""
+        is_held = self.lease is not None and self.lease.is_alive(self._clock.monotonic_ms())
+        return is_held and self.registration is not None
+
+    @property
+    def member(self) -> Member | None:
+        return self.registration.member if self.registration is not None else None
+
+    # -- life -------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Reads everything. Waits for the store as long as it takes."""
+        await self._until_available(self._reload)
+
+    async def join(self, start: BrokerStart) -> None:
+        """Registers, and stays registered."""
+        self._start = start
+        await self._until_available(self._register)
+        self._tasks = [asyncio.ensure_future(self._renew_always()), asyncio.ensure_future(self._watch_always())]
+
+    async def leave(self) -> None:
+        """The lease ends now, so that nobody waits for it to expire."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._disarm()
+        if self.lease is not None and not self.lease.lost:
+            try:
+                await self.lease.revoke()
+            except (UnavailableError, OutcomeUnknownError) as error:
+                log.warning("the lease could not be given back, it ends by itself: %s", error)
+
+    async def seen(self, revision: Revision) -> None:
+        """Waits until the image has everything up to the revision: to read one's own writes."""
+        if revision > self.revision:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((revision, waiter))
+            await waiter
+
+    async def refresh(self) -> None:
+        """Waits until the image has what the store had when this was called. Raises UnavailableError."""
+        snapshot = await self.store.snapshot(REVISION_ONLY)
+        await self.seen(snapshot.revision)
+
+    # -- registration and lease -------------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        assert self._start is not None
+        self.lease = lease = await self.store.open_lease(self._ttl_ms)
+        while not lease.lost:
+            registering = register_broker(self.image, self._start, lease.id)
+            if isinstance(registering, Refused):
+                raise UnavailableError(registering.message)
+            write = registering.write
+            try:
+                outcome = await self.store.commit(write.conditions, write.operations)
+            except OutcomeUnknownError:
+                outcome = None  # applied or not, or still to be: the next try is another incarnation in any case
+            if isinstance(outcome, Committed):
+                self.registration = registering.registration
+                break
+            await self._reload()
+        else:
+            raise UnavailableError("the lease ended before the registration")
+        log.info("registered as broker %d, broker epoch %d", *self.registration.member)
+        self._arm()
+        await self._reload()
+        for listener in self.events:
+            listener.on_registered()
+
+    async def _renew_always(self) -> None:
+        while True:
+            assert self.lease is not None
+            await sleep(self._clock, self.lease.ttl_ms / RENEWALS_A_TTL)
+            try:
+                await self.lease.renew()
+            except (UnavailableError, OutcomeUnknownError) as error:
+                log.warning("the lease could not be renewed: %s", error)
+            if self.lease.is_alive(self._clock.monotonic_ms()) and self.registration is not None:
+                self._arm()
+            else:
+                await self._come_back()
+
+    def _arm(self) -> None:
+        """At the deadline of the lease this broker leads nothing any more, whatever it waits for then."""
+        self._disarm()
+        assert self.lease is not None
+        left_ms = self.lease.deadline_ms - self._clock.monotonic_ms()
+        self._deadline = self._clock.call_later(max(left_ms, 0.0), self._on_deadline)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _on_deadline(self) -> None:
+        if not self.is_alive:
+            self._lose()
+
+    def _lose(self) -> None:
+        if self.registration is None:
+            return
+        log.warning("the lease of broker epoch %d is lost", self.registration.epoch)
+        self.registration = None
+        for listener in self.events:
+            listener.on_lease_lost()
+
+    async def _come_back(self) -> None:
+        self._lose()
+        assert self._start is not None
+        # What was clean before this process began says nothing of the incarnations since.
+        self._start = replace(self._start, clean_shutdown_epoch=None)
+
+        async def again() -> None:
+            await self._reload()
+            await self._register()
+
+        await self._until_available(again)
+
+    # -- the image --------------------------------------------------------------------------------------------
+
+    async def _reload(self) -> None:
+        snapshot = await self.store.snapshot()
+        if snapshot.revision < self.revision:
+            return
+        self.image = ClusterImage.load(snapshot.entries)
+        for listener in self.events:
+            listener.on_reloaded()
+        self._complete_up_to(snapshot.revision)
+
+    async def _watch_always(self) -> None:
+        while True:
+            try:
+                await self._watch()
+            except UnavailableError as error:
+                log.warning("the coordination store cannot be watched: %s", error)
+                await sleep(self._clock, RETRY_MS)
+            await self._until_available(self._reload)
+
+    async def _watch(self) -> None:
+        """Ends when the history is gone: then everything is read again."""
+        async with aclosing(self.store.watch("", self.revision)) as batches:
+            async for batch in batches:
+                if isinstance(batch, Resync):
+                    return
+                if batch.revision > self.revision:
+                    self._apply(batch)
+
+    def _apply(self, batch: Batch) -> None:
+        touched = self.image.apply(batch.changes)
+        for problem in touched.unreadable:
+            log.error("%s", problem)
+        for listener in self.events:
+            listener.on_touched(touched)
+        self._complete_up_to(batch.revision)
+
+    def _complete_up_to(self, revision: Revision) -> None:
+        self.revision = max(self.revision, revision)
+        due = [waiter for wanted, waiter in self._waiters if wanted <= self.revision]
+        self._waiters = [wait for wait in self._waiters if wait[0] > self.revision]
+        for waiter in due:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _until_available(self, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await job()
+            except UnavailableError as error:
+                log.warning("the coordination store is not available: %s", error)
+                await sleep(self._clock, RETRY_MS)
+            else:
+                return

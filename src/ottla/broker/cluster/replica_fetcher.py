@@ -1,0 +1,211 @@
+"""Fetches from one leader broker everything that this broker follows there: one connection, one request under way.
+
+The request waits at the leader until there is something new. When the set of partitions changes meanwhile, the
+connection is given up and the next request names the new set: a new follower must not wait for an old one's silence.
+
+Synced ends travel on the same connection, by themselves, because a request that waits cannot carry them (SAFETY 14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
+from ottla.broker.cluster.waiting import sleep
+from ottla.client.connection import Address, Connection
+from ottla.client.errors import ClientError, ConnectionLostError
+from ottla.machines.controller.state import Member
+from ottla.model.errors import ErrorCode
+from ottla.ports import Clock
+from ottla.wire.fetch import FetchPartition
+from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
+from ottla.wire.primitives import MalformedRequest
+from ottla.wire.replica_acknowledged import API_KEY, Acknowledged, encode_acknowledged
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+
+log = logging.getLogger("ottla.replication")
+
+FETCH_KEY, FETCH_VERSION = 1, 17
+"""All brokers of a cluster speak the versions of one release, or of the one before it."""
+CONNECT_TIMEOUT_MS = 2000
+REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
+RETRY_MS = 100.0
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+
+Key = tuple[UUID, int]
+
+
+class ReplicaFetcher:
+    def __init__(self, clock: Clock, address: Address, broker_id: int, broker_epoch: int) -> None:
+        self._clock = clock
+        self._address = address
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self.member = Member(broker_id, broker_epoch)
+        """As whom it fetches."""
+        self._followed: dict[Key, Partition] = {}
+        self._held_back: dict[Key, float] = {}
+        """Partitions that met an error, and until when they are left out."""
+        self._changed = asyncio.Event()
+        self._connection: Connection | None = None
+        self._acknowledged: dict[Key, Partition] = {}
+        self._report_is_due = False
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, partition: Partition) -> None:
+        following = partition.following
+        assert following is not None
+        self._followed[_key_of(partition)] = partition
+        following.on_ready = self._changed.set
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    def leave(self, partition: Partition) -> None:
+        key = _key_of(partition)
+        self._followed.pop(key, None)
+        self._held_back.pop(key, None)
+        self._acknowledged.pop(key, None)
+        self._changed.set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._followed
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect()
+
+    # -- synced ends ------------------------------------------------------------------------------------------
+
+    def on_acknowledged(self, partition: Partition) -> None:
+        """Of a `disk` log. All of one turn of the loop leave in one message."""
+        self._acknowledged[_key_of(partition)] = partition
+        if not self._report_is_due:
+            self._report_is_due = True
+            self._clock.call_soon(self._report)
+
+    def _report(self) -> None:
+        self._report_is_due = False
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            return  # all ends are told again with the next connection
+        entries = [
+            Acknowledged(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
+            for (topic_id, index), partition in self._acknowledged.items()
+            if partition.following is not None
+        ]
+        self._acknowledged.clear()
+        if entries:
+            connection.send_unanswered(API_KEY, 0, [encode_acknowledged(self._broker_id, self._broker_epoch, entries)])
+
+    # -- fetching ---------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self._connection = await Connection.open(
+                    self._address,
+                    client_id=f"ottla-replica-{self._broker_id}",
+                    timeout_ms=CONNECT_TIMEOUT_MS,
+                    request_timeout_ms=REPLY_TIMEOUT_MS,
+                )
+                await self._fetch_on(self._connection)
+            except (ClientError, OSError, MalformedRequest) as error:
+                log.debug("fetching from %s: %s", self._address, error)
+                await sleep(self._clock, RETRY_MS)
+            finally:
+                self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end(ConnectionLostError("the replica fetcher needs another connection"))
+
+    async def _fetch_on(self, connection: Connection) -> None:
+        """Until something makes a new connection necessary."""
+        session = ReplicaSession(self._broker_id, self._broker_epoch)
+        for key, partition in self._followed.items():
+            self._acknowledged[key] = partition
+        while True:
+            self._changed.clear()
+            wanted = self._wanted()
+            if not wanted:
+                await self._changed.wait()
+                continue
+            body = encode_fetch_request(FETCH_VERSION, session.request(wanted))
+            reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
+            self._report()
+            if not await self._answered(reply):
+                return
+            response = parse_fetch_response(reply.result(), FETCH_VERSION)
+            if ErrorCode(response.error) in SESSION_ERRORS:
+                session.reset()
+                continue
+            session.on_reply(response.session_id)
+            self._take(wanted, response)
+
+    async def _answered(self, reply: asyncio.Future[memoryview]) -> bool:
+        """False if the set of partitions changed before the leader answered."""
+        changed = asyncio.ensure_future(self._changed.wait())
+        both: list[asyncio.Future[Any]] = [reply, changed]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        if reply.done():
+            return True
+        reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return False
+
+    def _wanted(self) -> dict[Key, FetchPartition]:
+        now_ms = self._clock.monotonic_ms()
+        wanted: dict[Key, FetchPartition] = {}
+        for key, partition in self._followed.items():
+            if self._held_back.get(key, 0.0) > now_ms or partition.following is None:
+                continue
+            fetch = partition.following.next_fetch()
+            if fetch is not None:
+                wanted[key] = fetch
+        return wanted
+
+    def _take(self, asked: dict[Key, FetchPartition], response: FetchResponse) -> None:
+        for topic, answers in response.topics:
+            if not isinstance(topic, UUID):
+                continue
+            for answer in answers:
+                key = (topic, answer.partition)
+                partition = self._followed.get(key)
+                if partition is None or partition.following is None or key not in asked:
+                    continue
+                error = partition.following.take(asked[key], answer)
+                if error is not ErrorCode.none:
+                    self._on_error(key, partition.following, error, answer.log_start_offset)
+
+    def _on_error(self, key: Key, following: Following, error: ErrorCode, leader_start: int) -> None:
+        if error is ErrorCode.offset_out_of_range:
+            # The leader's log begins above our end, or ends below it in a way that no epoch tells.
+            following.rebuild(max(leader_start, 0))
+            return
+        # Epochs and leaders that do not agree: one side has not heard of the last election yet.
+        log.debug("partition %d of %s at %s: %s", key[1], key[0], self._address, error.name)
+        self._held_back[key] = self._clock.monotonic_ms() + RETRY_MS
+        self._clock.call_later(RETRY_MS, self._changed.set)
+
+
+def _key_of(partition: Partition) -> Key:
+    return partition.topic.id, partition.index

@@ -1,0 +1,61 @@
+"""The follower's side of an incremental fetch session (KIP-227): asks only for what changed since its last request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+from uuid import UUID
+
+from ottla.wire.fetch import FetchPartition, FetchRequest
+from ottla.wire.produce import TopicKey
+
+Key = tuple[UUID, int]
+T = TypeVar("T")
+WAIT_MS_MAX = 500
+REPLY_BYTES_MAX = 8 * 1024 * 1024
+EPOCH_MAX = 2**31 - 1
+
+
+class ReplicaSession:
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._session_id = 0
+        self._epoch = 0
+        self._known: dict[Key, FetchPartition] = {}
+
+    def request(self, wanted: Mapping[Key, FetchPartition]) -> FetchRequest:
+        changed = [key for key, partition in wanted.items() if self._known.get(key) != partition]
+        forgotten = [key for key in self._known if key not in wanted]
+        self._known = dict(wanted)
+        return FetchRequest(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch,
+            max_wait_ms=WAIT_MS_MAX,
+            min_bytes=1,
+            max_bytes=REPLY_BYTES_MAX,
+            isolation_level=0,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=_grouped({key: wanted[key] for key in changed}),
+            forgotten=_grouped({key: key[1] for key in forgotten}),
+        )
+
+    def on_reply(self, session_id: int) -> None:
+        if session_id == 0:
+            self.reset()
+            return
+        self._session_id = session_id
+        self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
+
+    def reset(self) -> None:
+        """The leader does not know the session, or has no room for one: the next request names everything."""
+        self._session_id = self._epoch = 0
+        self._known = {}
+
+
+def _grouped(by_key: Mapping[Key, T]) -> list[tuple[TopicKey, list[T]]]:
+    topics: dict[TopicKey, list[T]] = {}
+    for (topic_id, _), value in by_key.items():
+        topics.setdefault(topic_id, []).append(value)
+    return list(topics.items())

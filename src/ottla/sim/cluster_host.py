@@ -1,0 +1,92 @@
+"""A broker of a cluster as the program of a simulated host.
+
+    store = SimCoordination(world.clock, seed=seed)
+    for number in (1, 2, 3):
+        world.host(f"broker-{number}", program=ClusterProgram(store, number, {"default.replication.factor": "3"}))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.cluster.admin import ClusterAdmin
+from ottla.broker.cluster.cluster import Cluster
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.cluster.no_catalog import NoCatalog
+from ottla.broker.log_store import LogStore
+from ottla.handlers.api import ConnectionState
+from ottla.handlers.dispatch import dispatch, dispatch_run
+from ottla.log.shared import MemoryBudget, SharedByLogs
+from ottla.log.tail_cache import TailCache
+from ottla.machines.controller.broker_requests import BrokerStart
+from ottla.model.broker_config import parse_broker_config
+from ottla.model.errors import Refused
+from ottla.server.server import Server
+from ottla.sim.broker_host import DATA_DIR, JOURNAL_LIMITS, PORT
+from ottla.sim.coordination import SimCoordination, SimCoordinationClient
+from ottla.sim.hosts import SimHost
+
+
+class ClusterProgram:
+    def __init__(
+        self,
+        store: SimCoordination,
+        broker_id: int,
+        properties: Mapping[str, str],
+        *,
+        on_disk: Callable[[SimHost], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self.properties = {**properties, "node.id": str(broker_id)}
+        self._on_disk = on_disk
+        self.reports: list[str] = []
+        self.directory = 0
+        """Counts the disks that this host had: a wiped one is another directory."""
+        self.boots = 0
+        """Counts power cuts: what the page cache had is gone."""
+        self.broker: Broker | None = None
+        self.client: SimCoordinationClient | None = None
+
+    async def __call__(self, host: SimHost) -> None:
+        if not host.has_disk:
+            host.add_disk()
+            self.directory += 1
+        if self._on_disk is not None:
+            self._on_disk(host)
+        broker = self.broker = self._new_broker(host)
+        self.client = self._store.client(host.clock, name=host.name)
+        membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
+        cluster = Cluster(broker, membership)
+        admin = ClusterAdmin(broker, cluster, allow_shared_machine=False)
+        server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
+        _, port = await server.start(host.name, PORT)
+        broker.endpoint = Endpoint(host.name, port)
+        await broker.join(cluster, admin, lambda: self._start(host, port))
+        await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
+
+    def _new_broker(self, host: SimHost) -> Broker:
+        config = parse_broker_config(self.properties)
+        assert not isinstance(config, Refused), config
+        shared = SharedByLogs(
+            disk=host.disk,
+            clock=host.clock,
+            tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
+            memory=MemoryBudget(config.memory_max_bytes),
+            report=self.reports.append,
+        )
+        journal_id = bytes([self._broker_id, self.directory % 256] * 8)
+        store = LogStore(shared, DATA_DIR, journal_id, JOURNAL_LIMITS)
+        return Broker(config, shared, store, NoCatalog(), DATA_DIR)
+
+    def _start(self, host: SimHost, port: int) -> BrokerStart:
+        return BrokerStart(
+            broker_id=self._broker_id,
+            host=host.name,
+            port=port,
+            machine=host.name,
+            directory_id=f"{host.name}/{self.directory}",
+            boot_id=f"{host.name}/{self.boots}",
+        )
