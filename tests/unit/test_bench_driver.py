@@ -124,9 +124,9 @@ def test_a_server_that_leaves_is_an_error() -> None:
         drive(load_for(port, bytes(REQUEST_BYTES)))
 
 
-@pytest.mark.parametrize("writes", [True, False])
-def test_the_floor_answers_each_frame_and_keeps_its_bytes(tmp_path: Path, writes: bool) -> None:
-    exchange = Exchange(REQUEST_BYTES, 200_000 if not writes else len(REPLY), writes)
+@pytest.mark.parametrize(("writes", "keeps"), [(True, False), (True, True), (False, False)])
+def test_the_floor_answers_each_frame_and_keeps_its_bytes(tmp_path: Path, writes: bool, keeps: bool) -> None:
+    exchange = Exchange(REQUEST_BYTES, 200_000 if not writes else len(REPLY), writes, keeps)
     file = os.open(tmp_path / "floor", os.O_RDWR | os.O_CREAT)
     frame = framed(b"", os.urandom(REQUEST_BYTES - 4))
     try:

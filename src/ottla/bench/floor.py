@@ -3,7 +3,8 @@
 A bare reader takes what the socket has, writes it to a file (an already written one, over and over, so that no fresh
 page is touched) and answers each frame with a few bytes: one read, one write and one answer a turn, no parsing, no
 event loop. For fetches it writes nothing and answers each frame with as many bytes as a broker would, out of memory.
-Whatever a broker does is measured as a share of this.
+Whatever a broker does is measured as a share of this. A second floor computes the CRC of what it reads and keeps it in
+memory for a while, as any broker has to: it shows how much of the gap to the bare one is work that has to be done.
 
     python benchmarks/floor.py [--seconds 2] [--dir DIR] [--server]
 
@@ -23,9 +24,12 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
+
+from crc32c import crc32c
 
 from ottla.bench.latencies import Percentiles, percentiles
 from ottla.bench.pipeline import Load, Measured, drive
@@ -34,6 +38,8 @@ from ottla.bench.processes import end_process, leave_interrupts_to_the_parent
 REPLY_BYTES = 12
 READ_BYTES = 512 * 1024
 FILE_BYTES = 256 * 1024 * 1024
+KEPT_BYTES = 256 * 1024 * 1024
+"""As much as a broker's tail cache holds."""
 FRAME_SIZES = (100, 1024, 10 * 1024, 128 * 1024)
 WARM_UP_S = 0.3
 
@@ -64,6 +70,8 @@ class Exchange:
     frame_bytes: int
     reply_bytes: int = REPLY_BYTES
     writes: bool = True
+    keeps: bool = False
+    """Also computes the CRC of what it reads, and reads into other memory each time, round and round."""
 
 
 class FloorProcess:
@@ -99,10 +107,12 @@ class FloorProcess:
         self.close()
 
 
-def run_floor(frame_bytes: int, inflight: int, seconds: float, directory: str | None = None) -> FloorResult:
+def run_floor(
+    frame_bytes: int, inflight: int, seconds: float, directory: str | None = None, *, keeps: bool = False
+) -> FloorResult:
     """One client connection with `inflight` frames under way, driven from this process."""
     with FloorProcess(directory or tempfile.gettempdir()) as floor:
-        floor.expect(Exchange(frame_bytes))
+        floor.expect(Exchange(frame_bytes, keeps=keeps))
         return FloorResult(frame_bytes, inflight, drive(_load(floor.port, floor.pid, frame_bytes, inflight, seconds)))
 
 
@@ -133,18 +143,21 @@ def _serve_connection(client: socket.socket, file: int, exchange: Exchange) -> N
     client.setblocking(False)
     poll = select.epoll()
     poll.register(client, select.EPOLLIN)
-    view = memoryview(bytearray(READ_BYTES))
+    views = cycle([memoryview(bytearray(READ_BYTES)) for _ in range(KEPT_BYTES // READ_BYTES if exchange.keeps else 1)])
     reply = (exchange.reply_bytes - 4).to_bytes(4, "big") + bytes(exchange.reply_bytes - 4)
     position = rest = 0
     with poll:
         while True:
             poll.poll()
+            view = next(views)
             try:
                 byte_count = client.recv_into(view)
             except ConnectionResetError:
                 return
             if not byte_count:
                 return
+            if exchange.keeps:
+                crc32c(view[:byte_count])
             if exchange.writes:
                 if position + byte_count > FILE_BYTES:
                     position = 0
@@ -244,5 +257,6 @@ def main() -> None:
     for frame_bytes in options.frame_bytes:
         for inflight in options.inflight:
             print_row("floor", run_floor(frame_bytes, inflight, options.seconds, options.dir))
+            print_row("floor+CRC+kept", run_floor(frame_bytes, inflight, options.seconds, options.dir, keeps=True))
             if options.server:
                 print_row("server", run_server(frame_bytes, inflight, options.seconds))

@@ -8,7 +8,7 @@ from ottla.bench.floor import Exchange
 from ottla.bench.frames import PreparedBatch, prepare_batch, produce_error_at, produce_frame, size_checks
 from ottla.bench.pipeline import Load, Measured, drive
 from ottla.bench.results import Goal, Row
-from ottla.bench.throughput import FLOOR, Content, figures_of, rate_ratio
+from ottla.bench.throughput import FLOOR, FLOORS, KEEPING_FLOOR, Content, figures_of, rate_ratio
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 
 KB = 1024
@@ -46,22 +46,23 @@ CASES = (
 
 
 def estimate_s(pace: Pace) -> float:
-    return pace.repetitions * (1 + len(CLASSES)) * pace.measurement_s
+    return pace.repetitions * (len(FLOORS) + len(CLASSES)) * pace.measurement_s
 
 
 def measure(bench: Workbench, case: ProduceCase) -> list[Row]:
-    """A floor B floor B: noise of the machine hits all of them."""
+    """The floors and the classes in turns: noise of the machine hits all of them."""
     batch = prepare_batch(case.record_bytes, case.batch_bytes_max, bench.timestamp_ms)
     number = CASES.index(case) if case in CASES else 0
     topics = {durability: f"produce-{number}-{durability}" for durability in CLASSES}
-    runs: dict[str, list[Measured]] = {FLOOR: [], **{durability: [] for durability in CLASSES}}
+    runs: dict[str, list[Measured]] = {subject: [] for subject in (*FLOORS, *CLASSES)}
     for durability, topic in topics.items():
         with bench.caller() as caller:
             caller.create_topics([topic], 1, {**TOPIC_CONFIGS, "ottla.durability": durability})
     for _ in range(bench.pace.repetitions):
-        bench.advance(0, f"produce {case.name}: floor")
-        runs[FLOOR].append(run_on_floor(bench, case, batch))
-        bench.advance(bench.pace.measurement_s, "")
+        for subject in FLOORS:
+            bench.advance(0, f"produce {case.name}: {subject}")
+            runs[subject].append(run_on_floor(bench, case, batch, keeps=subject == KEEPING_FLOOR))
+            bench.advance(bench.pace.measurement_s, "")
         for durability, topic in topics.items():
             bench.advance(0, f"produce {case.name}: {durability}")
             runs[durability].append(run_on_broker(bench, case, batch, topic))
@@ -83,12 +84,13 @@ def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]]) -
     return Goal("of memory's requests/s", rate_ratio(runs[subject], runs["memory"]), DISK_GOAL)
 
 
-def run_on_floor(bench: Workbench, case: ProduceCase, batch: PreparedBatch) -> Measured:
+def run_on_floor(bench: Workbench, case: ProduceCase, batch: PreparedBatch, *, keeps: bool = False) -> Measured:
     """The same bytes as the broker gets."""
     frame = produce_frame("produce-0-memory", batch)
-    bench.floor.expect(Exchange(len(frame)))
+    exchange = Exchange(len(frame), keeps=keeps)
+    bench.floor.expect(exchange)
     pace = bench.pace
-    reply_bytes = Exchange(len(frame)).reply_bytes
+    reply_bytes = exchange.reply_bytes
     load = Load(
         bench.floor.port, frame, len(frame), reply_bytes, case.inflight, pace.warm_up_s, pace.seconds, bench.floor.pid
     )

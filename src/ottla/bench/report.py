@@ -11,6 +11,7 @@ from typing import Any
 from ottla.bench.charts import Bar, Range, bar_chart, line_chart, range_chart
 from ottla.bench.results import Row, Run
 from ottla.bench.tables import COLUMNS, TITLES, cell, columns_of
+from ottla.bench.throughput import FLOORS
 
 RUNS_SHOWN = 30
 HISTORY = (
@@ -83,7 +84,7 @@ def _plots(rows: Sequence[Row]) -> list[str]:
         found = [row for row in rows if row.group == group]
         if not found:
             continue
-        brokers = [row for row in found if row.subject != "floor"]
+        brokers = [row for row in found if row.subject not in FLOORS]
         plots.append(_bars(f"{group}: MB/s", found, "mb_per_s"))
         plots.append(_bars(f"{group}: share of the floor", brokers, "share_of_floor"))
         plots.append(_bars(f"{group}: CPU seconds of the server per GB", found, "cpu_s_per_gb"))

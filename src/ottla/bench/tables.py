@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.bench.results import Goal, Row
+from ottla.bench.throughput import FLOORS
 
 Format = Callable[[float], str]
 
@@ -72,7 +73,7 @@ def table_of(group: str, rows: Sequence[Row]) -> Table:
         cells += [cell(row, name) for name in names]
         if any(other.goal for other in rows):
             cells.append(goal_text(row.goal))
-        table.add_row(*cells, style="dim" if row.subject == "floor" else None)
+        table.add_row(*cells, style="dim" if row.subject in FLOORS else None)
         previous = row.case
     return table
 
