@@ -34,6 +34,9 @@ from ottla.records.batch import BatchHeader
 from ottla.records.produce_run import ProduceRun
 
 LAZY_WRITE_BYTES = 1024 * 1024
+EARLY_WRITE_BYTES = 256 * 1024
+"""From here on a `cache` log does not gather more until the end of the turn: the client that waits for the answer sends
+its next batches while we write those of this turn."""
 RETRY_FULL_DISK_MS = 500.0
 HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
@@ -186,10 +189,13 @@ class FileLog:
             elif not self._write_due:
                 self._write_due = True
                 self.shared.turns.later(self)
-        elif not self._write_due:
-            self._write_due = True
-            self.shared.turns.this_turn(self)
+        else:
             self.shared.unsynced.add(self)
+            if self._pending.size_bytes >= EARLY_WRITE_BYTES:
+                self.write_now()
+            elif not self._write_due:
+                self._write_due = True
+                self.shared.turns.this_turn(self)
         if segment.allocated_end - segment.appended_end < segment.appended_end // 4 and not segment.allocating:
             self._allocate_ahead(segment)
 
