@@ -142,8 +142,9 @@ class StartUp:
             self._shared.report(
                 f"{places.journal} is empty, acknowledged records may be missing: what was in it is lost"
             )
-        for entry in recovered.entries():
+        for entry in recovered.entries(with_lost=True):
             self._replay.take_entry(entry)
+        self._replay.end()
         for damage in recovered.damage:
             self._shared.report(f"the journal is damaged, acknowledged records may be missing: {damage}")
         self.last_sequence = recovered.last_sequence

@@ -13,7 +13,7 @@ from ottla.log.contract import Damage
 from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
 from ottla.log.journal import JournalEntry, Mutation
-from ottla.log.rescue import RescuedFile, read_rescued, rescued_files
+from ottla.log.rescue import read_rescued, rescued_files
 from ottla.model.ids import LogKey
 from ottla.ports import FileSystem
 from ottla.records.batch import BatchHeader
@@ -38,13 +38,16 @@ class Replay:
         self._logs = logs
         self.replayed = Replayed()
         self.cuts = Cuts()
+        self._lost: dict[LogKey, Damage] = {}
+        """What the journal knows to have lost of each log, up to where it is now in the log's entries."""
 
     def take_rescued(self, log: FileLog, directory: str) -> None:
         for rescued in rescued_files(self._files, directory):
             for _, header, batch in read_rescued(self._files, rescued):
                 self._take_batch(log, header, batch)
             if log.end_offset < rescued.end_offset:
-                _name_lost_end(log, rescued)
+                reason = f"{rescued.path} does not read back up to its end"
+                go_on_above(log, damage_at_end(log, log.end_offset, rescued.end_offset, reason))
                 self.replayed.logs.add(log.key)
 
     def take_entry(self, entry: JournalEntry) -> None:
@@ -53,10 +56,34 @@ class Replay:
             return
         if log is None:
             self._note_unclaimed(entry)
-        elif entry.kind is Mutation.LOG_START:
+            return
+        if entry.is_lost:
+            self._note_lost(log, entry)
+            return
+        self._pass_lost(log)
+        if entry.kind is Mutation.LOG_START:
             log.start_offset = max(log.start_offset, min(entry.offset, log.end_offset))
         elif entry.header is not None:
             self._take_batch(log, entry.header, entry.batch)
+
+    def end(self) -> None:
+        """After the last entry: a log whose last ones are lost goes on above them, too."""
+        for key in list(self._lost):
+            self._pass_lost(self._logs[key])
+
+    def _note_lost(self, log: FileLog, entry: JournalEntry) -> None:
+        known = self._lost.get(log.key)
+        end = known.next_offset if known is not None else log.end_offset
+        if entry.next_offset > end:
+            first = known.first_offset if known is not None else end
+            reason = f"the entry {entry.sequence} of the journal does not match its checksum"
+            self._lost[log.key] = damage_at_end(log, first, entry.next_offset, reason)
+
+    def _pass_lost(self, log: FileLog) -> None:
+        lost = self._lost.pop(log.key, None)
+        if lost is not None:
+            go_on_above(log, lost)
+            self.replayed.logs.add(log.key)
 
     def _note_unclaimed(self, entry: JournalEntry) -> None:
         if entry.kind is Mutation.DELETE:
@@ -77,13 +104,13 @@ class Replay:
             self.replayed.logs.add(log.key)
 
 
-def _name_lost_end(log: FileLog, rescued: RescuedFile) -> None:
-    reason = "what was rescued of the log does not read back up to its end"
-    go_on_above(log, Damage(rescued.path, 0, log.end_offset, rescued.end_offset, reason))
+def damage_at_end(log: FileLog, first_offset: int, next_offset: int, reason: str) -> Damage:
+    return Damage(log.active.path, log.active.appended_end, first_offset, next_offset, reason)
 
 
 def go_on_above(log: FileLog, damage: Damage) -> None:
-    """The log's last records are lost. They are named, and their offsets are not given to others."""
+    """What follows the log's end is lost. It is named, so that no reader passes over it in silence, and its offsets are
+    not given to others (SAFETY 1)."""
     log.add_damage(damage)
     log.end_offset = damage.next_offset
     log.on_journaled(log.end_offset)

@@ -34,6 +34,13 @@ class JournalEntry(NamedTuple):
     """Base offset, the end after a truncation, or the new log start."""
     header: BatchHeader | None
     batch: memoryview
+    next_offset: int = -1
+    """Of an append: the offset after the batch."""
+
+    @property
+    def is_lost(self) -> bool:
+        """An append of which nothing is left but its offsets."""
+        return self.kind is Mutation.APPEND and self.header is None
 
 
 class Damage(NamedTuple):
@@ -78,13 +85,16 @@ class Recovered:
     def truncates(self) -> bool:
         return any(block.truncates for block in self.blocks)
 
-    def entries(self) -> Iterator[JournalEntry]:
-        """Blocking. Each batch is a view of its block: copy it to keep it."""
+    def entries(self, *, with_lost: bool = False) -> Iterator[JournalEntry]:
+        """Blocking. Each batch is a view of its block: copy it to keep it. With the lost ones: also those appends of
+        which only the offsets can still be read."""
         for path, blocks in groupby(self.blocks, key=lambda block: block.path):
             file = self.files.open(path)
             try:
                 for block in blocks:
-                    yield from _entries_of(file, block)
+                    for entry in _entries_of(file, block):
+                        if with_lost or not entry.is_lost:
+                            yield entry
             finally:
                 file.close()
 
@@ -97,13 +107,17 @@ def _entries_of(file: DataFile, block: FoundBlock) -> Iterator[JournalEntry]:
     if found is None:
         raise OSError(f"{block.path} at {header.offset} changed while it was read")
     for entry, payload in zip(found, payloads(data, header, found), strict=True):
+        batch_header = None
         if not is_good(entry, payload):
             if entry.packed_key not in (block.bad_keys or ()):
                 raise OSError(f"{block.path} at {header.offset} changed while it was read")
-            continue
-        batch_header = read_header(payload) if entry.kind == Mutation.APPEND else None
-        key = unpack_key(entry.packed_key)
-        yield JournalEntry(header.sequence, Mutation(entry.kind), key, entry.offset, batch_header, payload)
+            if entry.kind != Mutation.APPEND:
+                continue
+            payload = memoryview(b"")
+        elif entry.kind == Mutation.APPEND:
+            batch_header = read_header(payload)
+        key, kind = unpack_key(entry.packed_key), Mutation(entry.kind)
+        yield JournalEntry(header.sequence, kind, key, entry.offset, batch_header, payload, entry.next_offset)
 
 
 def recover(files: FileSystem, directory: str, journal_id: bytes, released: int) -> Recovered:
