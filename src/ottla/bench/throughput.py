@@ -11,8 +11,8 @@ from ottla.bench.pipeline import Measured
 
 FLOOR = "floor"
 KEEPING_FLOOR = "floor + CRC, kept"
-"""The floor that also checks the CRC of what it reads and keeps it for a while, as a broker has to: only the gap that is
-left below this one is the broker's own."""
+"""The floor that also checks the CRC of what it reads and keeps it for a while, as a broker has to. Only the gap below
+this one is the broker's own."""
 FLOORS = (FLOOR, KEEPING_FLOOR)
 
 
