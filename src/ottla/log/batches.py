@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ottla.records.produce_run import ProduceRun
 
 TRIM_AFTER = 512
+_GONE = memoryview(b"")
 
 
 class Slice(NamedTuple):
@@ -62,13 +63,30 @@ class BatchList:
         """Gives up the oldest batch and returns its size."""
         head = self._head
         size = len(self._views[head])
-        self._views[head] = memoryview(b"")
-        self._head = head = head + 1
+        self._views[head] = _GONE
         self.size_bytes -= size
+        self._move_head(head + 1)
+        return size
+
+    def drop_oldest(self, count_max: int, upto: int, size_bytes: int, entry_bytes: int) -> tuple[int, int]:
+        """Gives up the oldest batches, none that ends above `upto`, until they come to a size, with so many bytes for
+        each besides its own. Returns their number and their own size."""
+        head, ends, views = self._head, self._ends, self._views
+        limit = min(head + count_max, len(ends))
+        at, dropped_bytes = head, 0
+        while at < limit and dropped_bytes + (at - head) * entry_bytes < size_bytes and ends[at] <= upto:
+            dropped_bytes += len(views[at])
+            views[at] = _GONE
+            at += 1
+        self.size_bytes -= dropped_bytes
+        self._move_head(at)
+        return at - head, dropped_bytes
+
+    def _move_head(self, head: int) -> None:
+        self._head = head
         if head >= TRIM_AFTER and head * 2 >= len(self._bases):
             del self._bases[:head], self._ends[:head], self._views[:head]
             self._head = 0
-        return size
 
     def drop_from(self, offset: int) -> int:
         """Gives up every batch that ends above the offset and returns their size."""

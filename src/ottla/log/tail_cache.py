@@ -7,7 +7,6 @@ only place it can be read from (SAFETY 29). A batch that a transport still sends
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
 from typing import Protocol
 
 from ottla.log.batches import BatchList
@@ -33,8 +32,8 @@ class TailCache:
         self._size_bytes_max = size_bytes_max
         self._unwritten_bytes_max = size_bytes_max + unwritten_bytes_max
         self._size_bytes = 0
-        self._order: deque[CachedLog] = deque()
-        """One entry a cached batch, oldest first: whose turn it is to give one up."""
+        self._order: deque[tuple[CachedLog, int]] = deque()
+        """Whose turn it is to give up a batch, oldest first, and how many in a row."""
         self._held: dict[CachedLog, int] = {}
         """How many turns each log has let pass: what stands still in one log must not make the others' batches stay."""
 
@@ -49,7 +48,7 @@ class TailCache:
 
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:
         log.tail.append(base_offset, end_offset, batch)
-        self._order.append(log)
+        self._note(log, 1)
         self._size_bytes += len(batch) + ENTRY_BYTES
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
@@ -57,16 +56,23 @@ class TailCache:
     def add_run(self, log: CachedLog, run: ProduceRun) -> None:
         log.tail.append_run(run)
         count = len(run)
-        self._order.extend(repeat(log, count))
+        self._note(log, count)
         self._size_bytes += run.size_bytes + count * ENTRY_BYTES
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
+
+    def _note(self, log: CachedLog, count: int) -> None:
+        order = self._order
+        if order and order[-1][0] is log:
+            order[-1] = log, order[-1][1] + count
+        else:
+            order.append((log, count))
 
     def on_written(self, log: CachedLog) -> None:
         """A segment write has ended: the log's turns come again."""
         turns = self._held.pop(log, 0)
         if turns:
-            self._order.extendleft(repeat(log, turns))
+            self._order.appendleft((log, turns))
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
 
@@ -77,12 +83,14 @@ class TailCache:
         self._size_bytes -= log.tail.drop_all()
 
     def _shrink(self) -> None:
-        while self._size_bytes > self._size_bytes_max and self._order:
-            log = self._order.popleft()
-            first_end = log.tail.first_end
-            if first_end is None:
+        order = self._order
+        while order and (excess_bytes := self._size_bytes - self._size_bytes_max) > 0:
+            log, turns = order.popleft()
+            count, size_bytes = log.tail.drop_oldest(turns, log.written_end, excess_bytes, ENTRY_BYTES)
+            self._size_bytes -= size_bytes + count * ENTRY_BYTES
+            if count == turns or not len(log.tail):
                 continue
-            if first_end > log.written_end:
-                self._held[log] = self._held.get(log, 0) + 1
+            if self._size_bytes > self._size_bytes_max:
+                self._held[log] = self._held.get(log, 0) + turns - count
             else:
-                self._size_bytes -= log.tail.drop_first() + ENTRY_BYTES
+                order.appendleft((log, turns - count))
