@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -73,11 +73,17 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self.server = SERVER
+        self.topic_settings: dict[str, Any] = {"configs": {"ottla.durability": "disk"}}
         self.world = SimWorld(seed)
         self.history = History()
         self.log: dict[Place, bytes] = {}
         """What is there in the end."""
-        rng = Random(f"{seed}/setup")
+        self._is_over = False
+        self._set_up(Random(f"{seed}/setup"))
+
+    def _set_up(self, rng: Random) -> None:
+        seed = self.seed
         self.plan = FaultPlan.drawn(
             seed,
             servers=["broker"],
@@ -91,7 +97,6 @@ class Run:
         for name in (*PRODUCERS, *CONSUMERS):
             self.world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
         self._sync_ms = rng.choice([0.2, 10.0, 100.0])
-        self._is_over = False
 
     def _choose_disk_speed(self, host: SimHost) -> None:
         for queue in SYNCED_QUEUES:
@@ -117,14 +122,14 @@ class Run:
     # -- clients -----------------------------------------------------------------------------------------------
 
     async def _create_topic(self) -> None:
-        async with Admin(SERVER) as admin:
-            await admin.create_topic(TOPIC, partitions=PARTITIONS, configs={"ottla.durability": "disk"})
+        async with Admin(self.server) as admin:
+            await admin.create_topic(TOPIC, partitions=PARTITIONS, **self.topic_settings)
 
     async def _produce(self, name: str) -> None:
         rng = Random(f"{self.seed}/{name}")
         new_producer = partial(
             Producer,
-            SERVER,
+            self.server,
             request_timeout_ms=3000,
             connect_timeout_ms=2000,
             delivery_timeout_ms=rng.choice([100_000, 100_000, 5000]),
@@ -156,7 +161,9 @@ class Run:
     async def _consume(self, name: str) -> None:
         seen = self.history.seen[name] = {}
         consumer = await _started(
-            partial(Consumer, SERVER, auto_offset_reset="earliest", request_timeout_ms=3000, connect_timeout_ms=2000)
+            partial(
+                Consumer, self.server, auto_offset_reset="earliest", request_timeout_ms=3000, connect_timeout_ms=2000
+            )
         )
         consumer.subscribe([TOPIC])
         try:
@@ -168,7 +175,7 @@ class Run:
 
     async def _read_all(self) -> dict[Place, bytes]:
         log: dict[Place, bytes] = {}
-        async with Consumer(SERVER, auto_offset_reset="earliest") as consumer:
+        async with Consumer(self.server, auto_offset_reset="earliest") as consumer:
             partitions = [(TOPIC, index) for index in range(PARTITIONS)]
             ends = await consumer.end_offsets(partitions)
             consumer.assign(partitions)

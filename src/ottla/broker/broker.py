@@ -127,9 +127,9 @@ class Broker:
         self.housekeeping.reserve_offsets_blocking()
         self.housekeeping.start()
 
-    async def join(self, cluster: Cluster, admin: TopicAdmin, start: Callable[[], BrokerStart]) -> None:
-        """Recovers what the cluster says should be here, and takes part. The server listens already: others connect as
-        soon as they see the registration that `start` describes."""
+    async def start_in(self, cluster: Cluster, admin: TopicAdmin) -> None:
+        """Recovers what the cluster says should be here. Afterwards the server may listen: a broker that does not know
+        the topics yet would deny them."""
         self.cluster, self.admin = cluster, admin
         await cluster.membership.load()
         self.store.recover(
@@ -138,8 +138,12 @@ class Broker:
             if self.admin.config_for(topic.configs).durability is not Durability.MEMORY
         )
         self.housekeeping.start()
-        await cluster.membership.join(start())
-        cluster.start()
+        cluster.open()
+
+    async def join(self, start: BrokerStart) -> None:
+        """Takes part in the cluster. The server listens: others connect as soon as they see the registration."""
+        assert self.cluster is not None
+        await self.cluster.join(start)
 
     def begin_shutdown(self) -> None:
         """Parked requests are answered with what there is; new ones do not park."""
@@ -249,6 +253,14 @@ class Broker:
             return topic
         if not self.config.auto_create_topics_enable:
             return Refused(ErrorCode.unknown_topic_or_partition, f"there is no topic '{name}'")
+        if self.cluster is not None:
+            # Another broker may have created it a moment ago.
+            refused = await self.cluster.refresh()
+            if refused is not None:
+                return refused
+            topic = self.topics.get(name)
+            if topic is not None:
+                return topic
         created = await self.create_topic(name, -1, {}, replication_factor=-1)
         if isinstance(created, Refused) and created.error is ErrorCode.topic_already_exists:
             return self.topics.get(name) or created
@@ -277,8 +289,8 @@ class Broker:
             return Refused(ErrorCode.kafka_storage_error, str(error))
 
     def on_catalog(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Catalog calls block; they run in order on one disk thread."""
-        return run_blocking(self.shared.disk.sync_queue, job)
+        """Catalog calls block; they run in order on a disk thread of their own."""
+        return run_blocking(self.shared.disk.catalog_queue, job)
 
     def log_dir_free_bytes(self) -> int:
         return self.shared.disk.files.free_bytes(self.log_dir)

@@ -12,16 +12,18 @@ from ottla.broker.leftovers import Leftovers
 from ottla.log.checkpoint import Checkpoint, CheckpointDamagedError, RecoveryPoint, decode_checkpoint, encode_checkpoint
 from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
-from ottla.log.flush import Flush
+from ottla.log.flush import recovery_point_of
 from ottla.log.journal import Recovered, recover
 from ottla.log.places import DataPlaces, key_of_log_name
 from ottla.log.recovery import open_file_log
 from ottla.log.recycling import RecycledFiles
 from ottla.log.replay import Replay
+from ottla.log.settling import settle
 from ottla.log.shared import SharedByLogs
 from ottla.log.truncation import beginning_at, lowered_point
 from ottla.model.ids import LogKey, TopicId
 from ottla.model.topic_config import TopicConfig
+from ottla.ports import SyncAll
 
 
 class StartUp:
@@ -46,6 +48,14 @@ class StartUp:
 
     def run(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> None:
         """Opens every log of the catalog and replays what the segments miss."""
+        sync_all = self._files.begin_sync_all(self._places.data_dir)
+        try:
+            self._run(wanted, sync_all)
+        finally:
+            if sync_all is not None:
+                sync_all.close()
+
+    def _run(self, wanted: Iterable[tuple[LogKey, TopicConfig]], sync_all: SyncAll | None) -> None:
         self._prepare()
         self._load_checkpoint()
         recovered = self._read_journal()
@@ -58,7 +68,7 @@ class StartUp:
         rescued = self._take_rescued()
         self._replay_journal(recovered)
         self._leftovers.keep_entries(self.replayed, recovered.entries)
-        self._sync_replayed()
+        self._sync_replayed(sync_all)
         self._write_checkpoint()
         self._remove_rescued(rescued)
 
@@ -149,18 +159,20 @@ class StartUp:
             self._shared.report(f"the journal is damaged, acknowledged records may be missing: {damage}")
         self.last_sequence = recovered.last_sequence
 
-    def _sync_replayed(self) -> None:
-        for key, log in self.logs.items():
-            known = log.recovery_point
-            if (
-                key in self.replayed.logs
-                or (known is not None and known.start_offset != log.start_offset)
-                or (known is None and log.end_offset > 0)
-            ):
-                log.recovery_point = Flush.blocking(log)
-            if log.recovery_point is not None:
-                self.points[key] = log.recovery_point
+    def _sync_replayed(self, sync_all: SyncAll | None) -> None:
+        changed = [log for log in self.logs.values() if self._has_changed(log)]
+        settle(changed, sync_all)
         self._files.sync_dir(self._places.logs)
+        for log in changed:
+            log.recovery_point = recovery_point_of(log)
+        self.points = {key: log.recovery_point for key, log in self.logs.items() if log.recovery_point is not None}
+
+    def _has_changed(self, log: FileLog) -> bool:
+        """Since the checkpoint."""
+        known = log.recovery_point
+        if log.key in self.replayed.logs:
+            return True
+        return log.end_offset > 0 if known is None else known.start_offset != log.start_offset
 
     def _write_checkpoint(self) -> None:
         data = encode_checkpoint(Checkpoint(self.last_sequence, self.points))

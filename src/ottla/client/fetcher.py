@@ -133,6 +133,8 @@ class Fetcher:
             except ClientError as failure:
                 self._fail_all(failure)
             self._start_loops()
+            if any(self._metadata.leader(*at) is None for at in self._readers):
+                self._metadata.mark_stale()  # it will have one again, and nobody tells us
             pause_s = backoff.next_pause_ms() / 1000 if self._unsettled() else 1.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

@@ -46,7 +46,6 @@ _BY_CODE: dict[ErrorCode, Outcome] = {
 
 _REFUSED_BEFORE_WRITING = frozenset(
     {
-        ErrorCode.not_leader_or_follower,
         ErrorCode.leader_not_available,
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.unknown_topic_id,

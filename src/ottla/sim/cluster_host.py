@@ -45,8 +45,6 @@ class ClusterProgram:
         self.reports: list[str] = []
         self.directory = 0
         """Counts the disks that this host had: a wiped one is another directory."""
-        self.boots = 0
-        """Counts power cuts: what the page cache had is gone."""
         self.broker: Broker | None = None
         self.client: SimCoordinationClient | None = None
 
@@ -61,10 +59,11 @@ class ClusterProgram:
         membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
         cluster = Cluster(broker, membership)
         admin = ClusterAdmin(broker, cluster, allow_shared_machine=False)
+        await broker.start_in(cluster, admin)
         server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
-        await broker.join(cluster, admin, lambda: self._start(host, port))
+        await broker.join(self._start(host, port))
         await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
 
     def _new_broker(self, host: SimHost) -> Broker:
@@ -88,5 +87,5 @@ class ClusterProgram:
             port=port,
             machine=host.name,
             directory_id=f"{host.name}/{self.directory}",
-            boot_id=f"{host.name}/{self.boots}",
+            boot_id=f"{host.name}/{host.power_cuts}",
         )

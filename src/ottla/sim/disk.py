@@ -23,8 +23,8 @@ from ottla.sim.faults import Faults
 from ottla.sim.files import DiskState, SimFile, SimFileSystem
 
 Keep = Literal["some", "all", "none"]
-QueueName = Literal["journal", "segment", "sync", "read"]
-QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read")
+QueueName = Literal["journal", "segment", "sync", "read", "catalog"]
+QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read", "catalog")
 
 
 class SimDisk:
@@ -49,6 +49,7 @@ class SimDisk:
         self.segment_queue: DiskQueue = self._queues["segment"]
         self.sync_queue: DiskQueue = self._queues["sync"]
         self.read_queue: DiskQueue = self._queues["read"]
+        self.catalog_queue: DiskQueue = self._queues["catalog"]
         self.state.tree.make_dirs(root)
         self.state.make_all_names_durable()
 
@@ -94,6 +95,15 @@ class SimDisk:
     def slow_down(self, queue: QueueName, latency_ms: float) -> None:
         """Each write and sync takes so long from now on."""
         self._queues[queue].latency_ms = latency_ms
+
+    @property
+    def syncs_all(self) -> bool:
+        """Whether the system can sync a whole file system at once. May be changed."""
+        return self.state.syncs_all
+
+    @syncs_all.setter
+    def syncs_all(self, syncs_all: bool) -> None:
+        self.state.syncs_all = syncs_all
 
     def damage(self, path: str, offset: int, mask: int = 0x01, length: int = 1) -> None:
         """Flips the mask's bits in `length` bytes, in the page cache and on stable storage."""

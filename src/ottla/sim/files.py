@@ -23,6 +23,7 @@ class DiskState:
         self.faults = faults
         self.off = False
         self.cache_cold = False
+        self.syncs_all = True
         self._nameless: dict[int, FileContent] = {}
 
     def demand_power(self) -> None:
@@ -65,6 +66,11 @@ class DiskState:
         for change in self.tree.unsynced:
             change.make_durable()
         self.tree.unsynced.clear()
+
+    def sync_all(self) -> None:
+        self.make_all_names_durable()
+        for content in walk_files(self.tree.root):
+            content.sync()
 
     def lose_power(self, rng: Random | None) -> None:
         self.tree.lose_power(rng)
@@ -168,6 +174,24 @@ class SimFile:
             raise os_error(errno.EBADF, self._path)
 
 
+class SimSyncAll:
+    """Implements `ports.SyncAll`. A fault of syncs whose path is all of `path` strikes it."""
+
+    def __init__(self, state: DiskState, path: str) -> None:
+        self._state = state
+        self._path = path
+
+    def finish(self) -> None:
+        if fault := self._state.strike("sync", self._path):
+            for content in walk_files(self._state.tree.root):
+                content.sync_and_fail(self._state.rng)
+            raise os_error(fault.error, self._path)
+        self._state.sync_all()
+
+    def close(self) -> None:
+        return
+
+
 class SimFileSystem:
     """Implements `ports.FileSystem`."""
 
@@ -255,6 +279,10 @@ class SimFileSystem:
         content.write_through(0, data)
         self._state.names_lost(tree.set_entries((directory, name, content)))
         tree.sync_dir(directory)
+
+    def begin_sync_all(self, path: str) -> SimSyncAll | None:
+        self._state.demand_power()
+        return SimSyncAll(self._state, path) if self._state.syncs_all else None
 
     def free_bytes(self, path: str) -> int:
         self._state.demand_power()

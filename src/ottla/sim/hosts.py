@@ -61,6 +61,7 @@ class SimHost:
         self.name = name
         self.program = program
         self.incarnation = 0
+        self.power_cuts = 0
         self.is_up = False
         """The machine, not the process."""
         self.sockets: dict[SimSocket, None] = {}
@@ -165,6 +166,7 @@ class SimHost:
         if not self.is_up:
             return
         self.world.note(f"{self.name} loses power ({keep})")
+        self.power_cuts += 1
         self.is_up = False
         if self._running:
             self._bury(keep)

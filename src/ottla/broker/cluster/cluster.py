@@ -26,6 +26,7 @@ from ottla.coordination.port import Committed, HasVersion, IsAbsent, OutcomeUnkn
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
+from ottla.machines.controller.broker_requests import BrokerStart
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
     NO_LEADER,
@@ -73,13 +74,15 @@ class Cluster(MembershipEvents):
             if topic is not None:
                 yield LogKey(key.topic_id, PartitionIndex(key.partition)), topic
 
-    def start(self) -> None:
-        """After the registration: from now on the image is followed."""
+    def open(self) -> None:
+        """The image is loaded and the logs are recovered: clients may be told of both."""
         self._is_running = True
+        self.on_reloaded()
+
+    async def join(self, start: BrokerStart) -> None:
         self.membership.events += [self, self.controller]
         self.controller.start()
-        self.on_reloaded()
-        self.controller.on_registered()
+        await self.membership.join(start)
         self._arm()
 
     async def stop(self) -> None:
@@ -122,6 +125,14 @@ class Cluster(MembershipEvents):
                         return first
         except UnavailableError as error:
             return Refused(ErrorCode.coordinator_not_available, str(error))
+
+    async def refresh(self) -> Refused | None:
+        """Waits until the image has what the store has."""
+        try:
+            await self.membership.refresh()
+        except UnavailableError as error:
+            return Refused(ErrorCode.leader_not_available, f"the coordination store is not available: {error}")
+        return None
 
     # -- the image changes ------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ FETCH_KEY, FETCH_VERSION = 1, 17
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
+REPORT_ALL_MS = 500.0
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -62,6 +63,7 @@ class ReplicaFetcher:
         self._connection: Connection | None = None
         self._acknowledged: dict[Key, Partition] = {}
         self._report_is_due = False
+        self._report_all_at_ms = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, partition: Partition) -> None:
@@ -113,6 +115,14 @@ class ReplicaFetcher:
         if entries:
             connection.send_unanswered(API_KEY, 0, [encode_acknowledged(self._broker_id, self._broker_epoch, entries)])
 
+    def _repeat_reports(self) -> None:
+        """A report has no answer, and a leader that has not heard of this incarnation yet drops it: now and then all
+        ends are told again, behind a fetch that the leader can measure them by."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._report_all_at_ms:
+            self._report_all_at_ms = now_ms + REPORT_ALL_MS
+            self._acknowledged.update(self._followed)
+
     # -- fetching ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -139,8 +149,7 @@ class ReplicaFetcher:
     async def _fetch_on(self, connection: Connection) -> None:
         """Until something makes a new connection necessary."""
         session = ReplicaSession(self._broker_id, self._broker_epoch)
-        for key, partition in self._followed.items():
-            self._acknowledged[key] = partition
+        self._report_all_at_ms = 0.0
         while True:
             self._changed.clear()
             wanted = self._wanted()
@@ -149,6 +158,7 @@ class ReplicaFetcher:
                 continue
             body = encode_fetch_request(FETCH_VERSION, session.request(wanted))
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
+            self._repeat_reports()
             self._report()
             if not await self._answered(reply):
                 return
