@@ -5,24 +5,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ottla.adapters.buffers import BufferPool
 from ottla.adapters.catalog import SqliteCatalog
 from ottla.adapters.clock import RealClock
-from ottla.adapters.data_dir import open_data_directory
+from ottla.adapters.data_dir import DataDirectory, new_cluster_id, open_data_directory
 from ottla.adapters.disk import RealDisk
 from ottla.adapters.kernel import is_memory_file_system
 from ottla.adapters.lock import DirectoryLock
 from ottla.adapters.volatile import VolatileDisk
 from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.cluster.admin import ClusterAdmin
+from ottla.broker.cluster.cluster import Cluster
+from ottla.broker.cluster.identity import agree_on_cluster_id, note_clean_shutdown, take_clean_shutdown
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.cluster.no_catalog import NoCatalog
 from ottla.broker.log_store import LogStore
+from ottla.coordination.opening import BadCoordinationError, open_coordination
+from ottla.coordination.port import Coordination, UnavailableError
+from ottla.coordination.sqlite.lease_files import boot_id
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
 from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
+from ottla.machines.controller.broker_requests import BrokerStart
 from ottla.model.broker_config import BrokerConfig, parse_broker_config
 from ottla.model.durability import Durability
 from ottla.model.errors import Refused
@@ -32,6 +42,7 @@ log = logging.getLogger("ottla")
 
 RECEIVE_POOL_BYTES = 64 * 1024 * 1024
 STOP_GRACE_S = 10.0
+COORDINATION_RETRY_S = 0.5
 
 
 class BadSettingsError(Exception):
@@ -55,7 +66,13 @@ class BrokerSettings:
 
 class RunningBroker:
     def __init__(
-        self, broker: Broker, server: Server, disk: RealDisk | VolatileDisk, lock: DirectoryLock, catalog: SqliteCatalog
+        self,
+        broker: Broker,
+        server: Server,
+        disk: RealDisk | VolatileDisk,
+        lock: DirectoryLock,
+        catalog: SqliteCatalog | None = None,
+        store: Coordination | None = None,
     ) -> None:
         self.broker = broker
         self.server = server
@@ -63,6 +80,7 @@ class RunningBroker:
         self._disk = disk
         self._lock = lock
         self._catalog = catalog
+        self._store = store
 
     @property
     def bootstrap(self) -> str:
@@ -70,20 +88,29 @@ class RunningBroker:
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Answers what was accepted, makes everything durable, ends."""
+        cluster = self.broker.cluster
+        epoch = cluster.membership.epoch if cluster is not None else None
+        if cluster is not None:
+            await cluster.hand_over()
         self.broker.begin_shutdown()
         await self.server.stop(grace_s)
         await self.broker.stop()
-        self._let_go()
+        if epoch is not None:
+            note_clean_shutdown(self._disk.files, self.broker.log_dir, epoch)
+        await self._let_go()
 
     async def kill(self) -> None:
         """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
         await self.server.stop(0)
         self.broker.abandon()
-        self._let_go()
+        await self._let_go()
 
-    def _let_go(self) -> None:
+    async def _let_go(self) -> None:
         self._disk.close()
-        self._catalog.close()
+        if self._catalog is not None:
+            self._catalog.close()
+        if self._store is not None:
+            await self._store.close()
         self._lock.release()
 
 
@@ -96,7 +123,8 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     disk: RealDisk | VolatileDisk | None = None
     try:
         disk = _disk(settings, loop, data_dir)
-        running = await _compose(settings, config, disk, data_dir, lock)
+        compose = _compose if config.coordination is None else _compose_in_cluster
+        running = await compose(settings, config, disk, data_dir, lock)
     except BaseException:
         if disk is not None:
             disk.close()
@@ -110,6 +138,70 @@ async def _compose(
 ) -> RunningBroker:
     clock = RealClock(asyncio.get_running_loop())
     identity = open_data_directory(disk.files, data_dir, node_id=config.node_id)
+    shared, store = _logs(config, disk, clock, data_dir, identity)
+    catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
+    broker = Broker(config, shared, store, catalog, data_dir)
+    broker.start()
+    try:
+        server = await _listen(settings, broker)
+    except OSError:
+        broker.abandon()
+        catalog.close()
+        raise
+    return _warned(RunningBroker(broker, server, disk, lock, catalog), settings, data_dir)
+
+
+async def _compose_in_cluster(
+    settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
+) -> RunningBroker:
+    assert config.coordination is not None
+    clock = RealClock(asyncio.get_running_loop())
+    coordination = await _coordination(config.coordination, clock)
+    try:
+        cluster_id = await agree_on_cluster_id(coordination, new_cluster_id())
+        identity = open_data_directory(disk.files, data_dir, node_id=config.node_id, cluster_id=cluster_id)
+        clean_epoch = take_clean_shutdown(disk.files, data_dir)
+        shared, store = _logs(config, disk, clock, data_dir, identity)
+        broker = Broker(config, shared, store, NoCatalog(), data_dir)
+        broker.cluster_id = cluster_id
+        cluster = Cluster(broker, Membership(coordination, clock, config.broker_session_timeout_ms))
+        admin = ClusterAdmin(broker, cluster, allow_shared_machine=config.host_shared)
+        await broker.start_in(cluster, admin)
+        server = await _listen(settings, broker)
+        await broker.join(
+            BrokerStart(
+                broker_id=config.node_id,
+                host=broker.endpoint.host,
+                port=broker.endpoint.port,
+                machine=config.host or socket.gethostname(),
+                directory_id=identity.directory_id.hex,
+                boot_id=boot_id(),
+                rack=config.broker_rack,
+                clean_shutdown_epoch=clean_epoch,
+                damaged=cluster.damaged_classes(),
+            )
+        )
+    except BaseException:
+        await coordination.close()
+        raise
+    return _warned(RunningBroker(broker, server, disk, lock, store=coordination), settings, data_dir)
+
+
+async def _coordination(text: str, clock: RealClock) -> Coordination:
+    """Waits for a store that is not there yet: the machines of a cluster start in any order."""
+    while True:
+        try:
+            return await open_coordination(text, clock)
+        except BadCoordinationError as failure:
+            raise BadSettingsError(str(failure)) from failure
+        except UnavailableError as error:
+            log.warning("the coordination store %s is not available yet: %s", text, error)
+            await asyncio.sleep(COORDINATION_RETRY_S)
+
+
+def _logs(
+    config: BrokerConfig, disk: RealDisk | VolatileDisk, clock: RealClock, data_dir: str, identity: DataDirectory
+) -> tuple[SharedByLogs, LogStore]:
     shared = SharedByLogs(
         disk=disk,
         clock=clock,
@@ -118,20 +210,18 @@ async def _compose(
         report=log.error,
     )
     limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
-    store = LogStore(shared, data_dir, identity.directory_id.bytes, limits)
-    catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
-    broker = Broker(config, shared, store, catalog, data_dir)
-    broker.start()
+    return shared, LogStore(shared, data_dir, identity.directory_id.bytes, limits)
+
+
+async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
     allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
     server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
-    try:
-        host, port = await server.start(settings.host, settings.port)
-    except OSError:
-        broker.abandon()
-        catalog.close()
-        raise
+    host, port = await server.start(settings.host, settings.port)
     broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), port)
-    running = RunningBroker(broker, server, disk, lock, catalog)
+    return server
+
+
+def _warned(running: RunningBroker, settings: BrokerSettings, data_dir: str) -> RunningBroker:
     if is_memory_file_system(data_dir) and settings.storage is not Durability.MEMORY:
         running.warnings.append(
             f"{data_dir} is on a file system in memory: topics of the class `disk` will not survive a power cut there. "

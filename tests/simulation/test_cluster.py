@@ -114,6 +114,19 @@ class ClusterRun(Run):
             self._watermarks[key] = watermark
         self.world.after(PROBE_S, self._probe)
 
+    def _wait_for_the_servers(self) -> None:
+        """Nothing is wrong any more: everybody has to be back, and to have everything."""
+        self.world.run_until(self._is_whole, timeout_s=60)
+
+    def _is_whole(self) -> bool:
+        for index in range(PARTITIONS):
+            found = [partition for _, partition in self._partitions() if partition.index == index]
+            ends = {end for p in found for end in (p.log_end_offset, p.high_watermark, p.log.acknowledged_end)}
+            isrs = [p.leading.isr for p in found if p.leading is not None]
+            if len(found) < len(BROKERS) or len(ends) > 1 or len(isrs) != 1 or len(isrs[0]) < len(BROKERS):
+                return False
+        return True
+
     def check(self) -> None:
         super().check()
         for index in range(PARTITIONS):

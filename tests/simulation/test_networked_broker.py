@@ -118,6 +118,10 @@ class Run:
             for task in consuming:
                 task.cancel()
             world.run_until(lambda: all(task.done() for task in consuming), timeout_s=60)
+            self._wait_for_the_servers()
+
+    def _wait_for_the_servers(self) -> None:
+        """Before they are looked into."""
 
     # -- clients -----------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class Metadata:
         """The leader's node id, or None if it is not known."""
         found = self.view.topics.get(topic)
         at = found.partitions.get(partition) if found is not None else None
-        return None if at is None or at.leader == NO_LEADER else at.leader
+        return None if at is None or at.leader not in self.view.nodes else at.leader
 
     async def refresh(self) -> None:
         """Asks a broker once. Callers at the same time share one request."""

@@ -337,6 +337,8 @@ class Sender:
             for queue in queues:
                 self._why_not[queue] = str(failure)
             self._metadata.mark_stale()
+            # A broker that is not in the metadata fails at once: without a pause this would spin.
+            await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
 
     def _refresh_metadata(self) -> None:
         self._in_background("metadata", self._refresh())

@@ -34,11 +34,14 @@ class BrokerConfig:
     broker_rack: str | None
     broker_session_timeout_ms: int
     connections_max_idle_ms: int
+    coordination: str | None
     default_replication_factor: int
     delete_topic_enable: bool
     fetch_max_bytes: int
     flush_interval_ms: int
     frame_stall_ms: int
+    host: str | None
+    host_shared: bool
     journal_bytes: int
     journal_file_bytes: int
     log_retention_check_interval_ms: int
@@ -143,6 +146,14 @@ _OWN_KEYS = [
     ),
     ConfigKey("num.partitions", _INT, "1", "The partitions of a topic that does not ask for a number.", Range(1)),
     ConfigKey(
+        "ottla.coordination",
+        _STRING,
+        None,
+        "Where the brokers of a cluster meet: sqlite:DIRECTORY on one machine, etcd:HOST:PORT,... or "
+        "zookeeper:HOST:PORT,... with /NAME behind it if several clusters share it. Without it, a broker is alone.",
+        dynamic=False,
+    ),
+    ConfigKey(
         "ottla.flush.interval.ms",
         _LONG,
         "5000",
@@ -156,6 +167,20 @@ _OWN_KEYS = [
         "30000",
         "A connection that sent a part of a request and then nothing for this long is closed.",
         Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.host",
+        _STRING,
+        None,
+        "The machine that this broker runs on: two replicas of a partition are never on one. Its own name if not set.",
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.host.shared",
+        _BOOLEAN,
+        "false",
+        "Allows several replicas of a partition on one machine, as in a cluster for trying things out.",
         dynamic=False,
     ),
     ConfigKey(

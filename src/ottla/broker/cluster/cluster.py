@@ -14,11 +14,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.broker import Node
+from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.controller_duty import ControllerDuty
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
+from ottla.broker.cluster.waiting import sleep
 from ottla.broker.partition import AnyLog, Layout, Partition, Role
 from ottla.broker.topics import Topic
 from ottla.client.connection import Address
@@ -26,7 +28,7 @@ from ottla.coordination.port import Committed, HasVersion, IsAbsent, OutcomeUnkn
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
-from ottla.machines.controller.broker_requests import BrokerStart
+from ottla.machines.controller.broker_requests import BrokerStart, is_drained, start_draining
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
     NO_LEADER,
@@ -37,6 +39,7 @@ from ottla.machines.controller.state import (
     Versioned,
 )
 from ottla.machines.controller.touched import Touched
+from ottla.machines.controller.writes import Write
 from ottla.machines.replication import LeaderReplication
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
@@ -50,6 +53,8 @@ log = logging.getLogger("ottla.cluster")
 
 ISR_CHECK_MS = 250.0
 PRODUCER_IDS = "ids/producers"
+HAND_OVER_S = 10.0
+HAND_OVER_CHECK_MS = 20.0
 
 
 class Cluster(MembershipEvents):
@@ -84,6 +89,22 @@ class Cluster(MembershipEvents):
         self.controller.start()
         await self.membership.join(start)
         self._arm()
+
+    def damaged_classes(self) -> list[Durability]:
+        """In which recovery found damage: what was there is not all there any more."""
+        damaged = [log.config.durability for log in self._broker.file_logs() if log.damages or log.failed is not None]
+        return sorted(set(damaged))
+
+    async def hand_over(self) -> None:
+        """Controlled shutdown: others lead before this broker goes. Waits a little, but not for ever."""
+        write = start_draining(self.membership.image, self._broker.node_id)
+        if not isinstance(write, Write):
+            return
+        with contextlib.suppress(UnavailableError, OutcomeUnknownError, TimeoutError):
+            await commit(self.membership.store, write)
+            async with asyncio.timeout(HAND_OVER_S):
+                while not is_drained(self.membership.image, self._broker.node_id):
+                    await sleep(self._clock, HAND_OVER_CHECK_MS)
 
     async def stop(self) -> None:
         self._is_running = False
@@ -196,7 +217,8 @@ class Cluster(MembershipEvents):
         offline = tuple(broker_id for broker_id in state.replicas if image.registration(broker_id) is None)
         isr = tuple(member.broker_id for member in state.isr)
         eligible = tuple(member.broker_id for member in state.eligible)
-        return Layout(index, state.leader, state.leader_epoch, state.replicas, isr, offline, eligible)
+        leader = state.leader if state.leader not in offline else NO_LEADER
+        return Layout(index, leader, state.leader_epoch, state.replicas, isr, offline, eligible)
 
     def _is_hosted(self, found: Versioned[PartitionState] | None) -> bool:
         return found is not None and self._broker.node_id in found.value.replicas

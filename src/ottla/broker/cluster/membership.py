@@ -75,6 +75,10 @@ class Membership:
         return is_held and self.registration is not None
 
     @property
+    def epoch(self) -> int | None:
+        return self.registration.epoch if self.registration is not None else None
+
+    @property
     def member(self) -> Member | None:
         return self.registration.member if self.registration is not None else None
 

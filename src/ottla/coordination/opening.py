@@ -1,0 +1,61 @@
+"""Opens the coordination store that a setting names.
+
+sqlite:DIRECTORY                  brokers on one machine
+etcd:HOST:PORT,HOST:PORT/CLUSTER  a cluster; needs the extra `etcd`
+zookeeper:HOST:PORT,.../CLUSTER   where ZooKeeper is already there; needs the extra `zookeeper`
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.coordination.port import Coordination
+from ottla.ports import Clock
+
+KINDS = ("sqlite", "etcd", "zookeeper")
+CLUSTER = "ottla"
+"""The name under which a cluster keeps its entries, if the setting gives none."""
+
+
+class BadCoordinationError(Exception):
+    """The setting cannot be understood, or a package is missing. The message is for a person."""
+
+
+class Place(NamedTuple):
+    kind: str
+    where: str
+    cluster: str = CLUSTER
+
+
+def parse_place(text: str) -> Place:
+    kind, separator, rest = text.partition(":")
+    if kind not in KINDS or not separator or not rest:
+        raise BadCoordinationError(
+            f"ottla.coordination={text} is not one of sqlite:DIRECTORY, etcd:HOST:PORT[,...][/CLUSTER], "
+            "zookeeper:HOST:PORT[,...][/CLUSTER]"
+        )
+    if kind == "sqlite":
+        return Place(kind, rest)
+    hosts, _, cluster = rest.partition("/")
+    return Place(kind, hosts, cluster or CLUSTER)
+
+
+async def open_coordination(text: str, clock: Clock) -> Coordination:
+    """Raises BadCoordinationError, UnavailableError."""
+    place = parse_place(text)
+    try:
+        if place.kind == "sqlite":
+            from ottla.coordination.sqlite.adapter import SqliteCoordination
+
+            return await SqliteCoordination.open(place.where, clock)
+        if place.kind == "etcd":
+            from ottla.coordination.etcd.adapter import EtcdCoordination
+
+            return await EtcdCoordination.open(place.where.split(","), place.cluster, clock)
+        from ottla.coordination.zookeeper.adapter import ZookeeperCoordination
+
+        return await ZookeeperCoordination.open(place.where, place.cluster, clock)
+    except ImportError as missing:
+        raise BadCoordinationError(
+            f"ottla.coordination={text} needs the package {missing.name}: pip install 'ottla[{place.kind}]'"
+        ) from missing
