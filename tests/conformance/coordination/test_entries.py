@@ -218,7 +218,7 @@ async def test_values_of_any_size(world: World) -> None:
 
 async def test_thousands_of_keys(world: World) -> None:
     client, other = await world.client(), await world.client()
-    keys = [f"topic-{number % 7}/partition-{number:05}" for number in range(3000)]
+    keys = [f"topic-{number % 7}/partition-{number:05}" for number in range(2000)]
     for start in range(0, len(keys), OPERATIONS_MAX):
         await client.commit([], [Put(key, key.encode() * 3) for key in keys[start : start + OPERATIONS_MAX]])
     entries = (await other.snapshot()).entries

@@ -4,9 +4,12 @@ Three threads: the event loop looks after leases, which takes a few system calls
 second one writes deadlines, so that a renewal does not wait behind a slow commit.
 
 A lease is over when its owner's process ended (at once: its file is no longer locked), when the machine was started
-again (the boot id differs), or when its deadline passed. Any client that sees one of these ends the lease, and looks
-again inside the transaction that does it. A renewal writes the new deadline first and then asks, alone in the store,
-whether the lease is still there. So whoever comes first, owner and observers come to the same answer.
+again (the boot id differs), or when its deadline passed. Any client that sees one of these ends the lease in a
+transaction.
+
+SQLite's locks die with a process, but not while it is stopped: one that is stopped inside a transaction keeps all
+others from changing anything until it goes on or is killed. So nothing takes a lock here unless something changes:
+renewals and looks at leases go through files of their own, and a look for changes asks for the time of the last write.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -59,8 +63,8 @@ LOOK_MS = 50.0
 """Between two looks at the leases of others: so soon a killed broker is noticed."""
 POLL_MS = 500.0
 """Between two looks for changes without a nudge; as often as leases where there are no nudges."""
-PATIENCE = 0.8
-"""Of the time-out: so long a transaction waits for the others, so that it ends before its caller gives up."""
+WRITE_TIME_SLACK_NS = 100_000_000
+"""File systems count the time of a write in steps of up to 10 ms: a second write soon after may show the same time."""
 
 
 class SqliteCoordination:
@@ -68,11 +72,12 @@ class SqliteCoordination:
 
     operations_max = OPERATIONS_MAX
 
-    def __init__(self, directory: str, clock: Clock, store: Store, timeout_s: float) -> None:
+    def __init__(self, directory: str, clock: Clock, history: History, timeout_s: float) -> None:
         self._directory = directory
         self._clock = clock
-        self._store = store
-        self._worker = Worker("coordination", timeout_s)
+        self._database = Database(os.path.join(directory, FILE))
+        self._store = Store(self._database, history)
+        self._worker = Worker("coordination", timeout_s, self._database.wait_until)
         self._deadline_writer = Worker("coordination-deadlines", timeout_s)
         self._observer = LeaseObserver(directory)
         self._owned: dict[LeaseId, SqliteLease] = {}
@@ -82,6 +87,7 @@ class SqliteCoordination:
         self._nudges = Nudges(directory, asyncio.get_running_loop(), self._on_nudge)
         self._closed = False
         self._poll_at_ms = 0.0
+        self._written_ns = 0
         self._timer: Timer | None = None
         self._attendant: asyncio.Task[None] | None = None
 
@@ -92,12 +98,10 @@ class SqliteCoordination:
         """Raises UnavailableError."""
         directory = os.path.abspath(directory)
         os.makedirs(directory, exist_ok=True)
-        timeout_s = request_timeout_ms / 1000
-        store = Store(Database(os.path.join(directory, FILE), timeout_s * PATIENCE), history or History())
-        client = cls(directory, clock, store, timeout_s)
+        client = cls(directory, clock, history or History(), request_timeout_ms / 1000)
         try:
             await client._refresh()
-            await client._read(lambda: remove_left_files(directory, store.state().leases))
+            await client._read(lambda: remove_left_files(directory, client._store.state().leases))
         except BaseException:
             await client.close()
             raise
@@ -151,7 +155,7 @@ class SqliteCoordination:
         self._nudges.close()
         self._observer.close()
         with suppress(UnavailableError, OutcomeUnknownError):
-            await self._worker.call(self._store.close)
+            await self._worker.call(self._database.close)
         await self._worker.close()
         await self._deadline_writer.close()
         for lease in self._owned.values():
@@ -180,12 +184,10 @@ class SqliteCoordination:
         return lease
 
     async def renew(self, lease: SqliteLease, deadline_ms: float) -> bool:
-        """The order is what matters: first the deadline, then the question."""
         try:
-            await self._deadline_writer.call(partial(lease.file.write_deadline, deadline_ms))
+            return await self._deadline_writer.call(partial(lease.file.renew, deadline_ms))
         except (OSError, OutcomeUnknownError) as error:
             raise UnavailableError(f"the deadline of the lease cannot be written: {error}") from error
-        return await self._read(partial(self._store.has_lease, lease.id))
 
     async def revoke(self, lease: SqliteLease) -> None:
         def end() -> None:
@@ -202,15 +204,20 @@ class SqliteCoordination:
         """Cheap, and often: calls the attendant if there is something to do."""
         self._timer = self._clock.call_later(LOOK_MS, self._look)
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._poll_at_ms or self._observer.over(now_ms):
+        if self._observer.over(now_ms):
             self._called.set()
+        elif now_ms >= self._poll_at_ms:
+            self._poll_at_ms = now_ms + (POLL_MS if self._nudges.works else LOOK_MS)
+            written_ns = self._database.written_ns()
+            if written_ns != self._written_ns or time.time_ns() - written_ns < WRITE_TIME_SLACK_NS:
+                self._called.set()
+                self._wake_watches()
 
     async def _attend(self) -> None:
-        """Ends leases that are over, and wakes watches, until the client is closed."""
+        """Ends leases that are over, and hears of new ones, until the client is closed."""
         while True:
             await self._called.wait()
             self._called.clear()
-            self._poll_at_ms = self._clock.monotonic_ms() + (POLL_MS if self._nudges.works else LOOK_MS)
             try:
                 await self._refresh()
                 for row in self._observer.over(self._clock.monotonic_ms()):
@@ -231,6 +238,7 @@ class SqliteCoordination:
 
     async def _refresh(self) -> None:
         """What the store has now: its revision and its leases."""
+        self._written_ns = self._database.written_ns()
         state = await self._read(self._store.state)
         self._observer.observe(state.leases)
         alive = {row.id for row in state.leases}

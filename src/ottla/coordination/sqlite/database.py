@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+from ottla.coordination.sqlite.holders import holders_of
 
 SCHEMA_VERSION = 1
 TURN_MS = (0.5, 3.0)
@@ -30,16 +31,26 @@ CREATE TABLE changes (revision INTEGER NOT NULL, key BLOB NOT NULL, value BLOB, 
 CREATE INDEX changes_by_revision ON changes (revision);
 CREATE TABLE leases (id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL, file TEXT NOT NULL)
 """
+_PRAGMAS = (
+    "journal_mode = PERSIST",
+    "synchronous = EXTRA",
+    "fullfsync = ON",  # macOS: through the drive's own cache
+    "cache_spill = OFF",  # a large transaction would have to wait for readers before its end
+)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Database:
-    """Every call blocks, and comes from one thread. `patience_s` is how long a transaction waits for the others."""
+    """Every call blocks, and comes from one thread, except `written_ns`."""
 
-    def __init__(self, path: str, patience_s: float) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._patience_s = patience_s
+        self._deadline = 0.0
         self._connection: sqlite3.Connection | None = None
+
+    def wait_until(self, deadline: float) -> None:
+        """So long the next transactions wait for those of others, on the clock `time.monotonic`."""
+        self._deadline = deadline
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -51,9 +62,9 @@ class Database:
             yield connection
             connection.execute("COMMIT")
         except BaseException as error:
-            self._abandon()
+            self._abandon(error)
             if isinstance(error, sqlite3.Error | OSError):
-                raise _unavailable(error) from error
+                raise self._unavailable(error) from error
             raise
 
     @contextmanager
@@ -64,18 +75,26 @@ class Database:
             self._patiently(connection, "BEGIN IMMEDIATE")
             yield connection
         except BaseException as error:
-            self._abandon()
+            self._abandon(error)
             if isinstance(error, sqlite3.Error | OSError):
-                raise _unavailable(error) from error
+                raise self._unavailable(error) from error
             raise
         try:
             self._patiently(connection, "COMMIT")
         except sqlite3.Error as error:
             still_open = connection.in_transaction and _is_busy(error)
-            self._abandon()
+            self._abandon(error)
             if still_open:
-                raise _unavailable(error) from error
+                raise self._unavailable(error) from error
             raise OutcomeUnknownError(f"the commit failed: {error}") from error
+
+    def written_ns(self) -> int:
+        """When the file was written last, by the wall clock: every transaction that changes something does. Takes no
+        lock and never waits."""
+        try:
+            return os.stat(self._path).st_mtime_ns
+        except OSError:
+            return 0
 
     def close(self) -> None:
         if self._connection is not None:
@@ -87,11 +106,15 @@ class Database:
             return self._connection
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
         try:
-            for pragma in ("journal_mode = PERSIST", "synchronous = EXTRA", "fullfsync = ON"):
+            for pragma in _PRAGMAS:
                 self._patiently(connection, f"PRAGMA {pragma}")
-            self._patiently(connection, "BEGIN IMMEDIATE")
-            self._create_or_check(connection)
-            self._patiently(connection, "COMMIT")
+            if self._version(connection) == 0:
+                self._patiently(connection, "BEGIN IMMEDIATE")
+                if self._version(connection) == 0:  # nobody else was faster
+                    for statement in _SCHEMA.split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._patiently(connection, "COMMIT")
         except BaseException:
             connection.close()
             raise
@@ -99,46 +122,45 @@ class Database:
         self._connection = connection
         return connection
 
-    def _create_or_check(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif version > SCHEMA_VERSION:
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """0 in a new file."""
+        ((version,),) = self._patiently(connection, "PRAGMA user_version")
+        if version > SCHEMA_VERSION:
             raise UnavailableError(f"{self._path} was written by a newer Ottla (schema {version}): upgrade this one")
+        return int(version)
 
-    def _patiently(self, connection: sqlite3.Connection, statement: str) -> None:
+    def _patiently(self, connection: sqlite3.Connection, statement: str) -> list[tuple[int]]:
         """SQLite's own way to wait sleeps up to 100 ms between two tries."""
-        until = time.monotonic() + self._patience_s
         while True:
             try:
-                connection.execute(statement).fetchall()
-                return
+                return connection.execute(statement).fetchall()
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() >= until:
+                if not _is_busy(error) or time.monotonic() >= self._deadline:
                     raise
             time.sleep(random.uniform(*TURN_MS) / 1000)
 
-    def _abandon(self) -> None:
-        """The connection too: after an I/O error only a new one is sure to see what is on the disk."""
-        if self._connection is not None:
-            try:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-            except sqlite3.Error:
-                pass  # closing it does the same, and the next one to open the file rolls back what is left
+    def _unavailable(self, error: sqlite3.Error | OSError) -> UnavailableError:
+        if isinstance(error, sqlite3.Error) and _is_busy(error):
+            holders = holders_of(self._path) or "another process"
+            return UnavailableError(f"{self._path} is held by {holders}, and could not be used in time")
+        return UnavailableError(f"{self._path} cannot be used: {error}")
+
+    def _abandon(self, error: BaseException) -> None:
+        """The connection too, unless it only had to wait: after an I/O error only a new one is sure to see what is on
+        the disk."""
+        if self._connection is None:
+            return
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()  # does the same, and the next one to open the file rolls back what is left
+        if not _is_busy(error):
             self.close()
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def _is_busy(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
-
-
-def _unavailable(error: sqlite3.Error | OSError) -> UnavailableError:
-    if isinstance(error, sqlite3.Error) and _is_busy(error):
-        return UnavailableError("another process holds the coordination file; is it stopped, or its disk slow?")
-    return UnavailableError(f"the coordination file cannot be used: {error}")
 
 
 def _sync_directory(path: str) -> None:

@@ -1,7 +1,12 @@
 """A file a lease. Its owner locks it, and the kernel drops the lock when the process ends, however it ends.
 
-The deadline is written into it, so that a renewal costs neither a transaction nor a sync. It need not survive a power
-cut: the boot id ends the lease then.
+The deadline is written into it, so that a renewal costs neither a transaction nor a sync, and goes on while another
+process holds the store. It need not survive a power cut: the boot id ends the lease then.
+
+Owner and observers agree without a lock, which a stopped process could hold. An observer that finds the deadline
+passed marks the file, for good, and then looks at the deadline again. The owner writes the new deadline and then looks
+for the mark. So if the owner sees no mark, every observer sees the new deadline; if it sees one, it knows that it has
+lost, at the latest when that deadline passes.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import fcntl
 import os
 import struct
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterable
@@ -24,6 +30,7 @@ DIRECTORY = "leases"
 LEFT_AFTER_S = 3600
 _DEADLINE = struct.Struct("<dd")
 """Twice: a reader that meets a writer sees two different numbers."""
+_MARK = b"ended"
 
 
 class LeaseFile:
@@ -34,13 +41,25 @@ class LeaseFile:
         self._path = os.path.join(directory, DIRECTORY, self.name)
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.write_deadline(deadline_ms)
+        self._lock = threading.Lock()
+        """Keeps the file open while a deadline is written: the same number could stand for another file after that."""
+        self.renew(deadline_ms)
         _held.add(self)
 
-    def write_deadline(self, deadline_ms: float) -> None:
-        os.pwrite(self._fd, _DEADLINE.pack(deadline_ms, deadline_ms), 0)
+    def renew(self, deadline_ms: float) -> bool:
+        """False if the lease has ended, or will without another renewal."""
+        with self._lock:
+            if self._fd < 0 or _is_marked(self._fd):
+                return False
+            os.pwrite(self._fd, _DEADLINE.pack(deadline_ms, deadline_ms), 0)
+            return not _is_marked(self._fd)
 
     def release(self) -> None:
+        with self._lock:
+            self.release_in_child()
+
+    def release_in_child(self) -> None:
+        """After a fork: nobody else is there, and nobody would release the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -57,7 +76,7 @@ _held: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
 def _release_in_child() -> None:
     """A forked child shares the lock, and would keep it when its parent is killed."""
     for file in list(_held):
-        file.release()
+        file.release_in_child()
 
 
 os.register_at_fork(after_in_child=_release_in_child)
@@ -129,9 +148,20 @@ def _is_over(row: LeaseRow, fd: int, current_boot_id: str, now_ms: float) -> boo
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return now_ms >= _read_deadline(fd)
+        return _has_passed(fd, now_ms)
     fcntl.flock(fd, fcntl.LOCK_UN)
     return True
+
+
+def _has_passed(fd: int, now_ms: float) -> bool:
+    if now_ms < _read_deadline(fd):
+        return False
+    os.pwrite(fd, _MARK, _DEADLINE.size)
+    return now_ms >= _read_deadline(fd)
+
+
+def _is_marked(fd: int) -> bool:
+    return os.pread(fd, len(_MARK), _DEADLINE.size) == _MARK
 
 
 def _read_deadline(fd: int) -> float:

@@ -115,13 +115,8 @@ class Store:
             assert added.lastrowid is not None
             return LeaseId(added.lastrowid)
 
-    def has_lease(self, lease: LeaseId) -> bool:
-        """Alone in the store, so that it comes before or after one who ends the lease, never in between."""
-        with self._database.writing() as connection:
-            return _has_lease(connection, lease)
-
     def end_lease(self, lease: LeaseId, is_over: Callable[[], bool]) -> bool:
-        """Removes the lease and its entries, if it is still there and still over once this is alone in the store."""
+        """Removes the lease and its entries, if nobody did yet and it is over."""
         with self._database.writing() as connection:
             if not _has_lease(connection, lease) or not is_over():
                 return False
@@ -129,9 +124,6 @@ class Store:
             self._apply(connection, [Delete(key.decode()) for (key,) in keys])
             connection.execute("DELETE FROM leases WHERE id = ?", [lease])
             return True
-
-    def close(self) -> None:
-        self._database.close()
 
     def _apply(self, connection: sqlite3.Connection, operations: Iterable[Operation]) -> Revision:
         before = _revision(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -12,15 +13,29 @@ from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 T = TypeVar("T")
 
 
+PATIENCE = 0.8
+"""Of the time-out: a job that waits for others gives up before its caller does, so that the caller knows."""
+
+
 class Worker:
-    def __init__(self, name: str, timeout_s: float) -> None:
+    """`begin` is told until when a job may wait for others, on the clock `time.monotonic`."""
+
+    def __init__(self, name: str, timeout_s: float, begin: Callable[[float], None] | None = None) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._timeout_s = timeout_s
+        self._begin = begin
 
     async def call(self, job: Callable[[], T]) -> T:
         """Raises UnavailableError if the job did not begin in time, OutcomeUnknownError if it did not end."""
+        deadline = time.monotonic() + self._timeout_s * PATIENCE
+
+        def run() -> T:
+            if self._begin is not None:
+                self._begin(deadline)
+            return job()
+
         try:
-            running = self._executor.submit(job)
+            running = self._executor.submit(run)
         except RuntimeError as error:
             raise UnavailableError("the coordination client is closed") from error
         try:

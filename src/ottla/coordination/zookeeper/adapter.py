@@ -188,6 +188,8 @@ class ZookeeperCoordination:
     async def renew(self, lease: ZookeeperLease) -> bool:
         lease.session.allow_ping()
         await lease.session.connection(self._timeout_s)
+        if lease.session.was_lost:
+            return False
         exists = lease.session.client.exists_async
         try:
             found = await lease.session.call(exists, self._paths.alive_of(lease.id), timeout_s=self._timeout_s)

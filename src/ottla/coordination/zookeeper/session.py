@@ -71,11 +71,14 @@ class Session:
         """Waits for one: ZooKeeper elects, or a server was started again. Raises UnavailableError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self.client.connected:
+                while not self._is_settled():
                     self._state_changed.clear()
                     await self._state_changed.wait()
                 return
         raise UnavailableError(f"ZooKeeper could not be reached in {timeout_s} s")
+
+    def _is_settled(self) -> bool:
+        return bool(self.client.connected)
 
     def _on_client_state(self, state: str) -> None:
         self.was_lost = self.was_lost or state == KazooState.LOST
@@ -105,6 +108,10 @@ class LeaseSession(Session):
         super().__init__(hosts, session_timeout_s, on_state)
         self._connection = LeaseConnection(self.client, self.client._conn_retry.copy(), logger=log)
         self.client._connection = self._connection
+
+    def _is_settled(self) -> bool:
+        """A lease that was lost is not found again."""
+        return self.was_lost or super()._is_settled()
 
     @property
     def granted_ms(self) -> int:
