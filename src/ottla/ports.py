@@ -79,6 +79,17 @@ class DataFile(Protocol):
     def close(self) -> None: ...
 
 
+class SyncAll(Protocol):
+    """Everything in a file system, its files and names, instead of one after another."""
+
+    def finish(self) -> None:
+        """Returns once all that was written since the beginning is on stable storage. OSError if any of it is not, even
+        if the system had tried and failed long before this call. Blocking."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class FileSystem(Protocol):
     """Files and directories by path. Every call is blocking."""
 
@@ -115,6 +126,11 @@ class FileSystem(Protocol):
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Atomically and durably: a temporary file, its sync, the rename, the directory's sync."""
+        ...
+
+    def begin_sync_all(self, path: str) -> SyncAll | None:
+        """For many files at once. None where the system has no such call, or would not tell of a failure: then each
+        file and each directory is synced by itself."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
@@ -159,3 +175,5 @@ class Disk(Protocol):
     """Segment syncs, checkpoints, removals."""
     read_queue: DiskQueue
     """Reads that miss the page cache."""
+    catalog_queue: DiskQueue
+    """The catalog of topics: nobody who creates one waits for a long flush."""

@@ -145,8 +145,15 @@ class RealDisk:
         self.segment_queue: DiskQueue = RealDiskQueue(loop, "segment", thread_type=thread_type, inline=InlineWrites())
         self.sync_queue: DiskQueue = RealDiskQueue(loop, "sync", thread_type=thread_type)
         self.read_queue: DiskQueue = RealDiskQueue(loop, "read", thread_type=thread_type)
+        self.catalog_queue: DiskQueue = RealDiskQueue(loop, "catalog", thread_type=thread_type)
 
     def close(self) -> None:
         """Finishes what was accepted, on every queue. Blocking; on the loop's thread."""
-        for queue in (self.journal_queue, self.segment_queue, self.sync_queue, self.read_queue):
+        for queue in (
+            self.journal_queue,
+            self.segment_queue,
+            self.sync_queue,
+            self.read_queue,
+            self.catalog_queue,
+        ):
             queue.close()

@@ -15,8 +15,10 @@ from ottla.adapters.buffers import BufferPool
 from ottla.adapters.kernel import (
     DIRECT_ALIGNMENT_MIN,
     allocate_keeping_size,
+    can_sync_as_a_whole,
     direct_alignment,
     is_memory_file_system,
+    sync_as_a_whole,
 )
 from ottla.ports import ReadOnlyBuffer
 
@@ -200,6 +202,19 @@ def _aligned_copy(views: list[memoryview], offset: int, alignment: int) -> memor
     return memoryview(copy)
 
 
+class WholeFileSystem:
+    """Implements `ports.SyncAll`: the kernel tells a descriptor of every failure since it was opened."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def finish(self) -> None:
+        sync_as_a_whole(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class RealFileSystem:
     """Implements `ports.FileSystem`."""
 
@@ -265,6 +280,9 @@ class RealFileSystem:
             _remove_if_there(temporary)
             raise
         self.sync_dir(os.path.dirname(path) or ".")
+
+    def begin_sync_all(self, path: str) -> WholeFileSystem | None:
+        return WholeFileSystem(path) if can_sync_as_a_whole(path) else None
 
     def free_bytes(self, path: str) -> int:
         answer = os.statvfs(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import struct
 import sys
 
@@ -17,6 +18,8 @@ _STATX_MASK_AT = 0
 _STATX_DIRECT_ALIGNMENTS_AT = 152
 _FALLOC_FL_KEEP_SIZE = 0x01
 _MEMORY_FILE_SYSTEMS = frozenset({0x01021994, 0x858458F6})  # tmpfs, ramfs
+_SYNCED_AS_A_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, *_MEMORY_FILE_SYSTEMS})  # ext2 to ext4, XFS, Btrfs
+_SYNCFS_TELLS_OF_FAILURES = (5, 8)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,12 +55,36 @@ def allocate_keeping_size(fd: int, offset: int, length: int) -> None:
 
 def is_memory_file_system(path: str) -> bool:
     """True for tmpfs and ramfs: nothing there survives a reboot, so it is no `disk`. The path need not exist yet."""
-    if sys.platform != "linux":
-        return False
     while not os.path.exists(path):
         path = os.path.dirname(os.path.abspath(path))
-    answer = ctypes.create_string_buffer(256)
-    if _libc.statfs(os.fsencode(path), answer) != 0:
+    return _file_system_kind(path) in _MEMORY_FILE_SYSTEMS
+
+
+def can_sync_as_a_whole(path: str) -> bool:
+    """Whether `syncfs` puts everything on stable storage here, and says so if it could not: not before Linux 5.8, and
+    not on file systems that are known to leave it to each file, as FUSE does."""
+    if getattr(_libc, "syncfs", None) is None or kernel_version() < _SYNCFS_TELLS_OF_FAILURES:
         return False
-    (kind,) = struct.unpack_from("l", answer)
-    return (kind & 0xFFFFFFFF) in _MEMORY_FILE_SYSTEMS
+    return _file_system_kind(path) in _SYNCED_AS_A_WHOLE
+
+
+def sync_as_a_whole(fd: int) -> None:
+    """The file system of an open file or directory. Tells of each failure since that was opened."""
+    if _libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def kernel_version() -> tuple[int, int]:
+    """(0, 0) where it is not Linux."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _file_system_kind(path: str) -> int:
+    """Linux's number for it, 0 if it is not known."""
+    answer = ctypes.create_string_buffer(256)
+    if sys.platform != "linux" or _libc.statfs(os.fsencode(path), answer) != 0:
+        return 0
+    kind: int = struct.unpack_from("l", answer)[0]
+    return kind & 0xFFFFFFFF

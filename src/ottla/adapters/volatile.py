@@ -184,6 +184,9 @@ class VolatileFileSystem:
         self.rename(temporary, path)
         self.sync_dir(posixpath.dirname(path))
 
+    def begin_sync_all(self, path: str) -> None:
+        """There is none: what was written and not synced is in this process."""
+
     def free_bytes(self, path: str) -> int:
         answer = os.statvfs(self._names.root_path)
         return answer.f_bavail * answer.f_frsize
@@ -250,8 +253,15 @@ class VolatileDisk:
         self.segment_queue: DiskQueue = VolatileDiskQueue(loop, "segment")
         self.sync_queue: DiskQueue = VolatileDiskQueue(loop, "sync")
         self.read_queue: DiskQueue = VolatileDiskQueue(loop, "read")
+        self.catalog_queue: DiskQueue = VolatileDiskQueue(loop, "catalog")
 
     def close(self) -> None:
         """Finishes what was accepted. Syncs nothing by itself: ending cleanly is no reason to keep what was not."""
-        for queue in (self.journal_queue, self.segment_queue, self.sync_queue, self.read_queue):
+        for queue in (
+            self.journal_queue,
+            self.segment_queue,
+            self.sync_queue,
+            self.read_queue,
+            self.catalog_queue,
+        ):
             queue.close()

@@ -90,25 +90,13 @@ class Flush:
         shared = self._log.shared
         self._queue.call(lambda: shared.with_reserve(lambda: finish_directory(self._log, self._state)), finished)
 
-    @staticmethod
-    def blocking(log: FileLog) -> RecoveryPoint:
-        """The same at start-up, before anything is served: everything that was replayed becomes durable. The caller
-        syncs the directory of all logs, once for all of them. The state is left to the next flush: three syncs a log
-        would make the start of a thousand logs three times as long, and it is learned again from the segments."""
-        for segment in log.segments:
-            if segment.synced_end < segment.written_end:
-                segment.file.sync()
-                segment.synced_end = segment.written_end
-        finish_directory(log, None, syncs_parent=False)
-        return recovery_point_of(log)
-
 
 def recovery_point_of(log: FileLog) -> RecoveryPoint:
     written = next((s for s in reversed(log.segments) if s.written_end > 0), log.segments[0])
     return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
 
 
-def finish_directory(log: FileLog, state: bytes | None, *, syncs_parent: bool = True) -> None:
+def finish_directory(log: FileLog, state: bytes | None) -> None:
     """After the segments are synced: their indexes, their names, the log's state. Blocking."""
     files = log.shared.disk.files
     if log.deleted:
@@ -122,8 +110,7 @@ def finish_directory(log: FileLog, state: bytes | None, *, syncs_parent: bool = 
     if new:
         try:
             files.sync_dir(log.directory)
-            if syncs_parent:
-                files.sync_dir(log.directory.rpartition("/")[0])
+            files.sync_dir(log.directory.rpartition("/")[0])
         except OSError as error:
             raise DirectoryFailedError(error.errno, str(error)) from error
         for segment in new:
