@@ -11,7 +11,10 @@ import pytest
 
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch_run
+from ottla.log import file_log
+from ottla.log.journal import journal
 from ottla.model.errors import ErrorCode
+from ottla.records.produce_run import FindRun, find_run, find_run_plainly
 from ottla.server.server import Server
 from ottla.wire.headers import request_header
 from ottla.wire.produce import encode_produce_request, parse_produce_response
@@ -20,10 +23,10 @@ from tests.unit.sim_broker import BrokerBench
 from tests.unit.sim_logs import batch_of
 
 
-def frames_of(bench: BrokerBench, count: int, timeout_ms: int = 5000) -> list[memoryview]:
+def frames_of(bench: BrokerBench, count: int, timeout_ms: int = 5000, value: bytes = b"value") -> list[memoryview]:
     frames = []
     for number in range(count):
-        batch = batch_of(timestamps_ms=[bench.clock.now_ms()])
+        batch = batch_of([value], timestamps_ms=[bench.clock.now_ms()])
         body = encode_produce_request(9, None, -1, timeout_ms, [("t", [(0, batch)])])
         frames.append(memoryview(bytearray(request_header(0, 9, number, "test") + b"".join(body))))
     return frames
@@ -41,14 +44,11 @@ def results_of(replies: bytes) -> list[tuple[int, int, int]]:
     return found
 
 
-async def waiting_run(bench: BrokerBench, count: int, timeout_ms: int = 5000) -> asyncio.Future[bytes]:
-    frames = frames_of(bench, count, timeout_ms)
+async def waiting_run(
+    bench: BrokerBench, count: int, timeout_ms: int = 5000, value: bytes = b"value"
+) -> asyncio.Future[bytes]:
+    frames = frames_of(bench, count, timeout_ms, value)
     replies, taken = dispatch_run(bench.broker, ConnectionState("test"), frames, 0, 1000)
-    if taken == 0:  # the first batch of a log makes room for the others
-        partition = bench.partition("t")
-        await bench.produce("t")
-        assert partition.log_end_offset == 1
-        return await waiting_run(bench, count, timeout_ms)
     assert taken == count
     assert isinstance(replies, asyncio.Future)
     return replies
@@ -100,6 +100,61 @@ async def test_a_deleted_topic_ends_the_run(durability: str) -> None:
     partition = bench.partition("t")
     await bench.until(bench.broker.delete_topic(partition.topic))
     assert dispatch_run(bench.broker, ConnectionState("test"), frames, 0, 1000) == (None, 0)
+
+
+async def test_a_large_run_does_not_wait_for_the_end_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows in the same turn is for the next write."""
+    monkeypatch.setattr(journal, "EARLY_BYTES", 10_000)
+    bench = BrokerBench()
+    await bench.create("t")
+    await bench.produce("t")
+    await bench.settle()
+    small = await waiting_run(bench, 3)
+    assert bench.disk.journal_queue.pending() == 0
+    large = await waiting_run(bench, 3, value=bytes(4000))
+    assert bench.disk.journal_queue.pending() == 1
+    last = await waiting_run(bench, 3, value=bytes(4000))
+    assert bench.disk.journal_queue.pending() == 1
+    for replies in (small, large, last):
+        assert {error for _, error, _ in results_of(await bench.until(replies))} == {0}
+
+
+async def test_a_cache_log_writes_a_large_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_log, "EARLY_WRITE_BYTES", 10_000)
+    bench = BrokerBench()
+    await bench.create("t", durability="cache")
+    await bench.produce("t")
+    await bench.settle()
+    writes: list[int] = []
+    write_now = file_log.FileLog.write_now
+
+    def note_and_write(log: file_log.FileLog) -> None:
+        writes.append(log.end_offset)
+        write_now(log)
+
+    monkeypatch.setattr(file_log.FileLog, "write_now", note_and_write)
+    small = await waiting_run(bench, 2)
+    assert writes == []
+    large = await waiting_run(bench, 2, value=bytes(6000))
+    assert writes == [5]
+    for replies in (small, large):
+        assert {error for _, error, _ in results_of(await bench.until(replies))} == {0}
+
+
+@pytest.mark.parametrize("find", [find_run, find_run_plainly])
+def test_a_run_that_is_cut_to_nothing_answers_nothing(find: FindRun) -> None:
+    run = find(frames_of(BrokerBench(), 3), 0, 10)
+    assert run is not None
+    run.cut(0)
+    run.stamp(5, 1)
+    assert (len(run), run.size_bytes, run.frame_bytes, run.replies(9, 0, 0)) == (0, 0, 0, b"")
+
+
+def test_offsets_come_before_answers() -> None:
+    run = find_run(frames_of(BrokerBench(), 2), 0, 10)
+    assert run is not None
+    with pytest.raises(ValueError, match=r"offsets|argument"):
+        run.replies(9, 0, 0)
 
 
 # -- the server ------------------------------------------------------------------------------------------------------

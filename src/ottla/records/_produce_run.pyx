@@ -179,6 +179,8 @@ cdef class ProduceRun:
 
     def cut(self, Py_ssize_t count):
         cdef Py_ssize_t number
+        if count < 0 or count > self._count or self.ends:
+            raise ValueError("a run is cut to fewer of its batches, before they are stamped")
         for number in range(count, self._count):
             self.record_count -= <int64_t>self._items[number].last_offset_delta + 1
             self.size_bytes -= self._items[number].size
@@ -192,6 +194,8 @@ cdef class ProduceRun:
         cdef int64_t base_ms
         cdef int64_t max_ms
         cdef uint32_t crc
+        if len(self.batches) != self._count or self.max_timestamps:
+            raise ValueError("a run is admitted once, as it was found")
         for number in range(self._count):
             item = &self._items[number]
             base_ms = i64_at(item.batch + 27)
@@ -213,6 +217,8 @@ cdef class ProduceRun:
 
     def stamp(self, int64_t base_offset, int32_t leader_epoch):
         cdef Py_ssize_t number
+        if len(self.batches) != self._count or self.ends:
+            raise ValueError("a run is stamped once, with all of its batches")
         self.leader_epoch = leader_epoch
         for number in range(self._count):
             put_i64(self._items[number].batch, base_offset)
@@ -229,6 +235,8 @@ cdef class ProduceRun:
         cdef uint8_t* key = <uint8_t*>PyBytes_AS_STRING(self._key)
         cdef Py_ssize_t number
         cdef int64_t end
+        if len(self.ends) != self._count:
+            raise ValueError("the batches of a run have no offsets before it is stamped")
         for number in range(self._count):
             end = self.ends[number]
             at = put_i32(at, reply_bytes - 4)
