@@ -88,6 +88,7 @@ class Load:
         chance: random.Random,
         *,
         without: Sequence[Where] = (),
+        writers: Sequence[Writer] = WRITERS,
     ) -> None:
         self.ledger = ledger
         self.failures: Counter[str] = Counter()
@@ -95,7 +96,8 @@ class Load:
         self._places = [(topic, index) for topic, count in partitions.items() for index in range(count)]
         self._chance = chance
         self._not_for_idempotent = set(without)
-        self._producers = {writer.source: writer.producer(bootstrap) for writer in WRITERS}
+        self._writers = writers
+        self._producers = {writer.source: writer.producer(bootstrap) for writer in writers}
         self._sequences: Counter[tuple[int, Where]] = Counter()
         self._running = threading.Event()
         self._ended = False
@@ -113,14 +115,14 @@ class Load:
 
     def settle(self) -> None:
         """While paused, with a broker that serves: waits until the outcome of every record is known."""
-        for writer in WRITERS:
+        for writer in self._writers:
             left = self._producers[writer.source].flush(70)
             assert left == 0, f"writer {writer.source} still waits for {left} records"
 
     def renew(self) -> None:
         """While paused: new producers, which know nothing of the ones before."""
         self.settle()
-        self._producers = {writer.source: writer.producer(self._bootstrap) for writer in WRITERS}
+        self._producers = {writer.source: writer.producer(self._bootstrap) for writer in self._writers}
 
     def end(self) -> None:
         self.pause()
@@ -134,7 +136,7 @@ class Load:
                 self._idle.set()
                 self._running.wait()
                 continue
-            writer = self._chance.choice(WRITERS)
+            writer = self._chance.choice(self._writers)
             where = self._chance.choice(self._places)
             if not (writer.idempotent and where in self._not_for_idempotent):
                 self._burst(writer, where)

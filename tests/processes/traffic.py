@@ -27,11 +27,11 @@ class NotReadableError(Exception):
     """A reader was refused. Carries the error's name."""
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, *, replicas: int = 1, **configs: str) -> None:
     """Configs with underscores for dots: `ottla_durability="cache"`."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     dotted = {key.replace("_", "."): value for key, value in configs.items()}
-    admin.create_topics([NewTopic(name, partitions, 1, config=dotted)])[name].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(name, partitions, replicas, config=dotted)])[name].result(TIMEOUT_S)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

@@ -32,7 +32,10 @@ from tests.simulation.test_networked_broker import CONSUMERS, PARTITIONS, PRODUC
 
 __all__ = ["rate"]
 
-SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 6, 10)
+SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 15, 10)
+PINNED = (30, 34, 147)
+"""Each found a bug: topics denied by a broker that had just started, a consumer that forgot a leaderless partition,
+an epoch that was led without a record."""
 BROKERS = ("broker-1", "broker-2", "broker-3")
 FAULTS_S = 15.0
 PROBE_S = 0.1
@@ -147,7 +150,7 @@ class ClusterRun(Run):
         return content
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in range(SEEDS)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *PINNED})])
 def test_nothing_that_was_acknowledged_is_lost(seed: int, rate: Rate) -> None:
     run = ClusterRun(seed)
     begin_s = perf_counter()

@@ -317,6 +317,8 @@ class Partition:
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch
+        # An epoch that we led without a record is nothing that a leader could find in its own history.
+        self.log.epochs.truncate_from(self.log.end_offset)
 
     def stand_by(self, leader_epoch: int) -> None:
         """Nobody leads, or nobody that we may follow."""

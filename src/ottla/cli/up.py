@@ -55,20 +55,26 @@ def up(
         Storage | None, typer.Option(help="The durability of topics that do not name one.  [default: disk]")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A configuration file: .properties, or .toml.")] = None,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=100, help="How many brokers, on ports that follow one another.")
+    ] = 1,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Runs one broker until SIGINT or SIGTERM.
+    """Runs a broker, or a cluster of several on this machine, until SIGINT or SIGTERM.
 
-    Prints `ottla ready bootstrap=HOST:PORT` on stdout when it serves; everything else goes to stderr.
+    Prints `ottla ready bootstrap=HOST:PORT[,...]` on stdout when it serves; everything else goes to stderr.
     """
     _log_to_stderr(log_level)
     settings = _settings(host, port, data, storage, config)
     settings.disk = "volatile" if disk is DiskKind.volatile else "real"
     settings.fault_file = None if fault_file is None else str(fault_file)
     _raise_open_files_limit()
-    _run(settings)
+    if brokers > 1:
+        _run_many(settings, brokers, log_level)
+    else:
+        _run(settings)
 
 
 def _raise_open_files_limit() -> None:
@@ -114,6 +120,21 @@ def _run(settings: BrokerSettings) -> None:
         asyncio.run(_serve(settings))
     else:
         uvloop.run(_serve(settings))
+
+
+def _run_many(settings: BrokerSettings, count: int, log_level: str) -> None:
+    from ottla.cli.up_many import serve_many, write_settings
+
+    files = write_settings(settings, count)
+    log.warning(
+        "all %d brokers are on this machine: replicas share it, and are lost with it (ottla.host.shared=true)", count
+    )
+
+    async def serve() -> None:
+        reason = await serve_many(files, log_level, _stop_on_signals())
+        log.info("stopped on %s", reason)
+
+    asyncio.run(serve())
 
 
 async def _serve(settings: BrokerSettings) -> None:
