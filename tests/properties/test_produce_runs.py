@@ -13,6 +13,7 @@ import pytest
 from ottla.handlers import produce
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
+from ottla.log.file_log import FileLog
 from ottla.log.index import SparseIndex
 from ottla.log.journal import entries
 from ottla.log.journal.format import BLOCK_HEADER_BYTES, ENTRY_BYTES
@@ -262,6 +263,8 @@ async def outcome_of(
             log = partition.log
             producers = sorted((entry.producer_id, entry.epoch, tuple(entry.batches)) for entry in log.producers)
             seen += [partition.log_start_offset, partition.log_end_offset, producers, list(log.epochs)[:1]]
+            if isinstance(log, FileLog):
+                seen += [(part.base_offset, part.appended_end, part.index.last_entry()) for part in log.segments]
             seen += [await bench.values("t", index)]
             found = await bench.until(partition.offset_for_time(bench.clock.now_ms() - 5))
             seen.append(found)
