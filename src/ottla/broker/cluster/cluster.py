@@ -165,6 +165,7 @@ class Cluster(MembershipEvents):
         for partition in self._broker.partitions():
             self._leave_fetcher(partition)
             partition.stand_by(partition.leader_epoch)
+        self._drop_idle_fetchers()
 
     def on_reloaded(self) -> None:
         if not self._is_running:
@@ -320,6 +321,7 @@ class Cluster(MembershipEvents):
         self._fetcher_for(registration).follow(partition)
 
     def _fetcher_for(self, leader: Registration) -> ReplicaFetcher:
+        self._drop_idle_fetchers()
         fetcher = self._fetchers.get(leader.member)
         if fetcher is None:
             me = self.membership.member

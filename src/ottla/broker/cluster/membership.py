@@ -140,7 +140,7 @@ class Membership:
             raise UnavailableError("the lease ended before the registration")
         log.info("registered as broker %d, broker epoch %d", *self.registration.member)
         self._arm()
-        await self._reload()
+        await self._until_available(self._reload)  # by itself: whoever is registered must not register again for it
         for listener in self.events:
             listener.on_registered()
 
