@@ -103,7 +103,7 @@ class Housekeeping:
         if isinstance(log, MemoryLog):
             log.apply_retention(wall_ms)
         elif self._broker.store.flusher is not None:
-            apply_retention(log, self._broker.store.flusher, wall_ms)
+            apply_retention(log, self._broker.store.flusher, wall_ms, partition.high_watermark)
 
     def _retention_interval_ms(self, partition: Partition) -> float:
         interval = self._broker.config.log_retention_check_interval_ms

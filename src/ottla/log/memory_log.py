@@ -35,6 +35,8 @@ class MemoryLog:
         self.reserved_end = start_offset
         """Offsets below this are durably reserved: after a restart the log goes on above, never below."""
         self.failed: OSError | None = None
+        self.truncating = False
+        """Never: a memory log is cut at once."""
         self.events: LogEvents | None = None
         self._batches = BatchList()
         self._untimed: dict[int, int] = {}

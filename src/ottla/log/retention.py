@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from ottla.log.flusher import Flusher
 
 
-def expired_segments(log: FileLog, now_ms: int) -> list[Segment]:
+def expired_segments(log: FileLog, now_ms: int, watermark: int | None = None) -> list[Segment]:
     """The oldest segments that time, size or the log's start rule out. Never one that reaches above what is
-    acknowledged, and never one out of the middle."""
+    acknowledged, here and by all who have to (the watermark), and never one out of the middle."""
     config = log.config
     deletes = "delete" in config.cleanup_policy
     excess = log.size_bytes - config.retention_bytes if deletes and config.retention_bytes >= 0 else 0
     expired: list[Segment] = []
+    upto = log.acknowledged_end if watermark is None else min(watermark, log.acknowledged_end)
     for segment in log.segments:
-        if segment.appended_end == 0 or segment.end_offset > log.acknowledged_end:
+        if segment.appended_end == 0 or segment.end_offset > upto:
             break
         too_old = deletes and config.retention_ms >= 0 and now_ms - segment.youngest_ms > config.retention_ms
         too_much = excess >= segment.appended_end and segment is not log.active
@@ -33,7 +34,7 @@ def expired_segments(log: FileLog, now_ms: int) -> list[Segment]:
     return expired
 
 
-def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
+def apply_retention(log: FileLog, flusher: Flusher, now_ms: int, watermark: int | None = None) -> None:
     """Moves the log's start past what has expired, and removes the files that a checkpoint has left behind.
 
     First the start, durably in a checkpoint together with the producers' state, then the files: a crash in between
@@ -41,7 +42,7 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int) -> None:
     """
     if log.failed is not None or log.truncating:
         return
-    expired = expired_segments(log, now_ms)
+    expired = expired_segments(log, now_ms, watermark)
     if expired:
         if expired[-1] is log.active:
             log.roll()

@@ -28,11 +28,13 @@ from ottla.coordination.port import Committed, HasVersion, IsAbsent, OutcomeUnkn
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
-from ottla.machines.controller.broker_requests import BrokerStart, is_drained, start_draining
+from ottla.machines.controller.broker_requests import BrokerStart, is_drained, report_failures, start_draining
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
     NO_LEADER,
+    FailedLogs,
     Member,
+    PartitionKey,
     PartitionState,
     Registration,
     TopicState,
@@ -53,6 +55,9 @@ log = logging.getLogger("ottla.cluster")
 
 ISR_CHECK_MS = 250.0
 PRODUCER_IDS = "ids/producers"
+OFFSETS_OF_AN_EPOCH = 1 << 40
+LOOK_AGAIN_MS = 20.0
+FAILURE_RETRY_MS = 500.0
 HAND_OVER_S = 10.0
 HAND_OVER_CHECK_MS = 20.0
 
@@ -67,6 +72,8 @@ class Cluster(MembershipEvents):
         self._isr_changes = IsrChanges(membership, broker.clock, self.rules)
         self._fetchers: dict[Member, ReplicaFetcher] = {}
         self._timer: Timer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reports_failures = False
         self._is_running = False
 
     # -- life -------------------------------------------------------------------------------------------------
@@ -112,6 +119,8 @@ class Cluster(MembershipEvents):
             self._timer.cancel()
         await self.controller.stop()
         await self._isr_changes.stop()
+        for task in self._tasks:
+            task.cancel()
         for fetcher in self._fetchers.values():
             await fetcher.stop()
         await self.membership.leave()
@@ -278,6 +287,12 @@ class Cluster(MembershipEvents):
     def _lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         if partition.role is not Role.LEADER or partition.leader_epoch != state.leader_epoch:
             self._leave_fetcher(partition)
+            if partition.log.truncating:
+                # Its end is not known before that is over.
+                partition.stand_by(state.leader_epoch)
+                self._look_again(partition.topic.id)
+                return
+            self._begin_above_what_was_lost(partition, state.leader_epoch)
             watermark = max(partition.high_watermark, partition.log.start_offset)
             topic = self.membership.image.topic(partition.topic.id)
             assert topic is not None
@@ -301,8 +316,27 @@ class Cluster(MembershipEvents):
             return
         assert partition.leading is not None
         partition.leading.on_replicas(state.replicas)
+        topic = self.membership.image.topic(partition.topic.id)
+        if topic is not None and partition.leading.on_min_in_sync(
+            self.rules.of(self.membership.image, topic).min_insync(state)
+        ):
+            partition.on_watermark()
         note_stored(partition, state, found.version)
         self._isr_changes.check(partition)
+
+    def _begin_above_what_was_lost(self, partition: Partition, leader_epoch: int) -> None:
+        """A `memory` log that is empty in a later epoch may have lost every copy. It goes on above all offsets that any
+        epoch before can have given out (SAFETY 25): each epoch has a range of its own."""
+        if isinstance(partition.log, MemoryLog) and partition.log.end_offset == 0 and leader_epoch > 0:
+            partition.log.reset_to(leader_epoch * OFFSETS_OF_AN_EPOCH)
+
+    def _look_again(self, topic_id: TopicId) -> None:
+        def look() -> None:
+            state = self.membership.image.topic(topic_id)
+            if self._is_running and state is not None:
+                self._place_topic(state)
+
+        self._clock.call_later(LOOK_AGAIN_MS, look)
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:
         registration = self.membership.image.registration(state.leader)
@@ -318,6 +352,10 @@ class Cluster(MembershipEvents):
         self._leave_fetcher(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)
         partition.follow(Following(partition, state.leader_member, state.leader_epoch, watermark), state.leader_epoch)
+        if isinstance(partition.log, FileLog) and partition.log.damages and not partition.log.truncating:
+            assert partition.following is not None
+            log.warning("%s-%d: damaged here, built anew from its leader", partition.topic.name, partition.index)
+            partition.following.rebuild(partition.log.start_offset)
         self._fetcher_for(registration).follow(partition)
 
     def _fetcher_for(self, leader: Registration) -> ReplicaFetcher:
@@ -372,6 +410,35 @@ class Cluster(MembershipEvents):
         log.error("%s-%d: its log has failed on this broker", partition.topic.name, partition.index)
         self._leave_fetcher(partition)
         partition.stand_by(partition.leader_epoch)
+        if not self._reports_failures:
+            self._reports_failures = True
+            self._clock.call_soon(self._report_failures)
+
+    def _report_failures(self) -> None:
+        """Others have to lead what this broker cannot write any more (SAFETY 11)."""
+        task = asyncio.ensure_future(self._store_failures())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _store_failures(self) -> None:
+        self._reports_failures = False
+        member, lease = self.membership.member, self.membership.lease
+        if member is None or lease is None:
+            return
+        failed = frozenset(
+            PartitionKey(partition.topic.id, partition.index)
+            for partition in self._broker.partitions()
+            if partition.log.failed is not None
+        )
+        report = FailedLogs(member.broker_epoch, partitions=failed)
+        write = report_failures(self.membership.image, member.broker_id, report, lease.id)
+        try:
+            is_stored = await commit(self.membership.store, write) is not None
+        except (UnavailableError, OutcomeUnknownError):
+            is_stored = False
+        if not is_stored and not self._reports_failures:
+            self._reports_failures = True
+            self._clock.call_later(FAILURE_RETRY_MS, self._report_failures)
 
     def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
         file_log = partition.log

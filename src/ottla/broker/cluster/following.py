@@ -40,7 +40,7 @@ class Following:
     def next_fetch(self) -> FetchPartition | None:
         """None if it cannot be asked for now."""
         log = self._partition.log
-        if self._waits or self.ended or log.failed is not None:
+        if self._waits or self.ended or log.failed is not None or log.truncating:
             return None
         return FetchPartition(
             partition=self._partition.index,

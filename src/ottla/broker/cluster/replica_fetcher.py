@@ -191,6 +191,9 @@ class ReplicaFetcher:
             fetch = partition.following.next_fetch()
             if fetch is not None:
                 wanted[key] = fetch
+            elif partition.log.truncating:
+                # By whoever followed before: nobody tells us when that is over.
+                self._clock.call_later(RETRY_MS, self._changed.set)
         return wanted
 
     def _take(self, asked: dict[Key, FetchPartition], response: FetchResponse) -> None:
