@@ -14,7 +14,7 @@ from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.ledger import Findings, Ledger
 from tests.processes.conftest import StartBroker
 from tests.processes.load import WRITERS, Load, identify
-from tests.processes.traffic import create_topic, read_all
+from tests.processes.traffic import create_replicated, read_all
 
 BROKERS = 3
 KILLS = 4
@@ -55,8 +55,8 @@ def test_nothing_acknowledged_is_lost(start_broker: StartBroker, tmp_path: Path,
     arguments = ("--disk", "volatile") if death == "power-cut" else ()
     brokers = start_cluster(start_broker, tmp_path, arguments)
     bootstrap = ",".join(broker.bootstrap for broker in brokers)
-    create_topic(bootstrap, "disk", PARTITIONS["disk"], replicas=BROKERS, ottla_durability="disk")
-    create_topic(bootstrap, "cache", PARTITIONS["cache"], replicas=BROKERS, ottla_durability="cache")
+    for durability, count in PARTITIONS.items():
+        create_replicated(bootstrap, durability, count, BROKERS, ottla_durability=durability)
     ledger = Ledger()
     load = Load(bootstrap, PARTITIONS, ledger, chance, writers=WITHOUT_ACKS_1)
     for kill in range(KILLS):

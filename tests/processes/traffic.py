@@ -27,8 +27,12 @@ class NotReadableError(Exception):
     """A reader was refused. Carries the error's name."""
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = 1, *, replicas: int = 1, **configs: str) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
     """Configs with underscores for dots: `ottla_durability="cache"`."""
+    create_replicated(bootstrap, name, partitions, 1, **configs)
+
+
+def create_replicated(bootstrap: str, name: str, partitions: int, replicas: int, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     dotted = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(name, partitions, replicas, config=dotted)])[name].result(TIMEOUT_S)

@@ -1,8 +1,8 @@
 """A broker of a cluster as the program of a simulated host.
 
-    store = SimCoordination(world.clock, seed=seed)
-    for number in (1, 2, 3):
-        world.host(f"broker-{number}", program=ClusterProgram(store, number, {"default.replication.factor": "3"}))
+store = SimCoordination(world.clock, seed=seed)
+for number in (1, 2, 3):
+    world.host(f"broker-{number}", program=ClusterProgram(store, number, {"default.replication.factor": "3"}))
 """
 
 from __future__ import annotations
