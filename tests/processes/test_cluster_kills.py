@@ -4,7 +4,9 @@ no acknowledged record is missing, doubled or reordered, and writing goes on.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from tests.processes.traffic import create_replicated, read_all
 
 BROKERS = 3
 KILLS = 4
+PAUSES = 3
+SESSION_MS = 3000
 PARTITIONS = {"disk": 3, "cache": 2}
 WITHOUT_ACKS_1 = WRITERS[:3]
 """acks=1 promises nothing when a leader dies."""
@@ -33,47 +37,82 @@ def start_cluster(start_broker: StartBroker, directory: Path, arguments: tuple[s
                 "ottla.coordination": f"sqlite:{directory / 'coordination'}",
                 "ottla.host.shared": "true",
                 "default.replication.factor": str(BROKERS),
-                "broker.session.timeout.ms": "3000",
+                "broker.session.timeout.ms": str(SESSION_MS),
             },
         )
         for number in range(1, BROKERS + 1)
     ]
 
 
-def check(bootstrap: str, ledger: Ledger) -> int:
-    places = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
-    total = Findings()
-    for where, records in read_all(bootstrap, places).items():
-        total.add(ledger.compare(where, identify(records)))
-    assert total.ok, f"{total}\n" + "\n".join(total.problems)
-    return total.read
+class Siege:
+    def __init__(self, brokers: list[BrokerProcess], chance: random.Random) -> None:
+        self.brokers = brokers
+        self.chance = chance
+        self.ledger = Ledger()
+        self.bootstrap = ",".join(broker.bootstrap for broker in brokers)
+        for durability, count in PARTITIONS.items():
+            create_replicated(self.bootstrap, durability, count, BROKERS, ottla_durability=durability)
+        self.load = Load(self.bootstrap, PARTITIONS, self.ledger, chance, writers=WITHOUT_ACKS_1)
+
+    def load_for(self, least_s: float, most_s: float) -> None:
+        self.load.resume()
+        time.sleep(self.chance.uniform(least_s, most_s))
+
+    def kill(self, count: int) -> None:
+        dead = self.chance.sample(self.brokers, count)
+        for broker in dead:
+            broker.kill()
+        time.sleep(self.chance.uniform(0.3, 1.5))
+        for broker in dead:
+            broker.start()
+
+    def pause(self) -> None:
+        """Longer than a session: others take over, and the one that wakes up must not go on as if nothing was."""
+        broker = self.chance.choice(self.brokers)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            time.sleep(self.chance.uniform(0.5, 1.5) * SESSION_MS / 1000)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        time.sleep(0.5)
+
+    def check(self) -> None:
+        self.load.pause()
+        self.load.settle()
+        places = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+        total = Findings()
+        for where, records in read_all(self.bootstrap, places).items():
+            total.add(self.ledger.compare(where, identify(records)))
+        assert total.ok, f"{total}\n" + "\n".join(total.problems)
+        print(f"{self.ledger.count()} acknowledged, {total.read} read back, all in place")
+
+    def end(self) -> None:
+        self.load.end()
+        assert self.ledger.count() > 1000, "the load was too small to prove anything"
+        for broker in self.brokers:
+            assert broker.stop(40) == 0
 
 
 @pytest.mark.parametrize("death", ["kill", "power-cut"])
 def test_nothing_acknowledged_is_lost(start_broker: StartBroker, tmp_path: Path, seed: int, death: str) -> None:
     chance = random.Random(f"{seed} cluster {death}")
     arguments = ("--disk", "volatile") if death == "power-cut" else ()
-    brokers = start_cluster(start_broker, tmp_path, arguments)
-    bootstrap = ",".join(broker.bootstrap for broker in brokers)
-    for durability, count in PARTITIONS.items():
-        create_replicated(bootstrap, durability, count, BROKERS, ottla_durability=durability)
-    ledger = Ledger()
-    load = Load(bootstrap, PARTITIONS, ledger, chance, writers=WITHOUT_ACKS_1)
-    for kill in range(KILLS):
-        load.resume()
-        time.sleep(chance.uniform(0.3, 1.0))
+    siege = Siege(start_cluster(start_broker, tmp_path, arguments), chance)
+    for _ in range(KILLS):
+        siege.load_for(0.3, 1.0)
         # Two at once only where nothing depends on one that is left: the page cache of two is lost with their power.
-        count = 2 if death == "kill" and chance.random() < 0.3 else 1
-        dead = chance.sample(brokers, count)
-        for broker in dead:
-            broker.kill()
-        time.sleep(chance.uniform(0.3, 1.5))
-        for broker in dead:
-            broker.start()
-        load.pause()
-        load.settle()
-        print(f"kill {kill + 1} of {count}: {ledger.count()} acknowledged, {check(bootstrap, ledger)} read back")
-    load.end()
-    assert ledger.count() > 1000, "the load was too small to prove anything"
-    for broker in brokers:
-        assert broker.stop(40) == 0
+        siege.kill(2 if death == "kill" and chance.random() < 0.3 else 1)
+        siege.check()
+    siege.end()
+
+
+def test_a_broker_that_was_paused_does_not_go_on_as_before(
+    start_broker: StartBroker, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(f"{seed} cluster pause")
+    siege = Siege(start_cluster(start_broker, tmp_path, ()), chance)
+    for _ in range(PAUSES):
+        siege.load_for(0.3, 1.0)
+        siege.pause()
+    siege.check()
+    siege.end()
