@@ -109,6 +109,12 @@ def test_a_leader_of_an_older_incarnation_gets_a_new_epoch() -> None:
     assert decided(store, partition("1 2", "1:1", epoch=5)) == partition("1 2", "1:2", isr="1:2 2", epoch=6)
 
 
+def test_a_leader_of_an_older_incarnation_stands_behind_the_first_replica() -> None:
+    store = cluster(1)
+    store.add_broker(2, epoch=2, kept=1)
+    assert decided(store, partition("1 2", "2:1", epoch=5)) == partition("1 2", "1", epoch=6)
+
+
 def test_a_leader_that_came_back_empty_leads_no_more() -> None:
     store = cluster(2)
     store.add_broker(1, epoch=2)

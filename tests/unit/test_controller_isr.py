@@ -112,6 +112,14 @@ def test_only_the_leader_of_this_epoch_changes_the_isr() -> None:
     assert refusal(store, "1:2 3", Member(1, 2)) is ErrorCode.not_leader_or_follower
     store.end_lease(LeaseId(1))
     assert refusal(store, "1 3") is ErrorCode.not_leader_or_follower
+    store.add_broker(1, epoch=2, kept=1)
+    assert refusal(store, "1 3") is ErrorCode.not_leader_or_follower
+
+
+def test_a_leader_that_lost_its_log_drops_nobody() -> None:
+    store = world(partition("1 2 3", "1"))
+    store.put(keys.failures(1), encoding.encode_failures(FailedLogs(1, partitions=frozenset({P0}))))
+    assert refusal(store, "1") is ErrorCode.not_leader_or_follower
 
 
 def test_an_isr_is_the_leader_and_other_replicas() -> None:

@@ -240,6 +240,23 @@ def test_a_planner_looks_again_at_what_changes_concern() -> None:
     assert planner.plan(image, me) == []
 
 
+def test_a_planner_does_a_little_at_a_time_elections_first() -> None:
+    states = [partition("1 2 3", "1"), partition("2 1 3", "2"), partition("1 2 3", "1"), partition("3 2 1", "3")]
+    store, me = world(*states, min_insync_replicas="1")
+    image, planner, limits = store.image(), Planner(BOOK), Limits(changes_max=2)
+    seen = len(store.history)
+    store.end_lease(LeaseId(1))
+    planner.observe(image, follow(image, store, seen))
+    rounds = []
+    while writes := planner.plan(image, me, limits):
+        seen = len(store.history)
+        for write in writes:
+            assert isinstance(store.commit(write), Committed)
+        rounds.append([operation.key[-1] for write in writes for operation in write.operations])
+        planner.observe(image, follow(image, store, seen))
+    assert rounds == [["0", "2"], ["1", "3"]]
+
+
 def test_a_planner_that_starts_over_looks_at_everything() -> None:
     store, me = world(partition("1 2 3", "1"))
     planner = Planner(BOOK)

@@ -65,15 +65,21 @@ class ClusterImage:
         return self._tables.failures.get(broker_id)
 
     def has_failures(self, broker_id: int) -> bool:
-        return broker_id in self._tables.failures or keys.failures(broker_id) in self._tables.unreadable
+        return broker_id in self._tables.failures or self._has_unreadable_failures(broker_id)
 
     def has_failed(self, broker_id: int, partition: PartitionKey, durability: Durability) -> bool:
         """Whether the live incarnation lost this log. What an earlier one reported says nothing of it."""
-        found, registration = self._tables.failures.get(broker_id), self.registration(broker_id)
+        found = self._tables.failures.get(broker_id)
         if found is None:
-            return keys.failures(broker_id) in self._tables.unreadable
+            return self._has_unreadable_failures(broker_id)
+        registration = self.registration(broker_id)
         is_of_this_incarnation = registration is not None and found.value.broker_epoch == registration.epoch
         return is_of_this_incarnation and found.value.has(partition, durability)
+
+    def _has_unreadable_failures(self, broker_id: int) -> bool:
+        """Then they may be of any log."""
+        unreadable = self._tables.unreadable
+        return bool(unreadable) and keys.failures(broker_id) in unreadable
 
     @property
     def controller(self) -> Versioned[ControllerEntry] | None:

@@ -28,10 +28,10 @@ def isr_change(
     if found is None:
         return Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
     state, wanted = found.value, tuple(Member(*member) for member in isr)
-    refused = _check_leader(image, state, leader) or _check_members(state, leader, wanted)
+    view = View(image, key, rules)
+    refused = _check_leader(view, state, leader) or _check_members(state, leader, wanted)
     if refused is not None:
         return refused
-    view = View(image, key, rules)
     conditions: list[Condition] = [image.unchanged(keys.partition(key)), *image.standing(leader.broker_id)]
     for member in set(wanted) - set(state.isr):
         refused = _check_added(view, member)
@@ -46,14 +46,13 @@ def isr_change(
     return Write(tuple(conditions), (Put(keys.partition(key), encoding.encode_partition(new)),), why)
 
 
-def _check_leader(image: ClusterImage, state: PartitionState, leader: Member) -> Refused | None:
-    registration = image.registration(leader.broker_id)
-    if state.leader_member != leader or registration is None or registration.member != leader:
-        return Refused(
-            ErrorCode.not_leader_or_follower,
-            f"Broker {leader.broker_id} in epoch {leader.broker_epoch} is not the leader.",
-        )
-    return None
+def _check_leader(view: View, state: PartitionState, leader: Member) -> Refused | None:
+    if state.leader_member == leader and view.leader_stands(state):
+        return None
+    return Refused(
+        ErrorCode.not_leader_or_follower,
+        f"Broker {leader.broker_id} in epoch {leader.broker_epoch} is not the leader, or has lost this log.",
+    )
 
 
 def _check_members(state: PartitionState, leader: Member, wanted: tuple[Member, ...]) -> Refused | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from uuid import UUID
 
 from ottla.machines.controller.state import PartitionKey
@@ -51,7 +52,9 @@ def read_number(text: str) -> int | None:
     return int(text)
 
 
+@lru_cache(maxsize=1024)
 def read_topic_id(text: str) -> TopicId | None:
+    """Remembers the last ones: the partitions of a topic come one after the other."""
     try:
         found = UUID(text)
     except ValueError:

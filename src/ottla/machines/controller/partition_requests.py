@@ -65,7 +65,7 @@ class Controlling:
         assert topic is not None, "the partition is visible"
         return View(self.image, key, self.rules.of(self.image, topic))
 
-    def find(self, named: Named) -> tuple[PartitionKey, PartitionState] | Refused:
+    def find(self, named: Named) -> tuple[PartitionKey, Versioned[PartitionState]] | Refused:
         topic = self.image.topic_named(named.topic)
         if topic is None:
             return Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {named.topic}.")
@@ -74,7 +74,7 @@ class Controlling:
         if found is None:
             reason = f"Unable to find partition {named.topic}:{named.partition}."
             return Refused(ErrorCode.unknown_topic_or_partition, reason)
-        return key, found.value
+        return key, found
 
     def writes(self, due: Iterable[Due], words: str) -> list[Write]:
         fence = HasVersion(keys.CONTROLLER, self.me.version)
@@ -94,18 +94,21 @@ def reassign(
     """New replicas for each partition; None cancels the reassignment that is under way."""
     outcomes, due = Outcomes(), []
     for named, target in targets.items():
-        new: Due | Refused | None
         found = controlling.find(named)
         if isinstance(found, Refused):
-            new = found
-        elif target is None:
-            new = _cancelled(controlling.view(found[0]), named, found[1])
+            outcomes.refused[named] = found
+            continue
+        key, old = found
+        view = controlling.view(key)
+        new: PartitionState | Refused
+        if target is None:
+            new = _cancelled(view, named, old.value)
         else:
-            new = _check_target(controlling.image, found[1], target, allow_shared_machine, allow_factor_change)
-            new = new or _reassigned(controlling.view(found[0]), found[1], tuple(target))
+            refused = _check_target(view.image, old.value, target, allow_shared_machine, allow_factor_change)
+            new = refused or _reassigned(view, old.value, tuple(target))
         outcomes.refused[named] = new if isinstance(new, Refused) else None
-        if isinstance(new, Due):
-            due.append(new)
+        if not isinstance(new, Refused) and new != old.value:
+            due.append(Due(Kind.SETTLE, key, old, new, is_clean(view, old.value, new)))
     outcomes.writes.extend(controlling.writes(due, "replicas of {} partition(s) are reassigned"))
     return outcomes
 
@@ -126,17 +129,17 @@ def _check_target(
     return refused
 
 
-def _reassigned(view: View, state: PartitionState, target: tuple[int, ...]) -> Due | None:
+def _reassigned(view: View, state: PartitionState, target: tuple[int, ...]) -> PartitionState:
     """Replicas that an earlier reassignment was adding, and this one does not want, are in both sets: they just go."""
     original = state.original
     unwanted = tuple(broker_id for broker_id in state.replicas if broker_id not in target)
     arriving = tuple(broker_id for broker_id in (*target, *unwanted) if broker_id not in original)
     new = replace(state, replicas=target + unwanted, adding=arriving, removing=unwanted)
     # A target that is in sync already is reached at once.
-    return _due(view, state, decide(new, view) if view.leader_stands(state) else new)
+    return decide(new, view) if view.leader_stands(state) else new
 
 
-def _cancelled(view: View, named: Named, state: PartitionState) -> Due | Refused | None:
+def _cancelled(view: View, named: Named, state: PartitionState) -> PartitionState | Refused:
     if not state.is_reassigning:
         return Refused(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
     original = state.original
@@ -153,11 +156,7 @@ def _cancelled(view: View, named: Named, state: PartitionState) -> Due | Refused
     new = decide(reverted, view)
     if new.leader == state.leader and not set(original).issuperset(state.replicas):
         new = replace(new, leader_epoch=state.leader_epoch + 1)
-    return _due(view, state, new)
-
-
-def _due(view: View, old: PartitionState, new: PartitionState) -> Due | None:
-    return None if new == old else Due(Kind.SETTLE, view.key, old, new, is_clean(view, old, new))
+    return new
 
 
 def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None) -> dict[Named, Reassignment]:
@@ -202,7 +201,8 @@ def _elected(controlling: Controlling, named: Named, election_type: ElectionType
     found = controlling.find(named)
     if isinstance(found, Refused):
         return found
-    key, state = found
+    key, old = found
+    state = old.value
     is_unclean = election_type is ElectionType.UNCLEAN
     if state.has_leader if is_unclean else state.leader == state.replicas[0]:
         return Refused(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
@@ -213,4 +213,4 @@ def _elected(controlling: Controlling, named: Named, election_type: ElectionType
         return Refused(ErrorCode.eligible_leaders_not_available, reason)
     if not is_unclean and new.leader != state.replicas[0]:
         return Refused(ErrorCode.preferred_leader_not_available, "The preferred leader was not available.")
-    return Due(Kind.ELECT, key, state, new, is_clean(view, state, new))
+    return Due(Kind.ELECT, key, old, new, is_clean(view, state, new))

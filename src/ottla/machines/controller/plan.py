@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
+from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from ottla.coordination.port import Condition, Delete, HasVersion, Put
@@ -53,7 +55,7 @@ _WORDS = {
 class Due(NamedTuple):
     kind: Kind
     key: PartitionKey
-    old: PartitionState
+    old: Versioned[PartitionState]
     new: PartitionState
     is_clean: bool
     """Whether the new leader is known to have everything."""
@@ -73,8 +75,9 @@ def plan(
     `among` narrows the partitions that are looked at; without it all are. The partitions in `preferred` get their first
     replica as leader if it is in sync.
     """
-    due = due_changes(image, rules, among, preferred)
-    return writes_for(image, me, due, limits or Limits())
+    limits = limits or Limits()
+    due = islice(due_changes(image, rules, among, preferred), limits.changes_max)
+    return writes_for(image, me, list(due), limits)
 
 
 def writes_for(
@@ -95,16 +98,15 @@ def due_changes(
     rules: RuleBook,
     among: Iterable[PartitionKey] | None = None,
     preferred: Collection[PartitionKey] = NOBODY,
-) -> list[Due]:
-    due = []
-    for key, state in _unsettled(image, among, preferred):
+) -> Iterator[Due]:
+    """Partitions whose leaders are gone come first."""
+    for key, found in _unsettled(image, among, preferred):
         topic = image.topic(key.topic_id)
         assert topic is not None, "partitions without a topic are not visible"
-        view = View(image, key, rules.of(image, topic))
+        state, view = found.value, View(image, key, rules.of(image, topic))
         new = decide(state, view, prefer=key in preferred)
         if new != state:
-            due.append(Due(_kind(view, state, new), key, state, new, is_clean(view, state, new)))
-    return due
+            yield Due(_kind(view, state, new), key, found, new, is_clean(view, state, new))
 
 
 def is_clean(view: View, old: PartitionState, new: PartitionState) -> bool:
@@ -113,22 +115,17 @@ def is_clean(view: View, old: PartitionState, new: PartitionState) -> bool:
 
 def _unsettled(
     image: ClusterImage, among: Iterable[PartitionKey] | None, preferred: Collection[PartitionKey]
-) -> Iterator[tuple[PartitionKey, PartitionState]]:
+) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
     """Leaves out, cheaply, the many partitions for which nothing can be due."""
-    settled = _brokers_at_peace(image)
-    wanted = image.partitions() if among is None else _those(image, among)
-    for key, found in wanted:
+    at_peace = _brokers_at_peace(image)
+    later = []
+    for key, found in image.partitions() if among is None else _those(image, among):
         state = found.value
-        if (
-            state.leader_member in settled
-            and settled.issuperset(state.isr)
-            and not state.eligible
-            and not state.adding
-            and not state.removing
-            and key not in preferred
-        ):
-            continue
-        yield key, state
+        if state.leader_member not in at_peace:
+            yield key, found
+        elif state.eligible or state.adding or state.removing or not at_peace.issuperset(state.isr) or key in preferred:
+            later.append((key, found))
+    yield from later
 
 
 def _those(
@@ -160,21 +157,24 @@ def _kind(view: View, old: PartitionState, new: PartitionState) -> Kind:
 def pack_changes(image: ClusterImage, fence: Condition, due: Iterable[Due], limits: Limits, words: str) -> list[Write]:
     """In few writes: partitions with the same leader stand together, and share the condition on it."""
     packing = Packing(limits, [fence], words.format)
+    standing = cache(image.standing)
     for each in sorted(due, key=lambda each: (each.new.leader, each.key)):
-        operation = Put(keys.partition(each.key), encoding.encode_partition(each.new))
-        packing.add(_conditions(image, each), [operation])
+        text = keys.partition(each.key)
+        conditions: list[Condition] = [HasVersion(text, each.old.version)]
+        for broker_id in _whose_standing(each):
+            conditions += standing(broker_id)
+        packing.add(conditions, [Put(text, encoding.encode_partition(each.new))])
     return packing.writes()
 
 
-def _conditions(image: ClusterImage, due: Due) -> Iterator[Condition]:
-    yield image.unchanged(keys.partition(due.key))
+def _whose_standing(due: Due) -> Iterator[int]:
     if not due.new.has_leader:
         return
-    yield from image.standing(due.new.leader)
+    yield due.new.leader
     if not due.is_clean:
         # Only because all who had everything are away: none of them must have come back meanwhile.
-        for broker_id in {member.broker_id for member in (*due.old.isr, *due.old.eligible)} - {due.new.leader}:
-            yield image.unchanged(keys.broker(broker_id))
+        for member in (*due.old.value.isr, *due.old.value.eligible):
+            yield member.broker_id
 
 
 def _clean_up(image: ClusterImage, fence: Condition, limits: Limits) -> list[Write]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.plan import NOBODY, due_changes, writes_for
@@ -37,7 +38,10 @@ class Planner:
         preferred: Collection[PartitionKey] = NOBODY,
     ) -> list[Write]:
         """What is due stays open until its change is seen, so a write that failed is planned again."""
+        limits = limits or Limits()
         among = None if self._open is None else self._open.union(preferred)
-        due = due_changes(image, self._rules, among, preferred)
-        self._open = {each.key for each in due}
-        return writes_for(image, me, due, limits or Limits())
+        due = list(islice(due_changes(image, self._rules, among, preferred), limits.changes_max))
+        if limits.changes_max is None or len(due) < limits.changes_max:
+            # Nothing is due for those that are not among these.
+            self._open = {each.key for each in due}
+        return writes_for(image, me, due, limits)

@@ -56,13 +56,9 @@ class Kept:
     memory: int
 
     def since(self, durability: Durability) -> int:
-        match durability:
-            case Durability.DISK:
-                return self.disk
-            case Durability.CACHE:
-                return self.cache
-            case Durability.MEMORY:
-                return self.memory
+        if durability is Durability.DISK:
+            return self.disk
+        return self.cache if durability is Durability.CACHE else self.memory
 
 
 @dataclass(frozen=True, slots=True)

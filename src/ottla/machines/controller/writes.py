@@ -31,10 +31,12 @@ def _is_there(operation: Operation, entry: Entry | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one commit takes. The least number of operations with which every request can be served is 16."""
+    """What one commit takes, at least 16 operations, and what one plan does."""
 
     operations_max: int = OPERATIONS_MAX
     bytes_max: int = COMMIT_BYTES_MAX
+    changes_max: int | None = None
+    """Of partitions in one plan: a broker that has many to fail over plans again, and serves others in between."""
 
 
 class Packing:
@@ -69,7 +71,7 @@ class Packing:
         most = self._limits.operations_max
         return (
             len(self._operations) + operations <= most
-            and len(self._conditions.keys() | wanted.keys()) <= most
+            and len(self._conditions) + sum(key not in self._conditions for key in wanted) <= most
             and self._bytes + size <= self._limits.bytes_max
         )
 
