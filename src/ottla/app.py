@@ -5,34 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ottla.adapters.buffers import BufferPool
 from ottla.adapters.catalog import SqliteCatalog
 from ottla.adapters.clock import RealClock
-from ottla.adapters.data_dir import DataDirectory, new_cluster_id, open_data_directory
+from ottla.adapters.data_dir import DataDirectory, open_data_directory
 from ottla.adapters.disk import RealDisk
 from ottla.adapters.kernel import is_memory_file_system
 from ottla.adapters.lock import DirectoryLock
 from ottla.adapters.volatile import VolatileDisk
 from ottla.broker.broker import Broker, Endpoint
-from ottla.broker.cluster.admin import ClusterAdmin
-from ottla.broker.cluster.cluster import Cluster
-from ottla.broker.cluster.identity import agree_on_cluster_id, note_clean_shutdown, take_clean_shutdown
-from ottla.broker.cluster.membership import Membership
-from ottla.broker.cluster.no_catalog import NoCatalog
+from ottla.broker.cluster.identity import note_clean_shutdown
 from ottla.broker.log_store import LogStore
-from ottla.coordination.opening import BadCoordinationError, open_coordination
-from ottla.coordination.port import Coordination, UnavailableError
-from ottla.coordination.sqlite.lease_files import boot_id
+from ottla.coordination.opening import BadCoordinationError
+from ottla.coordination.port import Coordination
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
 from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
-from ottla.machines.controller.broker_requests import BrokerStart
 from ottla.model.broker_config import BrokerConfig, parse_broker_config
 from ottla.model.durability import Durability
 from ottla.model.errors import Refused
@@ -42,7 +35,6 @@ log = logging.getLogger("ottla")
 
 RECEIVE_POOL_BYTES = 64 * 1024 * 1024
 STOP_GRACE_S = 10.0
-COORDINATION_RETRY_S = 0.5
 
 
 class BadSettingsError(Exception):
@@ -154,49 +146,23 @@ async def _compose(
 async def _compose_in_cluster(
     settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
 ) -> RunningBroker:
-    assert config.coordination is not None
+    from ottla.app_cluster import ClusterStart  # a broker that is alone stays small without it
+
     clock = RealClock(asyncio.get_running_loop())
-    coordination = await _coordination(config.coordination, clock)
     try:
-        cluster_id = await agree_on_cluster_id(coordination, new_cluster_id())
-        identity = open_data_directory(disk.files, data_dir, node_id=config.node_id, cluster_id=cluster_id)
-        clean_epoch = take_clean_shutdown(disk.files, data_dir)
-        shared, store = _logs(config, disk, clock, data_dir, identity)
-        broker = Broker(config, shared, store, NoCatalog(), data_dir)
-        broker.cluster_id = cluster_id
-        cluster = Cluster(broker, Membership(coordination, clock, config.broker_session_timeout_ms))
-        admin = ClusterAdmin(broker, cluster, allow_shared_machine=config.host_shared)
-        await broker.start_in(cluster, admin)
+        start = await ClusterStart.begin(config, clock)
+    except BadCoordinationError as failure:
+        raise BadSettingsError(str(failure)) from failure
+    try:
+        identity = open_data_directory(disk.files, data_dir, node_id=config.node_id, cluster_id=start.cluster_id)
+        shared, logs = _logs(config, disk, clock, data_dir, identity)
+        broker = await start.recover(shared, logs, data_dir)
         server = await _listen(settings, broker)
-        await broker.join(
-            BrokerStart(
-                broker_id=config.node_id,
-                host=broker.endpoint.host,
-                port=broker.endpoint.port,
-                machine=config.host or socket.gethostname(),
-                directory_id=identity.directory_id.hex,
-                boot_id=boot_id(),
-                rack=config.broker_rack,
-                clean_shutdown_epoch=clean_epoch,
-                damaged=cluster.damaged_classes(),
-            )
-        )
+        await start.join(broker, identity.directory_id.hex)
     except BaseException:
-        await coordination.close()
+        await start.store.close()
         raise
-    return _warned(RunningBroker(broker, server, disk, lock, store=coordination), settings, data_dir)
-
-
-async def _coordination(text: str, clock: RealClock) -> Coordination:
-    """Waits for a store that is not there yet: the machines of a cluster start in any order."""
-    while True:
-        try:
-            return await open_coordination(text, clock)
-        except BadCoordinationError as failure:
-            raise BadSettingsError(str(failure)) from failure
-        except UnavailableError as error:
-            log.warning("the coordination store %s is not available yet: %s", text, error)
-            await asyncio.sleep(COORDINATION_RETRY_S)
+    return _warned(RunningBroker(broker, server, disk, lock, store=start.store), settings, data_dir)
 
 
 def _logs(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -21,11 +22,13 @@ from ottla.handlers import (
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
+    elect_leaders,
     fetch,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_for_leader_epoch,
     produce,
@@ -49,7 +52,10 @@ MODULES: list[ModuleType] = [
     alter_configs,
     describe_log_dirs,
     create_partitions,
+    elect_leaders,
     incremental_alter_configs,
+    alter_partition_reassignments,
+    list_partition_reassignments,
     describe_cluster,
     describe_topic_partitions,
 ]

@@ -48,6 +48,11 @@ class ClusterProgram:
         self.broker: Broker | None = None
         self.client: SimCoordinationClient | None = None
 
+    def broker_is_in(self) -> bool:
+        """Whether it is registered."""
+        cluster = self.broker.cluster if self.broker is not None else None
+        return cluster is not None and cluster.membership.member is not None
+
     async def __call__(self, host: SimHost) -> None:
         if not host.has_disk:
             host.add_disk()

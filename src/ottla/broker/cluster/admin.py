@@ -54,7 +54,7 @@ class ClusterAdmin(TopicAdmin):
     ) -> Topic | Refused:
         broker = self._broker
         refused = broker.topics.check_new_name(name)
-        config = refused or parse_topic_config(configs, self.broker_defaults())
+        config = refused or self._parse_new(name, configs)
         if isinstance(config, Refused):
             return config
         count = broker.config.num_partitions if partition_count == -1 else partition_count

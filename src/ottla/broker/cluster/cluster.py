@@ -19,6 +19,7 @@ from ottla.broker.cluster.controller_duty import ControllerDuty
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.cluster.membership import Membership, MembershipEvents
+from ottla.broker.cluster.partition_admin import PartitionAdmin
 from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.broker.cluster.waiting import sleep
 from ottla.broker.partition import AnyLog, Layout, Partition, Role
@@ -69,6 +70,7 @@ class Cluster(MembershipEvents):
         self.membership = membership
         self.rules = RuleBook(broker.static_config.given)
         self.controller = ControllerDuty(membership, broker.clock, self.rules)
+        self.partition_admin = PartitionAdmin(self, allow_shared_machine=broker.config.host_shared)
         self._isr_changes = IsrChanges(membership, broker.clock, self.rules)
         self._fetchers: dict[Member, ReplicaFetcher] = {}
         self._timer: Timer | None = None

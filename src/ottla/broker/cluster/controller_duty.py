@@ -31,7 +31,7 @@ class ControllerDuty(MembershipEvents):
         self._membership = membership
         self._clock = clock
         self._planner = Planner(rules)
-        self._limits = Limits(operations_max=membership.store.operations_max)
+        self.limits = Limits(operations_max=membership.store.operations_max)
         self._changed = asyncio.Event()
         self._preferred: set[PartitionKey] = set()
         self._was_controller = False
@@ -70,7 +70,7 @@ class ControllerDuty(MembershipEvents):
     # -- the work ---------------------------------------------------------------------------------------------
 
     @property
-    def _entry(self) -> Versioned[ControllerEntry] | None:
+    def entry(self) -> Versioned[ControllerEntry] | None:
         """The controller's entry, if it is ours."""
         found, member = self._membership.image.controller, self._membership.member
         if found is None or member is None or (found.value.broker_id, found.value.broker_epoch) != member:
@@ -83,7 +83,7 @@ class ControllerDuty(MembershipEvents):
             self._changed.clear()
             if not self._membership.is_alive:
                 continue
-            entry = self._entry
+            entry = self.entry
             if entry is None:
                 self._was_controller = False
                 await self._stand_for_election()
@@ -93,7 +93,7 @@ class ControllerDuty(MembershipEvents):
                 self._was_controller = True
                 self._planner.start_over()
             preferred, self._preferred = self._preferred, set()
-            for write in self._planner.plan(self._membership.image, entry, self._limits, preferred):
+            for write in self._planner.plan(self._membership.image, entry, self.limits, preferred):
                 if not await self._try(write):
                     break
 

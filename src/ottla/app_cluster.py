@@ -1,0 +1,85 @@
+"""The part of the composition that only brokers of a cluster need: imported when a coordination store is configured."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+from ottla.adapters.clock import RealClock
+from ottla.adapters.data_dir import new_cluster_id
+from ottla.broker.broker import Broker
+from ottla.broker.cluster.admin import ClusterAdmin
+from ottla.broker.cluster.cluster import Cluster
+from ottla.broker.cluster.identity import agree_on_cluster_id, take_clean_shutdown
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.cluster.no_catalog import NoCatalog
+from ottla.broker.log_store import LogStore
+from ottla.coordination.opening import open_coordination
+from ottla.coordination.port import Coordination, UnavailableError
+from ottla.coordination.sqlite.lease_files import boot_id
+from ottla.log.shared import SharedByLogs
+from ottla.machines.controller.broker_requests import BrokerStart
+from ottla.model.broker_config import BrokerConfig
+
+log = logging.getLogger("ottla")
+
+COORDINATION_RETRY_S = 0.5
+
+
+class ClusterStart:
+    """A broker on its way into its cluster. Made by `begin`; then `recover`, listen, `join`."""
+
+    def __init__(self, config: BrokerConfig, clock: RealClock, store: Coordination, cluster_id: str) -> None:
+        self._config = config
+        self._clock = clock
+        self.store = store
+        self.cluster_id = cluster_id
+        self._clean_epoch: int | None = None
+
+    @classmethod
+    async def begin(cls, config: BrokerConfig, clock: RealClock) -> ClusterStart:
+        """Waits for the coordination store. Raises BadCoordinationError."""
+        assert config.coordination is not None
+        store = await _opened(config.coordination, clock)
+        try:
+            cluster_id = await agree_on_cluster_id(store, new_cluster_id())
+        except BaseException:
+            await store.close()
+            raise
+        return cls(config, clock, store, cluster_id)
+
+    async def recover(self, shared: SharedByLogs, logs: LogStore, data_dir: str) -> Broker:
+        config = self._config
+        self._clean_epoch = take_clean_shutdown(shared.disk.files, data_dir)
+        broker = Broker(config, shared, logs, NoCatalog(), data_dir)
+        broker.cluster_id = self.cluster_id
+        cluster = Cluster(broker, Membership(self.store, self._clock, config.broker_session_timeout_ms))
+        await broker.start_in(cluster, ClusterAdmin(broker, cluster, allow_shared_machine=config.host_shared))
+        return broker
+
+    async def join(self, broker: Broker, directory_id: str) -> None:
+        config = self._config
+        assert broker.cluster is not None
+        start = BrokerStart(
+            broker_id=config.node_id,
+            host=broker.endpoint.host,
+            port=broker.endpoint.port,
+            machine=config.host or socket.gethostname(),
+            directory_id=directory_id,
+            boot_id=boot_id(),
+            rack=config.broker_rack,
+            clean_shutdown_epoch=self._clean_epoch,
+            damaged=broker.cluster.damaged_classes(),
+        )
+        await broker.join(start)
+
+
+async def _opened(text: str, clock: RealClock) -> Coordination:
+    """Waits for a store that is not there yet: the machines of a cluster start in any order."""
+    while True:
+        try:
+            return await open_coordination(text, clock)
+        except UnavailableError as error:
+            log.warning("the coordination store %s is not available yet: %s", text, error)
+            await asyncio.sleep(COORDINATION_RETRY_S)

@@ -1,0 +1,75 @@
+"""What the controller does for clients: moves replicas, elects leaders. Other brokers send their clients to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.commits import commit
+from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+from ottla.machines.controller.partition_requests import (
+    Controlling,
+    ElectionType,
+    Named,
+    Outcomes,
+    Reassignment,
+    elect_leaders,
+    list_reassignments,
+    reassign,
+)
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.cluster import Cluster
+
+Place = tuple[str, int]
+"""A partition as clients name it: topic and index."""
+Answers = Mapping[Place, Refused | None]
+
+
+class PartitionAdmin:
+    def __init__(self, cluster: Cluster, *, allow_shared_machine: bool) -> None:
+        self._cluster = cluster
+        self._allow_shared_machine = allow_shared_machine
+
+    async def reassign(self, targets: Mapping[Place, Sequence[int] | None]) -> Answers | Refused:
+        controlling = self._controlling()
+        if isinstance(controlling, Refused):
+            return controlling
+        named = {Named(*place): replicas for place, replicas in targets.items()}
+        return await self._carry_out(reassign(controlling, named, allow_shared_machine=self._allow_shared_machine))
+
+    async def elect(self, places: Iterable[Place] | None, *, unclean: bool) -> Answers | Refused:
+        controlling = self._controlling()
+        if isinstance(controlling, Refused):
+            return controlling
+        election_type = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        return await self._carry_out(elect_leaders(controlling, _named(places), election_type))
+
+    def reassignments(self, places: Iterable[Place] | None) -> Mapping[Place, Reassignment]:
+        found = list_reassignments(self._cluster.membership.image, _named(places))
+        return {(named.topic, named.partition): reassignment for named, reassignment in found.items()}
+
+    def _controlling(self) -> Controlling | Refused:
+        entry = self._cluster.controller.entry
+        if entry is None:
+            return Refused(ErrorCode.not_controller)
+        return Controlling(self._cluster.membership.image, entry, self._cluster.rules, self._cluster.controller.limits)
+
+    async def _carry_out(self, outcomes: Outcomes) -> Answers | Refused:
+        membership = self._cluster.membership
+        for write in outcomes.writes:
+            try:
+                revision = await commit(membership.store, write)
+            except UnavailableError as error:
+                return Refused(ErrorCode.coordinator_not_available, str(error))
+            except OutcomeUnknownError:
+                return Refused(ErrorCode.request_timed_out, "the coordination store did not say whether it was done")
+            if revision is None:
+                return Refused(ErrorCode.request_timed_out, "something changed meanwhile: ask again")
+            await membership.seen(revision)
+        return {(named.topic, named.partition): refused for named, refused in outcomes.refused.items()}
+
+
+def _named(places: Iterable[Place] | None) -> list[Named] | None:
+    return None if places is None else [Named(*place) for place in places]
