@@ -170,6 +170,23 @@ async def test_an_outage_costs_the_lease() -> None:
     assert lease.lost
 
 
+async def test_a_deadline_counts_from_before_the_request_was_sent() -> None:
+    bench = Bench()
+    bench.store.faults.delay_ms = (200.0, 200.0)
+    client = bench.client()
+    lease = await bench.until(client.open_lease(1000))
+    assert client.clock.monotonic_ms() >= 400
+    assert lease.deadline_ms < 1100
+    renewed_ms = client.clock.monotonic_ms()
+    assert await bench.until(lease.renew())
+    assert renewed_ms + 1000 <= lease.deadline_ms < renewed_ms + 1100
+    deadline_ms = lease.deadline_ms
+    bench.store.cut_off(client)
+    with pytest.raises(UnavailableError):
+        await bench.until(lease.renew())
+    assert lease.deadline_ms == deadline_ms, "a renewal that failed moves nothing"
+
+
 async def test_a_paused_owner_loses_its_lease_and_hears_of_it_later() -> None:
     bench = Bench()
     owner, other = bench.client("owner"), bench.client("other")

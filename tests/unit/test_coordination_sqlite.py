@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sqlite3
 import time
 from contextlib import closing
@@ -201,11 +202,13 @@ def test_a_forked_child_does_not_keep_the_lease(directory: str) -> None:
         os.write(ready[1], b".")
         os.read(waiting[0], 1)
         os._exit(0)
-    os.read(ready[0], 1)
-    assert not is_over(directory, row_of(file), 0.0)
-    file.release()
-    assert is_over(directory, row_of(file), 0.0)
-    os.write(waiting[1], b".")
-    os.waitpid(child, 0)
-    for fd in (*ready, *waiting):
-        os.close(fd)
+    try:
+        os.read(ready[0], 1)
+        assert not is_over(directory, row_of(file), 0.0)
+        file.release()
+        assert is_over(directory, row_of(file), 0.0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for fd in (*ready, *waiting):
+            os.close(fd)

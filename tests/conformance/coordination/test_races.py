@@ -76,6 +76,31 @@ async def test_one_of_many_wins(world: World) -> None:
             assert isinstance(outcome, Committed) or outcome == Conflict({key: entry})
 
 
+async def test_a_conflict_shows_one_state(world: World) -> None:
+    """Of all keys with a condition, although they change all the time."""
+    writer, other = await world.client(), await world.client()
+    keys = [f"key-{number}" for number in range(30)]
+    done = False
+
+    async def write() -> None:
+        nonlocal done
+        for turn in range(30):
+            await writer.commit([], [Put(key, b"%d" % turn) for key in keys])
+        done = True
+
+    await writer.commit([], [Put(key, b"first") for key in keys])
+    writing = asyncio.create_task(write())
+    seen = set()
+    while not done:
+        outcome = await other.commit([IsAbsent(key) for key in keys], [])
+        assert isinstance(outcome, Conflict)
+        versions = {entry.version for entry in outcome.entries.values() if entry is not None}
+        assert len(versions) == 1
+        seen |= versions
+    await writing
+    assert len(seen) > 1
+
+
 async def test_transactions_of_one_client_side_by_side(world: World) -> None:
     """A client need not wait for one commit before it sends the next."""
     client = await world.client()
