@@ -95,6 +95,7 @@ class Cluster(MembershipEvents):
 
     async def join(self, start: BrokerStart) -> None:
         self.membership.events += [self, self.controller]
+        self.membership.failed_logs = self._failed_logs
         self.controller.start()
         await self.membership.join(start)
         self._arm()
@@ -238,10 +239,15 @@ class Cluster(MembershipEvents):
     def _remove_topic(self, topic: Topic) -> None:
         for partition in list(topic.partitions):
             self._remove_partition(topic, partition)
-        self._broker.topics.remove(topic)
+        if not topic.partitions:
+            self._broker.topics.remove(topic)
 
     def _remove_partition(self, topic: Topic, partition: Partition) -> None:
         self._leave_fetcher(partition)
+        if not self.membership.image.is_obsolete(PartitionKey(topic.id, partition.index), self._broker.node_id):
+            # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
+            partition.stand_by(partition.leader_epoch)
+            return
         partition.close()
         topic.partitions.remove(partition)
         if isinstance(partition.log, FileLog):
@@ -422,17 +428,19 @@ class Cluster(MembershipEvents):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _failed_logs(self) -> frozenset[PartitionKey]:
+        return frozenset(
+            PartitionKey(partition.topic.id, partition.index)
+            for partition in self._broker.partitions()
+            if partition.log.failed is not None
+        )
+
     async def _store_failures(self) -> None:
         self._reports_failures = False
         member, lease = self.membership.member, self.membership.lease
         if member is None or lease is None:
             return
-        failed = frozenset(
-            PartitionKey(partition.topic.id, partition.index)
-            for partition in self._broker.partitions()
-            if partition.log.failed is not None
-        )
-        report = FailedLogs(member.broker_epoch, partitions=failed)
+        report = FailedLogs(member.broker_epoch, partitions=self._failed_logs())
         write = report_failures(self.membership.image, member.broker_id, report, lease.id)
         try:
             is_stored = await commit(self.membership.store, write) is not None

@@ -24,6 +24,8 @@ from ottla.ports import Clock
 log = logging.getLogger("ottla.controller")
 
 RETRY_MS = 100.0
+CHANGES_MAX = 500
+"""Of one plan: a broker that has many partitions to fail over serves others in between."""
 
 
 class ControllerDuty(MembershipEvents):
@@ -31,7 +33,7 @@ class ControllerDuty(MembershipEvents):
         self._membership = membership
         self._clock = clock
         self._planner = Planner(rules)
-        self.limits = Limits(operations_max=membership.store.operations_max)
+        self.limits = Limits(operations_max=membership.store.operations_max, changes_max=CHANGES_MAX)
         self._changed = asyncio.Event()
         self._preferred: set[PartitionKey] = set()
         self._was_controller = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
@@ -49,33 +48,29 @@ class IsrChanges:
         if write is None or isinstance(write, Refused):
             return
         leading.on_isr_sent(wanted)
-        task = asyncio.ensure_future(self._change(partition, leading, write, wanted))
+        task = asyncio.ensure_future(self._change(partition, leading, write, key))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _change(
-        self, partition: Partition, leading: LeaderReplication, write: Write, wanted: Mapping[int, int]
-    ) -> None:
+    async def _change(self, partition: Partition, leading: LeaderReplication, write: Write, key: PartitionKey) -> None:
+        """Until it is known what became of the write, the larger of the two sets counts. A conflict does not say that:
+        the write may have been applied, and others may have written since. What the store has then says it."""
         while partition.leading is leading:
             try:
                 revision = await commit(self._membership.store, write)
-            except UnavailableError:
-                self._on_refused(partition, leading)
-                return
-            except OutcomeUnknownError:
-                # The larger of the two sets counts until the store says which one it has.
+                if revision is not None:
+                    log.info("%s", write.why)
+                    await self._membership.seen(revision)
+                    return
+                await self._membership.refresh()
+            except (UnavailableError, OutcomeUnknownError):
                 await sleep(self._clock, RETRY_MS)
                 continue
-            if revision is None:
-                self._on_refused(partition, leading)
-            else:
-                log.info("%s", write.why)
-                await self._membership.seen(revision)
+            found = self._membership.image.partition(key)
+            is_open = partition.leading is leading and leading.proposed is not None
+            if is_open and found is not None and found.value.leader_epoch == partition.leader_epoch:
+                take_stored(partition, leading, found.value, found.version)
             return
-
-    def _on_refused(self, partition: Partition, leading: LeaderReplication) -> None:
-        if partition.leading is leading and leading.on_isr_refused():
-            partition.on_watermark()
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -86,9 +81,12 @@ class IsrChanges:
 def note_stored(partition: Partition, state: PartitionState, version: Revision) -> None:
     """The image shows the partition's state, as this broker leads it."""
     leading = partition.leading
-    if leading is None or version <= partition.state_version:
-        return
-    partition.state_version = version
+    if leading is not None and version > partition.state_version:
+        take_stored(partition, leading, state, version)
+
+
+def take_stored(partition: Partition, leading: LeaderReplication, state: PartitionState, version: Revision) -> None:
+    partition.state_version = max(version, partition.state_version)
     partition.isr = tuple(member.broker_id for member in state.isr)
     moved = leading.on_isr_stored(dict(state.isr), has_eligible=bool(state.eligible))
     if moved:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from ottla.coordination.port import (
 )
 from ottla.machines.controller.broker_requests import BrokerStart, register_broker
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.state import Member, Registration
+from ottla.machines.controller.state import Member, PartitionKey, Registration
 from ottla.machines.controller.touched import Touched
 from ottla.model.errors import Refused
 from ottla.ports import Clock, Timer
@@ -64,6 +64,8 @@ class Membership:
         self.lease: Lease | None = None
         self.events: list[MembershipEvents] = []
         self._start: BrokerStart | None = None
+        self.failed_logs: Callable[[], Collection[PartitionKey]] = tuple
+        """What the next incarnation has to say of itself from its first moment on."""
         self._tasks: list[asyncio.Task[None]] = []
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
         self._deadline: Timer | None = None
@@ -124,7 +126,8 @@ class Membership:
         assert self._start is not None
         self.lease = lease = await self.store.open_lease(self._ttl_ms)
         while not lease.lost:
-            registering = register_broker(self.image, self._start, lease.id)
+            start = replace(self._start, failed=self.failed_logs())
+            registering = register_broker(self.image, start, lease.id)
             if isinstance(registering, Refused):
                 raise UnavailableError(registering.message)
             write = registering.write
