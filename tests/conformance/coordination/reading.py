@@ -20,6 +20,10 @@ class Reader:
         self.ended = False
         self._more = asyncio.Event()
 
+    def __str__(self) -> str:
+        last = self.batches[-1].revision if self.batches else None
+        return f"{len(self.batches)} batches, the last of revision {last}, resync {self.resync}, ended {self.ended}"
+
     async def follow(self, client: Coordination, prefix: str, after: Revision) -> None:
         async with aclosing(client.watch(prefix, after)) as watch:
             async for found in watch:
@@ -32,10 +36,13 @@ class Reader:
         self._more.set()
 
     async def until(self, enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while not enough():
-                self._more.clear()
-                await self._more.wait()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while not enough():
+                    self._more.clear()
+                    await self._more.wait()
+        except TimeoutError:
+            raise AssertionError(f"the watch brought no more in {TIMEOUT_S} s: {self}") from None
 
     async def until_revision(self, revision: Revision) -> None:
         await self.until(lambda: bool(self.batches) and self.batches[-1].revision >= revision)

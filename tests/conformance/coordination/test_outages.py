@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from tests.conformance.coordination.gate import Gate
 from tests.conformance.coordination.reading import TIMEOUT_S, reader_of
 from tests.conformance.coordination.stores import Place
 
+T = TypeVar("T")
 KINDS = ("etcd", "zookeeper")
 TTL_MS = 1000
 IMPATIENT_MS = 400
@@ -90,6 +92,16 @@ async def until_disconnected(client: Coordination) -> None:
             return
 
 
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Until there is a connection again."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                return await call()
+            except UnavailableError:
+                continue
+
+
 async def settled_put(client: Coordination, key: str, value: bytes) -> Outcome:
     """Again and again under the same condition: whatever was sent before can be applied before it, or never."""
     async with asyncio.timeout(TIMEOUT_S):
@@ -137,7 +149,7 @@ async def test_a_lease_is_lost_during_an_outage(place: Place, direct: Coordinati
                     assert await lease.renew() is False
                 except UnavailableError:
                     continue
-        again = await owner.open_lease(TTL_MS)
+        again = await patiently(lambda: owner.open_lease(TTL_MS))
         assert isinstance(await owner.commit([IsAbsent("mine")], [Put("mine", b"again", again.id)]), Committed)
         await owner.close()
 
