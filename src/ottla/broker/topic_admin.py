@@ -191,8 +191,9 @@ class TopicAdmin:
                 ErrorCode.invalid_config,
                 f"ottla.durability is fixed when a topic is created; '{topic.name}' is {topic.config.durability}",
             )
-        if validate_only:
-            return None
+        return None if validate_only else await self._store_configs(topic, overrides)
+
+    async def _store_configs(self, topic: Topic, overrides: Mapping[str, str]) -> Refused | None:
         async with self._changing:
             refused = await self._put(topic, len(topic.partitions), overrides)
             if refused is None:

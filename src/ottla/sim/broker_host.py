@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.catalog import Catalog
 from ottla.broker.log_store import LogStore
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
@@ -27,6 +28,22 @@ from ottla.sim.hosts import SimHost
 PORT = 9092
 DATA_DIR = "/data"
 JOURNAL_LIMITS = JournalLimits(ring_bytes_max=512 * 1024, file_bytes_max=64 * 1024, group_bytes_max=32 * 1024)
+
+
+def new_broker(
+    host: SimHost, properties: Mapping[str, str], catalog: Catalog, journal_id: bytes, reports: list[str]
+) -> Broker:
+    config = parse_broker_config(properties)
+    assert not isinstance(config, Refused), config
+    shared = SharedByLogs(
+        disk=host.disk,
+        clock=host.clock,
+        tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
+        memory=MemoryBudget(config.memory_max_bytes),
+        report=reports.append,
+    )
+    store = LogStore(shared, DATA_DIR, journal_id, JOURNAL_LIMITS)
+    return Broker(config, shared, store, catalog, DATA_DIR)
 
 
 class BrokerProgram:
@@ -51,17 +68,7 @@ class BrokerProgram:
             host.add_disk()
         if self.on_disk is not None:
             self.on_disk(host)
-        config = parse_broker_config(self.properties)
-        assert not isinstance(config, Refused), config
-        shared = SharedByLogs(
-            disk=host.disk,
-            clock=host.clock,
-            tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
-            memory=MemoryBudget(config.memory_max_bytes),
-            report=self.reports.append,
-        )
-        store = LogStore(shared, DATA_DIR, bytes(range(16)), JOURNAL_LIMITS)
-        broker = self.broker = Broker(config, shared, store, self.catalog, DATA_DIR)
+        broker = self.broker = new_broker(host, self.properties, self.catalog, bytes(range(16)), self.reports)
         broker.start()
         self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await self.server.start(host.name, PORT)

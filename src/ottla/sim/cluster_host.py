@@ -15,16 +15,11 @@ from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.no_catalog import NoCatalog
-from ottla.broker.log_store import LogStore
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
-from ottla.log.shared import MemoryBudget, SharedByLogs
-from ottla.log.tail_cache import TailCache
 from ottla.machines.controller.broker_requests import BrokerStart
-from ottla.model.broker_config import parse_broker_config
-from ottla.model.errors import Refused
 from ottla.server.server import Server
-from ottla.sim.broker_host import DATA_DIR, JOURNAL_LIMITS, PORT
+from ottla.sim.broker_host import PORT, new_broker
 from ottla.sim.coordination import SimCoordination, SimCoordinationClient
 from ottla.sim.hosts import SimHost
 
@@ -59,7 +54,8 @@ class ClusterProgram:
             self.directory += 1
         if self._on_disk is not None:
             self._on_disk(host)
-        broker = self.broker = self._new_broker(host)
+        journal_id = bytes([self._broker_id, self.directory % 256] * 8)
+        broker = self.broker = new_broker(host, self.properties, NoCatalog(), journal_id, self.reports)
         self.client = self._store.client(host.clock, name=host.name)
         membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
         cluster = Cluster(broker, membership)
@@ -70,20 +66,6 @@ class ClusterProgram:
         broker.endpoint = Endpoint(host.name, port)
         await broker.join(self._start(host, port))
         await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
-
-    def _new_broker(self, host: SimHost) -> Broker:
-        config = parse_broker_config(self.properties)
-        assert not isinstance(config, Refused), config
-        shared = SharedByLogs(
-            disk=host.disk,
-            clock=host.clock,
-            tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
-            memory=MemoryBudget(config.memory_max_bytes),
-            report=self.reports.append,
-        )
-        journal_id = bytes([self._broker_id, self.directory % 256] * 8)
-        store = LogStore(shared, DATA_DIR, journal_id, JOURNAL_LIMITS)
-        return Broker(config, shared, store, NoCatalog(), DATA_DIR)
 
     def _start(self, host: SimHost, port: int) -> BrokerStart:
         return BrokerStart(

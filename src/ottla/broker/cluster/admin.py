@@ -27,7 +27,6 @@ from ottla.machines.controller.topic_requests import (
 from ottla.machines.controller.writes import Limits, Write
 from ottla.model.broker_config import with_overrides
 from ottla.model.errors import ErrorCode, Refused
-from ottla.model.topic_config import parse_topic_config
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -137,20 +136,7 @@ class ClusterAdmin(TopicAdmin):
 
     # -- change and delete ------------------------------------------------------------------------------------
 
-    async def alter_topic_configs(
-        self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
-    ) -> Refused | None:
-        overrides = {DURABILITY: topic.config.durability.value, **overrides}
-        config = parse_topic_config(overrides, self.broker_defaults())
-        if isinstance(config, Refused):
-            return config
-        if config.durability is not topic.config.durability:
-            return Refused(
-                ErrorCode.invalid_config,
-                f"ottla.durability is fixed when a topic is created; '{topic.name}' is {topic.config.durability}",
-            )
-        if validate_only:
-            return None
+    async def _store_configs(self, topic: Topic, overrides: Mapping[str, str]) -> Refused | None:
         return await self._change(lambda: alter_topic_configs(self._membership.image, topic.id, overrides))
 
     async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:

@@ -29,6 +29,7 @@ from ottla.coordination.port import Committed, HasVersion, IsAbsent, OutcomeUnkn
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
+from ottla.machines.controller import keys
 from ottla.machines.controller.broker_requests import BrokerStart, is_drained, report_failures, start_draining
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
@@ -183,6 +184,7 @@ class Cluster(MembershipEvents):
         if not self._is_running:
             return
         image = self.membership.image
+        self._apply_dynamic_configs()
         known = {topic.id for topic in image.topics()}
         for topic in list(self._broker.topics):
             if topic.id not in known:
@@ -194,6 +196,8 @@ class Cluster(MembershipEvents):
         if not self._is_running:
             return
         image = self.membership.image
+        if touched.configs:
+            self._apply_dynamic_configs()
         topics: set[TopicId] = set(touched.topics)
         topics |= {key.topic_id for key in touched.partitions}
         if touched.brokers:
@@ -207,6 +211,12 @@ class Cluster(MembershipEvents):
             elif topic is not None:
                 self._remove_topic(topic)
         self._drop_idle_fetchers()
+
+    def _apply_dynamic_configs(self) -> None:
+        wanted = dict(self.membership.image.configs(keys.DEFAULT))
+        if wanted != self._broker.dynamic_overrides:
+            self._broker.dynamic_overrides = wanted
+            self._broker.admin.apply_dynamic_configs()
 
     def _place_topic(self, state: TopicState) -> None:
         broker = self._broker
