@@ -24,8 +24,8 @@ PAUSES = 3
 SESSION_MS = 3000
 PARTITIONS = {"disk": 3, "cache": 2}
 IDEMPOTENT = WRITERS[:2]
-"""acks=1 promises nothing when a leader dies. And a producer without idempotence reorders by itself when a leader moves:
-librdkafka puts what the old leader refused behind what the new one has taken."""
+"""acks=1 promises nothing when a leader dies. And a producer without idempotence reorders by itself when a leader
+moves: librdkafka puts what the old leader refused behind what the new one has taken."""
 
 
 def start_cluster(start_broker: StartBroker, directory: Path, arguments: tuple[str, ...]) -> list[BrokerProcess]:
