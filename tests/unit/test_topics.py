@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.topics import Topic, Topics, check_name
+from ottla.broker.topics import Topic, Topics
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
+from ottla.model.topic_names import check_name
 from tests.unit.sim_logs import config_of
 
 

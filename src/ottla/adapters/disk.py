@@ -50,10 +50,9 @@ def best_disk_thread() -> DiskThreadType:
 class InlineWrites:
     """Whether a write goes into the page cache at once, without the way to a thread and back.
 
-    That way costs two wake-ups, many times a small write, and a large one then copies from another core's cache:
-    measured with 16 batches of 128 KB in flight, 160 us of CPU a batch in place of 200. But a write into the page cache
-    can wait for the disk, when too much is dirty. So a slow one sends those that follow to the thread, for a second,
-    and for twice as long each time that the next try is slow too.
+    That way costs two wake-ups, many times a small write, and a large one then copies from another core's cache. But a
+    write into the page cache can wait for the disk, when too much is dirty. So a slow one sends those that follow to
+    the thread, for a second, and for twice as long each time that the next try is slow too.
     """
 
     __slots__ = ("_period_s", "_until_s")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog import TopicRecord
-from ottla.broker.topics import INTERNAL_TOPICS, Topic, metric_name
+from ottla.broker.topics import INTERNAL_TOPICS, Topic
 from ottla.log.file_log import FileLog
 from ottla.model.broker_config import with_overrides
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.model.topic_config import TopicConfig, parse_topic_config
+from ottla.model.topic_names import metric_name
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,9 +9,8 @@ from ottla.broker.partition import Layout, Partition
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.model.topic_config import TopicConfig
+from ottla.model.topic_names import check_name, metric_name
 
-NAME_LENGTH_MAX = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -103,23 +101,3 @@ class Topics:
                 ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topics: {similar}"
             )
         return None
-
-
-def check_name(name: str) -> Refused | None:
-    problem = None
-    if not name:
-        problem = "it is empty"
-    elif name in (".", ".."):
-        problem = "it cannot be '.' or '..'"
-    elif len(name) > NAME_LENGTH_MAX:
-        problem = f"it is longer than {NAME_LENGTH_MAX} characters"
-    elif not _LEGAL_NAME.fullmatch(name):
-        problem = "it contains characters other than ASCII letters and digits, '.', '_' and '-'"
-    if problem is None:
-        return None
-    return Refused(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
-
-
-def metric_name(name: str) -> str:
-    """'.' and '_' are one character in metric names: two topics that differ in them alone would share theirs."""
-    return name.replace(".", "_")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ottla.broker.topics import check_name
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.topic_names import check_name
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.topics import check_name
 from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
 from ottla.model.errors import ErrorCode
+from ottla.model.topic_names import check_name
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest

@@ -17,10 +17,10 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.broker.topics import check_name
 from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Buffers, Context, Reply
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import NO_TOPIC_ID, TopicId
+from ottla.model.topic_names import check_name
 from ottla.wire.primitives import (
     I32,
     Writer,

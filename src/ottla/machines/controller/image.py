@@ -14,7 +14,6 @@ from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbse
 from ottla.machines.controller import keys
 from ottla.machines.controller.encoding import Unreadable
 from ottla.machines.controller.image_tables import ImageTables
-from ottla.machines.controller.names import metric_name
 from ottla.machines.controller.state import (
     ControllerEntry,
     Creating,
@@ -29,6 +28,7 @@ from ottla.machines.controller.state import (
 from ottla.machines.controller.touched import Touched
 from ottla.model.durability import Durability
 from ottla.model.ids import TopicId
+from ottla.model.topic_names import metric_name
 
 
 class ClusterImage:

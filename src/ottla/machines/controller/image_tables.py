@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from ottla.coordination.port import Change, Entry, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.encoding import Unreadable
-from ottla.machines.controller.names import metric_name
 from ottla.machines.controller.partition_table import PartitionTable
 from ottla.machines.controller.state import (
     ControllerEntry,
@@ -22,6 +21,7 @@ from ottla.machines.controller.state import (
 )
 from ottla.machines.controller.touched import Touched
 from ottla.model.ids import TopicId
+from ottla.model.topic_names import metric_name
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

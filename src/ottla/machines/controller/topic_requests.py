@@ -22,11 +22,11 @@ from ottla.coordination.port import Condition, Delete, HasVersion, IsAbsent, Lea
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.names import check_name
 from ottla.machines.controller.state import Creating, Member, PartitionKey, PartitionState, TopicState
 from ottla.machines.controller.writes import Limits, Packing, Write
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
+from ottla.model.topic_names import check_name
 
 
 class Step(NamedTuple):

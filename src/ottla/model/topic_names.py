@@ -13,13 +13,13 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 def check_name(name: str) -> Refused | None:
     problem = None
     if not name:
-        problem = "the empty string is not allowed"
+        problem = "it is empty"
     elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
+        problem = "it cannot be '.' or '..'"
     elif len(name) > NAME_LENGTH_MAX:
-        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+        problem = f"it is longer than {NAME_LENGTH_MAX} characters"
     elif not _LEGAL_NAME.fullmatch(name):
-        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        problem = "it contains characters other than ASCII letters and digits, '.', '_' and '-'"
     if problem is None:
         return None
     return Refused(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
