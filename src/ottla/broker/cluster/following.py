@@ -103,7 +103,7 @@ class Following:
         if target < log.start_offset:
             self.rebuild(max(target, 0))
             return
-        self._waits = True
+        self._give_up_from(target)
         self._partition.truncate_log(target, self._go_on)
 
     def _report_truncation(self, target: int) -> None:
@@ -114,8 +114,14 @@ class Following:
 
     def rebuild(self, start_offset: int) -> None:
         """Everything here is of no use: the log begins again at the offset, as a new one."""
-        self._waits = True
+        self._give_up_from(start_offset)
         self._partition.reset_log(start_offset, self._go_on)
+
+    def _give_up_from(self, offset: int) -> None:
+        """After an unclean election the cut may be below the watermark: what comes to those offsets next is visible
+        when this leader says so, not because something else was there."""
+        self._waits = True
+        self.high_watermark = min(self.high_watermark, offset)
 
     def _go_on(self, error: OSError | None) -> None:
         self._waits = False
