@@ -1,0 +1,62 @@
+"""Logs that have failed here are reported, so that others lead what this broker cannot write any more (SAFETY 11)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.commits import commit
+from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+from ottla.machines.controller.broker_requests import report_failures
+from ottla.machines.controller.state import FailedLogs, PartitionKey
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.cluster.membership import Membership
+
+RETRY_MS = 500.0
+
+
+class FailureReports:
+    def __init__(self, broker: Broker, membership: Membership) -> None:
+        self._broker = broker
+        self._membership = membership
+        self._is_due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def report(self) -> None:
+        """All failures of one turn of the loop are one report."""
+        if not self._is_due:
+            self._is_due = True
+            self._broker.clock.call_soon(self._begin)
+
+    def failed_logs(self) -> frozenset[PartitionKey]:
+        return frozenset(
+            PartitionKey(partition.topic.id, partition.index)
+            for partition in self._broker.partitions()
+            if partition.log.failed is not None
+        )
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self) -> None:
+        task = asyncio.ensure_future(self._store())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _store(self) -> None:
+        self._is_due = False
+        member, lease = self._membership.member, self._membership.lease
+        if member is None or lease is None:
+            return
+        report = FailedLogs(member.broker_epoch, partitions=self.failed_logs())
+        write = report_failures(self._membership.image, member.broker_id, report, lease.id)
+        try:
+            is_stored = await commit(self._membership.store, write) is not None
+        except (UnavailableError, OutcomeUnknownError):
+            is_stored = False
+        if not is_stored and not self._is_due:
+            self._is_due = True
+            self._broker.clock.call_later(RETRY_MS, self._begin)

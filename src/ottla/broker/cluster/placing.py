@@ -1,0 +1,156 @@
+"""Topics as the image has them: what clients are told of them, and which of their logs are here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.roles import Roles
+from ottla.broker.partition import AnyLog, Layout, Partition, Role
+from ottla.broker.topics import Topic
+from ottla.log.file_log import FileLog
+from ottla.log.memory_log import MemoryLog
+from ottla.machines.controller import keys
+from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, TopicState, Versioned
+from ottla.model.durability import Durability
+from ottla.model.ids import LogKey, PartitionIndex, TopicId
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.cluster.membership import Membership
+    from ottla.machines.controller.rules import RuleBook
+    from ottla.machines.controller.touched import Touched
+
+LOOK_AGAIN_MS = 20.0
+
+
+class Placing:
+    def __init__(self, broker: Broker, membership: Membership, rules: RuleBook) -> None:
+        self._broker = broker
+        self._membership = membership
+        self.roles = Roles(broker, membership, rules, self._look_again)
+        self.is_running = False
+
+    # -- the image changes ------------------------------------------------------------------------------------
+
+    def place_all(self) -> None:
+        if not self.is_running:
+            return
+        image = self._membership.image
+        self._apply_dynamic_configs()
+        known = {topic.id for topic in image.topics()}
+        for topic in list(self._broker.topics):
+            if topic.id not in known:
+                self._remove_topic(topic)
+        for state in list(image.topics()):
+            self._place_topic(state)
+
+    def place(self, touched: Touched) -> None:
+        if not self.is_running:
+            return
+        image = self._membership.image
+        if touched.configs:
+            self._apply_dynamic_configs()
+        topics: set[TopicId] = set(touched.topics)
+        topics |= {key.topic_id for key in touched.partitions}
+        if touched.brokers:
+            # Addresses, incarnations: whoever is followed or led may be another one now.
+            topics |= {state.id for state in image.topics()}
+        for topic_id in topics:
+            state = image.topic(topic_id)
+            topic = self._broker.topics.by_id(topic_id)
+            if state is not None:
+                self._place_topic(state)
+            elif topic is not None:
+                self._remove_topic(topic)
+        self.roles.fetchers.drop_idle()
+
+    def stand_by(self) -> None:
+        """This incarnation is over: it leads and follows nothing any more."""
+        for partition in self._broker.partitions():
+            self.roles.stand_by(partition, partition.leader_epoch)
+        self.roles.fetchers.drop_idle()
+
+    def _apply_dynamic_configs(self) -> None:
+        wanted = dict(self._membership.image.configs(keys.DEFAULT))
+        if wanted != self._broker.dynamic_overrides:
+            self._broker.dynamic_overrides = wanted
+            self._broker.admin.apply_dynamic_configs()
+
+    def _look_again(self, topic_id: TopicId) -> None:
+        def look() -> None:
+            state = self._membership.image.topic(topic_id)
+            if self.is_running and state is not None:
+                self._place_topic(state)
+
+        self._broker.clock.call_later(LOOK_AGAIN_MS, look)
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    def _place_topic(self, state: TopicState) -> None:
+        broker = self._broker
+        topic = broker.topics.by_id(state.id)
+        if topic is None:
+            config = broker.admin.config_for(state.configs)
+            topic = Topic(state.name, state.id, config, dict(state.configs), state.created_ms, spread=[])
+            broker.topics.add(topic)
+        elif topic.overrides != dict(state.configs):
+            broker.admin.use_config(topic, state.configs)
+        found = self._membership.image.partitions_of(state.id)
+        topic.spread = [self._layout(index, versioned.value) for index, versioned in found.items()]
+        broker.topics.changed()
+        for index, versioned in found.items():
+            if broker.node_id in versioned.value.replicas:
+                self.roles.take(topic.partition(index) or self._open(topic, index), versioned)
+        for partition in [each for each in topic.partitions if not self._is_hosted(found.get(each.index))]:
+            self._remove_partition(topic, partition)
+
+    def _layout(self, index: int, state: PartitionState) -> Layout:
+        image = self._membership.image
+        offline = tuple(broker_id for broker_id in state.replicas if image.registration(broker_id) is None)
+        isr = tuple(member.broker_id for member in state.isr)
+        eligible = tuple(member.broker_id for member in state.eligible)
+        leader = state.leader if state.leader not in offline else NO_LEADER
+        return Layout(index, leader, state.leader_epoch, state.replicas, isr, offline, eligible)
+
+    def _is_hosted(self, found: Versioned[PartitionState] | None) -> bool:
+        return found is not None and self._broker.node_id in found.value.replicas
+
+    def _remove_topic(self, topic: Topic) -> None:
+        for partition in list(topic.partitions):
+            self._remove_partition(topic, partition)
+        if not topic.partitions:
+            self._broker.topics.remove(topic)
+
+    # -- logs -------------------------------------------------------------------------------------------------
+
+    def _open(self, topic: Topic, index: int) -> Partition:
+        broker = self._broker
+        key = LogKey(topic.id, PartitionIndex(index))
+        partition = Partition(
+            topic, index, self._log_for(key, topic), node_id=broker.node_id, leader_epoch=-1, wakeups=broker.wakeups
+        )
+        partition.role = Role.NONE
+        partition.events = self.roles
+        topic.partitions.append(partition)
+        broker.housekeeping.look_at(topic)
+        return partition
+
+    def _log_for(self, key: LogKey, topic: Topic) -> AnyLog:
+        if topic.config.durability is Durability.MEMORY:
+            memory = MemoryLog(self._broker.shared, key, topic.config, 0)
+            memory.reserved_end = 2**62
+            return memory
+        return self._broker.store.logs.get(key) or self._broker.store.create(key, topic.config)
+
+    def _remove_partition(self, topic: Topic, partition: Partition) -> None:
+        self.roles.fetchers.leave(partition)
+        if not self._membership.image.is_obsolete(PartitionKey(topic.id, partition.index), self._broker.node_id):
+            # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
+            partition.stand_by(partition.leader_epoch)
+            return
+        partition.close()
+        topic.partitions.remove(partition)
+        if isinstance(partition.log, FileLog):
+            self._broker.store.delete(partition.log)
+        else:
+            partition.log.close()

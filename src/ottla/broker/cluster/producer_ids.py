@@ -1,0 +1,34 @@
+"""Ids of idempotent producers, which no two brokers of a cluster give out twice."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ottla.coordination.port import (
+    Committed,
+    Coordination,
+    HasVersion,
+    IsAbsent,
+    OutcomeUnknownError,
+    Put,
+    UnavailableError,
+)
+from ottla.model.errors import ErrorCode, Refused
+
+PRODUCER_IDS = "ids/producers"
+
+
+async def reserve_producer_ids(store: Coordination, count: int) -> int | Refused:
+    """The first of `count` ids that nobody else in the cluster gets."""
+    try:
+        while True:
+            found = await store.get(PRODUCER_IDS)
+            first = int(found.value) if found is not None else 0
+            condition = IsAbsent(PRODUCER_IDS) if found is None else HasVersion(PRODUCER_IDS, found.version)
+            # After an unknown outcome the next try reads again: at worst a block of ids is never used.
+            with contextlib.suppress(OutcomeUnknownError):
+                outcome = await store.commit([condition], [Put(PRODUCER_IDS, str(first + count).encode())])
+                if isinstance(outcome, Committed):
+                    return first
+    except UnavailableError as error:
+        return Refused(ErrorCode.coordinator_not_available, str(error))

@@ -1,0 +1,182 @@
+"""Partitions take their roles from the image: lead, follow or wait; and tell what happens to them in these roles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.failure_reports import FailureReports
+from ottla.broker.cluster.fetchers import Fetchers
+from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
+from ottla.broker.partition import Partition, PartitionEvents, Role
+from ottla.log.file_log import FileLog
+from ottla.log.memory_log import MemoryLog
+from ottla.log.truncation import Truncation
+from ottla.machines.controller.state import NO_LEADER, PartitionState, Versioned
+from ottla.machines.replication import LeaderReplication
+from ottla.model.ids import TopicId
+from ottla.ports import Completion
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.cluster.membership import Membership
+    from ottla.machines.controller.rules import RuleBook
+
+log = logging.getLogger("ottla.cluster")
+
+OFFSETS_OF_AN_EPOCH = 1 << 40
+
+
+class Roles(PartitionEvents):
+    def __init__(
+        self, broker: Broker, membership: Membership, rules: RuleBook, look_again: Callable[[TopicId], None]
+    ) -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        self._membership = membership
+        self._rules = rules
+        self._look_again = look_again
+        """Soon, when something that is under way may be over."""
+        self._isr_changes = IsrChanges(membership, broker.clock, rules)
+        self.fetchers = Fetchers(membership, broker.clock)
+        self.failures = FailureReports(broker, membership)
+
+    async def stop(self) -> None:
+        await self._isr_changes.stop()
+        self.failures.stop()
+        await self.fetchers.stop()
+
+    # -- taking a role ----------------------------------------------------------------------------------------
+
+    def take(self, partition: Partition, found: Versioned[PartitionState]) -> None:
+        """The role that the image gives to this broker's replica."""
+        state = found.value
+        partition.leader, partition.replicas = state.leader, state.replicas
+        partition.isr = tuple(member.broker_id for member in state.isr)
+        member = self._membership.member
+        if member is None or partition.log.failed is not None:
+            self.stand_by(partition, state.leader_epoch)
+        elif state.leader_member == member:
+            self._lead(partition, state, found)
+        else:
+            self._follow(partition, state)
+
+    def stand_by(self, partition: Partition, leader_epoch: int) -> None:
+        self.fetchers.leave(partition)
+        partition.stand_by(leader_epoch)
+
+    def _lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
+        if partition.role is not Role.LEADER or partition.leader_epoch != state.leader_epoch:
+            self._begin_to_lead(partition, state, found)
+            return
+        assert partition.leading is not None
+        partition.leading.on_replicas(state.replicas)
+        topic = self._membership.image.topic(partition.topic.id)
+        if topic is not None and partition.leading.on_min_in_sync(
+            self._rules.of(self._membership.image, topic).min_insync(state)
+        ):
+            partition.on_watermark()
+        note_stored(partition, state, found.version)
+        self._isr_changes.check(partition)
+
+    def _begin_to_lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
+        self.fetchers.leave(partition)
+        if partition.log.truncating:
+            # Its end is not known before that is over.
+            partition.stand_by(state.leader_epoch)
+            self._look_again(partition.topic.id)
+            return
+        _begin_above_what_was_lost(partition, state.leader_epoch)
+        topic = self._membership.image.topic(partition.topic.id)
+        assert topic is not None
+        leading = LeaderReplication(
+            self._broker.node_id,
+            state.replicas,
+            dict(state.isr),
+            min_in_sync=self._rules.of(self._membership.image, topic).min_insync(state),
+            high_watermark=max(partition.high_watermark, partition.log.start_offset),
+            end=partition.log.end_offset,
+            acknowledged_end=partition.log.acknowledged_end,
+            lag_max_ms=float(self._broker.config.replica_lag_time_max_ms),
+            now_ms=self._clock.monotonic_ms(),
+            acknowledges_by_fetch=isinstance(partition.log, MemoryLog),
+            has_eligible=bool(state.eligible),
+        )
+        partition.lead(leading, state.leader_epoch)
+        partition.state_version = found.version
+        log.info("%s-%d: leads in epoch %d", partition.topic.name, partition.index, state.leader_epoch)
+        partition.on_watermark()
+
+    def _follow(self, partition: Partition, state: PartitionState) -> None:
+        registration = self._membership.image.registration(state.leader)
+        if state.leader == NO_LEADER or registration is None or registration.member != state.leader_member:
+            self.fetchers.leave(partition)
+            if partition.role is not Role.NONE or partition.leader_epoch < state.leader_epoch:
+                partition.stand_by(state.leader_epoch)
+            return
+        following = partition.following
+        is_same = following is not None and following.leader_member == state.leader_member
+        if is_same and partition.leader_epoch == state.leader_epoch:
+            return
+        self.fetchers.leave(partition)
+        watermark = min(partition.high_watermark, partition.log.end_offset)
+        partition.follow(Following(partition, state.leader_member, state.leader_epoch, watermark), state.leader_epoch)
+        if isinstance(partition.log, FileLog) and partition.log.damages and not partition.log.truncating:
+            assert partition.following is not None
+            log.warning("%s-%d: damaged here, built anew from its leader", partition.topic.name, partition.index)
+            partition.following.rebuild(partition.log.start_offset)
+        self.fetchers.follow(partition, registration)
+
+    # -- what partitions tell ---------------------------------------------------------------------------------
+
+    def on_follower_heard(self, partition: Partition) -> None:
+        leading = partition.leading
+        if leading is not None and len(leading.isr) < len(partition.replicas):
+            self._isr_changes.check(partition)
+
+    def on_synced_end(self, partition: Partition, broker_id: int, broker_epoch: int, end: int) -> None:
+        assert partition.leading is not None
+        if partition.leading.on_acknowledged(broker_id, broker_epoch, end, self._clock.monotonic_ms()):
+            partition.on_watermark()
+        self.on_follower_heard(partition)
+
+    def on_follower_acknowledged(self, partition: Partition) -> None:
+        self.fetchers.on_acknowledged(partition)
+
+    def on_log_failed(self, partition: Partition) -> None:
+        log.error("%s-%d: its log has failed on this broker", partition.topic.name, partition.index)
+        self.stand_by(partition, partition.leader_epoch)
+        self.failures.report()
+
+    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        file_log = partition.log
+        if isinstance(file_log, MemoryLog):
+            file_log.truncate_to(offset)
+            done(None)
+            return
+        assert self._broker.store.flusher is not None
+        Truncation(file_log, self._broker.store.flusher, offset, done).begin()
+
+    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        file_log = partition.log
+        if isinstance(file_log, MemoryLog):
+            file_log.reset_to(offset)
+            done(None)
+            return
+        assert self._broker.store.flusher is not None
+        Truncation(file_log, self._broker.store.flusher, offset, done, resets=True).begin()
+
+    def check_isrs(self) -> None:
+        """Now and then: who has fallen behind says nothing of it."""
+        for partition in self._broker.partitions():
+            if partition.leading is not None and len(partition.replicas) > 1:
+                self._isr_changes.check(partition)
+
+
+def _begin_above_what_was_lost(partition: Partition, leader_epoch: int) -> None:
+    """A `memory` log that is empty in a later epoch may have lost every copy. It goes on above all offsets that any
+    epoch before can have given out (SAFETY 25): each epoch has a range of its own."""
+    if isinstance(partition.log, MemoryLog) and partition.log.end_offset == 0 and leader_epoch > 0:
+        partition.log.reset_to(leader_epoch * OFFSETS_OF_AN_EPOCH)
