@@ -8,12 +8,13 @@ PYX := $(shell find src -name '*.pyx')
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
 REAL_TESTS := $(wildcard tests/conformance tests/processes)
 
-.PHONY: help setup demo test test-fast test-real check bench docs clean
+.PHONY: help setup demo test test-fast test-real simulate check bench docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
 	@echo "make demo    a million records, a kill -9 in the middle, and the proof that nothing acknowledged was lost"
 	@echo "make test    every test; 'make test-fast' leaves out real clients and killed processes"
+	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine"
 	@echo "make docs    writes the generated pages of docs/ again"
@@ -44,6 +45,11 @@ test-real: setup
 	$(BIN)/python scripts/prepare_clients.py
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m pytest -v $(REAL_TESTS)
+
+SEEDS ?= 100
+FROM ?= 0
+simulate: setup
+	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 
 check: setup
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ each epoch, watermarks that never go back, and below the watermark the same byte
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -104,6 +105,18 @@ class ClusterRun(Run):
                 await asyncio.sleep(0.1)
             else:
                 return
+
+    # -- what a campaign counts ----------------------------------------------------------------------------------
+
+    @property
+    def leader_changes(self) -> int:
+        """After the first leader of each partition."""
+        return max(len(self._leaders) - len({index for index, _ in self._leaders}), 0)
+
+    @property
+    def fault_counts(self) -> Counter[str]:
+        """By kind."""
+        return Counter(fault.kind.value for fault in self.plan.faults)
 
     # -- inside the brokers --------------------------------------------------------------------------------------
 

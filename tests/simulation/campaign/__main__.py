@@ -1,0 +1,76 @@
+"""Runs seeds of the cluster's simulation, or one of them again: then with its faults and the brokers' own words.
+
+`python -m tests.simulation.campaign --seeds 1000 --from 0 --workers 2`
+`python -m tests.simulation.campaign --replay 17`
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+
+from tests.simulation.campaign.display import Display, Tally
+from tests.simulation.campaign.outcomes import failure_of
+from tests.simulation.campaign.workers import run_all
+from tests.simulation.cluster_run import ClusterRun
+from tests.simulation.test_cluster import PINNED
+
+HUNG_AFTER_S = 300.0
+BEAT_S = 1.0
+INTERRUPTED = 130
+"""What a shell says of a process that ended by Ctrl-C."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.campaign", description="many seeds of the simulation")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; one a core by default")
+    parser.add_argument("--hung-after", type=float, default=HUNG_AFTER_S, help="seconds until a seed counts as hung")
+    parser.add_argument("--replay", type=int, help="one seed only, with the brokers' log")
+    options = parser.parse_args()
+    if options.replay is not None:
+        return replay(options.replay)
+    seeds = [*PINNED, *(seed for seed in range(options.first, options.first + options.seeds) if seed not in PINNED)]
+    return campaign(seeds, max(options.workers, 1), options.hung_after)
+
+
+def campaign(seeds: list[int], worker_count: int, hung_after_s: float) -> int:
+    tally = Tally(len(seeds))
+    display = Display(tally)
+    interrupted = False
+    try:
+        for outcome in run_all(seeds, worker_count, hung_after_s=hung_after_s, beat_s=BEAT_S):
+            if outcome is not None:
+                tally.add(outcome)
+                if outcome.failed is not None:
+                    display.failure(outcome.seed, outcome.failed)
+            display.progress()
+    except KeyboardInterrupt:
+        interrupted = True
+    display.summary()
+    if tally.failures:
+        return 1
+    return INTERRUPTED if interrupted else 0
+
+
+def replay(seed: int) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s", stream=sys.stdout)
+    run = ClusterRun(seed)
+    print(run.plan)
+    try:
+        run.execute()
+        run.check()
+    except Exception as error:
+        failed = failure_of(error)
+        print(failed.details)
+        print(f"seed {seed}, after {run.world.now_s:.3f} virtual seconds: {failed.checker}: {failed.text}")
+        return 1
+    print(f"seed {seed}: {len(run.history.acknowledged)} acknowledged, {run.world.now_s:.1f} virtual seconds, no fault")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

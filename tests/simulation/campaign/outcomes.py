@@ -1,0 +1,73 @@
+"""One seed of the cluster's simulation, and what came of it in a form that another process can be told."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from ottla.sim.world import VirtualTimeoutError
+from tests.simulation.cluster_run import ClusterRun, Violation
+
+LIVENESS = "liveness"
+ERROR = "error"
+"""Not a checker's word: an exception that nobody expected."""
+HUNG = "hung"
+DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    checker: str
+    text: str
+    details: str = ""
+    """Where it happened, for the person who looks for the cause."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    seed: int
+    failed: Failed | None = None
+    virtual_s: float = 0.0
+    real_s: float = 0.0
+    acknowledged: int = 0
+    leader_changes: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+def run_seed(seed: int) -> Outcome:
+    """Never raises for what the run does."""
+    outcome = Outcome(seed)
+    begin_s = perf_counter()
+    run = ClusterRun(seed)
+    try:
+        run.execute()
+        run.check()
+    except Exception as error:
+        outcome.failed = failure_of(error)
+    outcome.real_s = perf_counter() - begin_s
+    outcome.virtual_s = run.world.now_s
+    outcome.acknowledged = len(run.history.acknowledged)
+    outcome.leader_changes = run.leader_changes
+    outcome.faults.update(run.fault_counts)
+    return outcome
+
+
+def failure_of(error: BaseException) -> Failed:
+    """A checker's violation if there is one among the causes; else it is an error, whoever is at fault."""
+    details = "".join(traceback.format_exception(error))
+    for cause in _causes(error):
+        if isinstance(cause, Violation):
+            return Failed(cause.checker, str(cause), details)
+        if isinstance(cause, VirtualTimeoutError):
+            return Failed(LIVENESS, str(cause).partition(" pending:")[0], details)
+    return Failed(ERROR, f"{type(error).__name__}: {error}".partition("\n")[0], details)
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

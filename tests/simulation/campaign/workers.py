@@ -1,0 +1,137 @@
+"""Worker processes that run one seed after another. One that hangs or dies costs its seed, not the campaign."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from time import monotonic
+
+from tests.simulation.campaign.outcomes import DIED, HUNG, Failed, Outcome, run_seed
+
+SEEDS_A_PROCESS = 100
+"""Then a fresh one takes over: nothing that one seed leaves behind can add up."""
+GRACE_S = 10.0
+"""For a process that hangs to say where, before it is killed."""
+
+RunSeed = Callable[[int], Outcome]
+
+
+class Worker:
+    def __init__(self, run: RunSeed, hung_after_s: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(target=work, args=(theirs, run, hung_after_s), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.seed: int | None = None
+        self.given = 0
+        self._run = run
+        self._hung_after_s = hung_after_s
+        self._begun_s = 0.0
+
+    def give(self, seed: int) -> None:
+        self.seed = seed
+        self.given += 1
+        self._begun_s = monotonic()
+        self.pipe.send(seed)
+
+    @property
+    def is_hung(self) -> bool:
+        return self.seed is not None and monotonic() - self._begun_s > self._hung_after_s + GRACE_S
+
+    @property
+    def is_spent(self) -> bool:
+        return self.given >= SEEDS_A_PROCESS or not self.process.is_alive()
+
+    def successor(self) -> Worker:
+        return Worker(self._run, self._hung_after_s)
+
+    def take(self) -> Outcome | None:
+        """What it has to say of its seed, if anything."""
+        seed = self.seed
+        assert seed is not None
+        try:
+            if self.pipe.poll():
+                outcome = self.pipe.recv()
+                assert isinstance(outcome, Outcome)
+                self.seed = None
+                return outcome
+        except EOFError:
+            return self._lost(seed)
+        if self.is_hung or not self.process.is_alive():
+            return self._lost(seed)
+        return None
+
+    def _lost(self, seed: int) -> Outcome:
+        hung_for_s = monotonic() - self._begun_s
+        self.end()
+        if hung_for_s >= self._hung_after_s:
+            failed = Failed(HUNG, f"not over after {hung_for_s:.0f} s; where it hung is printed above")
+        else:
+            failed = Failed(DIED, f"its process ended with {self.process.exitcode}")
+        return Outcome(seed, failed, real_s=hung_for_s)
+
+    def end(self) -> None:
+        self.seed = None
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def run_all(
+    seeds: Iterable[int], worker_count: int, *, hung_after_s: float, beat_s: float, run: RunSeed = run_seed
+) -> Iterator[Outcome | None]:
+    """Outcomes as they come; None at least every `beat_s` seconds, so that the caller can show that it lives."""
+    left = iter(seeds)
+    workers: list[Worker] = []
+    try:
+        for seed in islice(left, worker_count):
+            workers.append(Worker(run, hung_after_s))
+            workers[-1].give(seed)
+        while workers:
+            wait([worker.pipe for worker in workers], timeout=beat_s)
+            for worker in list(workers):
+                outcome = worker.take()
+                if outcome is not None:
+                    workers.remove(worker)
+                    workers += _next_for(worker, left)
+                    yield outcome
+            yield None
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _next_for(worker: Worker, left: Iterator[int]) -> list[Worker]:
+    """Gives the next seed to the worker, or to a new one in its place; nobody if there is none left."""
+    seed = next(left, None)
+    if seed is not None and not worker.is_spent:
+        worker.give(seed)
+        return [worker]
+    worker.end()
+    if seed is None:
+        return []
+    fresh = worker.successor()
+    fresh.give(seed)
+    return [fresh]
+
+
+def work(pipe: Connection[Outcome, int], run: RunSeed, hung_after_s: float) -> None:
+    """In the worker's process. Ctrl-C is its parent's business."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable()  # brokers under faults have much to say
+    while True:
+        try:
+            seed = pipe.recv()
+        except EOFError:
+            return
+        faulthandler.dump_traceback_later(hung_after_s, exit=True)
+        outcome = run(seed)
+        faulthandler.cancel_dump_traceback_later()
+        pipe.send(outcome)
