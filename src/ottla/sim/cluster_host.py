@@ -56,7 +56,7 @@ class ClusterProgram:
             self._on_disk(host)
         journal_id = bytes([self._broker_id, self.directory % 256] * 8)
         broker = self.broker = new_broker(host, self.properties, NoCatalog(), journal_id, self.reports)
-        self.client = self._store.client(host.clock, name=host.name)
+        self.client = self._store.client(host.clock, name=f"{host.name}/{host.incarnation}")
         membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
         cluster = Cluster(broker, membership)
         admin = ClusterAdmin(broker, cluster, allow_shared_machine=False)

@@ -9,6 +9,9 @@ reaches a client through the client's own clock. `faults` is what goes wrong, by
     store.faults.expiry_slack_ms = 1000    how late the store may notice that a lease is over
     store.cut_off(client), store.reconnect(client), store.stop(), store.start()
     store.lose_lease(id), store.forget_history(), store.break_watches(), client.die()
+
+`store.observers` hear of each transaction at the moment it is applied, before anybody else; `store.holder_of(lease)` is
+the client that opened a lease.
 """
 
 from __future__ import annotations
@@ -86,6 +89,8 @@ class SimCoordination:
         self._history_start = Revision(0)
         self._leases: dict[LeaseId, Timer] = {}
         self._lease_count = 0
+        self._holders: dict[LeaseId, SimCoordinationClient] = {}
+        self.observers: list[Callable[[Batch], None]] = []
         self._cut_off: set[SimCoordinationClient] = set()
         self._watches: dict[SimWatch, None] = {}
 
@@ -159,7 +164,10 @@ class SimCoordination:
                         changes.append(Change(key, None))
         if changes:
             self.revision = revision
-            self._history.append(Batch(tuple(changes), revision))
+            batch = Batch(tuple(changes), revision)
+            self._history.append(batch)
+            for observer in self.observers:
+                observer(batch)
             self._poke_watches()
 
     def history_after(self, after: Revision) -> Sequence[Batch] | Resync:
@@ -169,11 +177,15 @@ class SimCoordination:
 
     # -- leases ----------------------------------------------------------------------------------------------
 
-    def add_lease(self, ttl_ms: float) -> LeaseId:
+    def add_lease(self, ttl_ms: float, holder: SimCoordinationClient) -> LeaseId:
         self._lease_count += 1
         lease = LeaseId(self._lease_count)
+        self._holders[lease] = holder
         self._schedule_end(lease, ttl_ms)
         return lease
+
+    def holder_of(self, lease: LeaseId) -> SimCoordinationClient:
+        return self._holders[lease]
 
     def renew_lease(self, lease: LeaseId, ttl_ms: float) -> bool:
         timer = self._leases.get(lease)
@@ -279,7 +291,7 @@ class SimCoordinationClient:
 
     async def open_lease(self, ttl_ms: int) -> Lease:
         sent_ms = self.clock.monotonic_ms()
-        lease_id = await self._read(partial(self.store.add_lease, ttl_ms))
+        lease_id = await self._read(partial(self.store.add_lease, ttl_ms, self))
         self._leases.append(lease_id)
         return SimLease(self, lease_id, ttl_ms, sent_ms)
 

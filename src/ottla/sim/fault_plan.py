@@ -62,6 +62,9 @@ class PlannedFault:
         return f"{self.at_s:8.3f} s to {self.ends_s:8.3f} s: {self.kind.value} {groups}{amount}{keep}"
 
 
+OnStruck = Callable[[PlannedFault], None]
+
+
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
     faults: tuple[PlannedFault, ...]
@@ -90,10 +93,10 @@ class FaultPlan:
         chosen = [_drawn(rng, rng.choice(list(kinds)), servers, clients, duration_s) for _ in range(count)]
         return cls(tuple(sorted(chosen, key=lambda fault: fault.at_s)))
 
-    def start(self, world: SimWorld) -> None:
-        """Times count from now."""
+    def start(self, world: SimWorld, on_struck: OnStruck | None = None) -> None:
+        """Times count from now. `on_struck` hears of each fault that has an effect: a dead process is not killed."""
         for fault in self.faults:
-            world.after(fault.at_s, _strike, world, fault)
+            world.after(fault.at_s, _strike, world, fault, on_struck)
 
 
 def _drawn(
@@ -118,11 +121,22 @@ def _drawn(
     return PlannedFault(at_s, lasts_s, kind, pair[:1], pair[1:], amount=amount)
 
 
-def _strike(world: SimWorld, fault: PlannedFault) -> None:
+def _strike(world: SimWorld, fault: PlannedFault, on_struck: OnStruck | None) -> None:
     world.note(f"fault: {fault}")
+    if on_struck is not None and _has_effect(world, fault):
+        on_struck(fault)
     heal = _begin(world, fault)
     if heal is not None:
         world.after(fault.duration_s, heal)
+
+
+def _has_effect(world: SimWorld, fault: PlannedFault) -> bool:
+    if fault.kind is FaultKind.POWER_CUT:
+        return world.hosts[fault.some[0]].is_up
+    if fault.kind in (FaultKind.KILL, FaultKind.PAUSE):
+        host = world.hosts[fault.some[0]]
+        return host.is_running and not host.is_paused
+    return True
 
 
 def _begin(world: SimWorld, fault: PlannedFault) -> Callable[[], None] | None:
