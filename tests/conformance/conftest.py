@@ -1,4 +1,7 @@
-"""One broker process and one client of each kind for all tests of this folder.
+"""Brokers and one client of each kind for all tests of this folder.
+
+Most tests run twice: on one broker, and on three whose leaders move all the time (`Mover`). Where Kafka itself promises
+less when a leader moves (acks=0, acks=1, retries without idempotence), the mark `leaders_at_rest` keeps them still.
 
 Set OTTLA_CONFORMANCE_BOOTSTRAP=host:port to run the same tests against another broker: they pass against Apache
 Kafka, which is how we know that they ask for Kafka's behaviour and not for ours.
@@ -8,11 +11,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster_processes import ClusterProcesses
 from tests.conformance.clients import kcat_client
 from tests.conformance.clients.aiokafka_client import AiokafkaClient
 from tests.conformance.clients.confluent_client import ConfluentClient
@@ -20,6 +27,7 @@ from tests.conformance.clients.interface import Ability, Client
 from tests.conformance.clients.java_client import JavaClient, why_missing
 from tests.conformance.clients.kafka_python_client import KafkaPythonClient
 from tests.conformance.clients.kcat_client import KcatClient
+from tests.conformance.leaders import EXPECTED, Mover
 
 KINDS: tuple[type[Client], ...] = (ConfluentClient, AiokafkaClient, KafkaPythonClient, KcatClient, JavaClient)
 NAMES = tuple(kind.name for kind in KINDS)
@@ -33,20 +41,83 @@ def named(*abilities: Ability) -> list[str]:
     return [kind.name for kind in KINDS if set(abilities) <= kind.abilities]
 
 
+ONE_BROKER = "one broker"
+LEADERS_MOVE = "three brokers, leaders moving"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the tests run on."""
+
+    bootstrap: str
+    replicas: int = 1
+    cluster: ClusterProcesses | None = None
+    mover: Mover | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "worlds(*names): on which brokers a test runs; on one if it does not say")
+    config.addinivalue_line("markers", "leaders_at_rest(why): leaders of a cluster do not move during this test")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("worlds")
+        names = (ONE_BROKER,) if mark is None or "OTTLA_CONFORMANCE_BOOTSTRAP" in os.environ else mark.args
+        metafunc.parametrize("world", names, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[World]:
     if elsewhere := os.environ.get("OTTLA_CONFORMANCE_BOOTSTRAP"):
-        yield elsewhere
+        yield World(elsewhere)
         return
-    with BrokerProcess(tmp_path_factory.mktemp("conformance") / "data") as broker:
-        yield broker.bootstrap
+    directory = tmp_path_factory.mktemp("conformance")
+    yield from one_broker(directory) if request.param == ONE_BROKER else three_brokers(directory, seed)
+
+
+def one_broker(directory: Path) -> Iterator[World]:
+    with BrokerProcess(directory / "data") as broker:
+        yield World(broker.bootstrap)
         exit_code = broker.stop()
     assert exit_code == 0, f"the broker ended with {exit_code}:\n{broker.log()[-4000:]}"
     assert "Traceback" not in broker.log(), broker.log()[-8000:]
 
 
+def three_brokers(directory: Path, seed: int) -> Iterator[World]:
+    with ClusterProcesses(directory) as cluster:
+        mover = Mover(cluster.bootstrap, random.Random(f"{seed} mover"))
+        yield World(cluster.bootstrap, replicas=3, cluster=cluster, mover=mover)
+        mover.end()
+        exit_codes = cluster.stop()
+    print(f"{mover.moves} leaders moved; {dict(mover.answers)}")
+    assert exit_codes == [0, 0, 0], cluster.log()[-4000:]
+    assert "Traceback" not in cluster.log(), cluster.log()[-8000:]
+    assert mover.moves > 0, f"no leader moved: {mover.answers}"
+    assert set(mover.answers) <= EXPECTED, mover.answers
+
+
+@pytest.fixture(autouse=True)
+def _leaders_move(request: pytest.FixtureRequest) -> Iterator[None]:
+    """During a test, not between them, and not in those that want them at rest."""
+    mover: Mover | None = None
+    if "world" in request.fixturenames:
+        mover = request.getfixturevalue("world").mover
+    if mover is None or request.node.get_closest_marker("leaders_at_rest") is not None:
+        yield
+        return
+    mover.go_on()
+    yield
+    mover.pause()
+
+
 @pytest.fixture(scope="session")
-def client_of(bootstrap: str) -> Iterator[ClientOf]:
+def bootstrap(world: World) -> str:
+    return world.bootstrap
+
+
+@pytest.fixture(scope="session")
+def client_of(world: World) -> Iterator[ClientOf]:
     """A client by name, made on first use; skips the test if this machine does not have it."""
     made: dict[str, Client] = {}
     missing = {"kcat": kcat_client.MISSING, "java": why_missing()}
@@ -56,7 +127,7 @@ def client_of(bootstrap: str) -> Iterator[ClientOf]:
             pytest.skip(reason)
         if name not in made:
             (kind,) = (kind for kind in KINDS if kind.name == name)
-            made[name] = kind(bootstrap)
+            made[name] = kind(world.bootstrap, world.replicas)
         return made[name]
 
     yield client
@@ -65,8 +136,15 @@ def client_of(bootstrap: str) -> Iterator[ClientOf]:
 
 
 @pytest.fixture(scope="session")
-def fresh_topic() -> TopicOf:
+def fresh_topic(world: World) -> TopicOf:
     """A topic name that nobody used, from a word that says what it is for."""
     numbers = itertools.count()
     run = os.urandom(3).hex()
-    return lambda word: f"{word}-{run}-{next(numbers)}"
+
+    def fresh(word: str) -> str:
+        name = f"{word}-{run}-{next(numbers)}"
+        if world.mover is not None:
+            world.mover.add(name)
+        return name
+
+    return fresh

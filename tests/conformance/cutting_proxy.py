@@ -1,9 +1,10 @@
-"""A proxy between a client and a broker that cuts connections in the middle of what passes through."""
+"""A proxy between a client and its brokers that cuts connections in the middle of what passes through."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -17,28 +18,33 @@ class CuttingProxy:
     """Passes bytes on in both directions; after a random number of them, both sides are cut off."""
 
     def __init__(self, bootstrap: str, chance: random.Random, bytes_between_cuts: int) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._target = (host, int(port))
+        self._targets = [address.rpartition(":") for address in bootstrap.split(",")]
         self._chance = chance
         self._bytes_between_cuts = bytes_between_cuts
         self._left = self._next_distance()
         self._tasks: set[asyncio.Task[None]] = set()
         self.cuts = 0
-        self.port = 0
+        self._servers: list[asyncio.Server] = []
+        self._places: dict[Address, Address] = {}
+        """Where the proxy stands for each broker."""
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return ",".join(f"{place.host}:{place.port}" for place in self._places.values())
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for host, _, port in self._targets:
+            target = Address(host, int(port))
+            server = await asyncio.start_server(partial(self._accept, target), "127.0.0.1", 0)
+            self._servers.append(server)
+            self._places[target] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -47,18 +53,17 @@ class CuttingProxy:
         """From now on every connection of the producer goes through here, whatever the metadata says."""
         brokers = producer._brokers
         update = brokers.update_nodes
-        address = Address("127.0.0.1", self.port)
-        brokers.update_nodes = lambda nodes: update((node, address) for node, _ in nodes)  # type: ignore[method-assign] # that is the point
+        brokers.update_nodes = lambda nodes: update((node, self._places[address]) for node, address in nodes)  # type: ignore[method-assign] # that is the point
 
     def _next_distance(self) -> int:
         return self._chance.randrange(1, 2 * self._bytes_between_cuts)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, target: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            other_reader, other_writer = await asyncio.open_connection(*self._target)
+            other_reader, other_writer = await asyncio.open_connection(target.host, target.port)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._pass_on(reader, other_writer))

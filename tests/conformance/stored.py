@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 
+from ottla.model.errors import ErrorCode
 from ottla.records.batch import BatchHeader, read_header
 from ottla.wire.fetch import FetchPartition, FetchRequest
-from ottla.wire.fetch_client import encode_fetch_request, parse_fetch_response
+from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
 from ottla.wire.headers import parse_response_header, request_header
+from tests.conformance.leaders import leader_of
 
+MOVED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_topic_or_partition)
 FETCH = 1
 VERSION = 12
 """The last one with topic names."""
 
 
 def stored_batches(bootstrap: str, topic: str) -> list[BatchHeader]:
-    """Of the first few megabytes of partition 0."""
+    """Of the first few megabytes of partition 0. Asks again while its leader moves."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = _fetch(leader_of(bootstrap, topic)[1], topic)
+        if found.error not in MOVED or time.monotonic() > deadline:
+            assert found.error == ErrorCode.none
+            return list(_headers(found.records))
+        time.sleep(0.05)
+
+
+def _fetch(address: tuple[str, int], topic: str) -> FetchedPartition:
     partition = FetchPartition(0, -1, 0, -1, -1, 8 << 20)
     request = FetchRequest(-1, 1000, 1, 8 << 20, 0, 0, -1, [(topic, [partition])], [])
     body = request_header(FETCH, VERSION, 1, "conformance") + encode_fetch_request(VERSION, request)
-    host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection, connection.makefile("rb") as stream:
+    with socket.create_connection(address, timeout=20) as connection, connection.makefile("rb") as stream:
         connection.sendall(struct.pack(">i", len(body)) + body)
         (size,) = struct.unpack(">i", stream.read(4))
         frame = memoryview(stream.read(size))
     _, at = parse_response_header(FETCH, VERSION, frame)
     ((_, (found,)),) = parse_fetch_response(frame[at:], VERSION).topics
-    assert found.error == 0
-    return list(_headers(found.records))
+    return found
 
 
 def _headers(records: memoryview) -> list[BatchHeader]:

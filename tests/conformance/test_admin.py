@@ -8,10 +8,11 @@ import pytest
 
 from tests.conformance.clients.interface import Ability, Client, Record
 from tests.conformance.clients.java_client import JavaClient
-from tests.conformance.conftest import NAMES, ClientOf, TopicOf, named
+from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, World, named
 from tests.conformance.records import TIME_MS
 
 ADMINS = named(Ability.ADMIN)
+pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 
 def eventually(client: Client, topic: str, partitions: int | None) -> None:
@@ -96,10 +97,11 @@ def test_configs_are_set_at_creation_and_altered(client_of: ClientOf, fresh_topi
 
 
 @pytest.mark.parametrize("name", ADMINS)
-def test_broker_configs(client_of: ClientOf, name: str) -> None:
-    found = client_of(name).broker_configs(1)
-    assert found["node.id"] == "1"
-    assert found["auto.create.topics.enable"] == "true"
+def test_broker_configs(client_of: ClientOf, world: World, name: str) -> None:
+    for node in range(1, world.replicas + 1):
+        found = client_of(name).broker_configs(node)
+        assert found["node.id"] == str(node)
+        assert found["auto.create.topics.enable"] == "true"
 
 
 @pytest.mark.parametrize("name", named(Ability.DELETE_RECORDS))
@@ -145,20 +147,21 @@ def java(client_of: ClientOf) -> JavaClient:
     return client
 
 
-def test_java_describes_the_cluster(client_of: ClientOf) -> None:
+def test_java_describes_the_cluster(client_of: ClientOf, world: World) -> None:
     ((cluster_id, nodes),) = java(client_of).ask("cluster")
     assert cluster_id not in ("", "null")
-    assert nodes == "1"
+    assert nodes == str(world.replicas)
 
 
-def test_java_describes_a_topic(client_of: ClientOf, fresh_topic: TopicOf) -> None:
+def test_java_describes_a_topic(client_of: ClientOf, fresh_topic: TopicOf, world: World) -> None:
     client = java(client_of)
     topic = fresh_topic("described")
     client.create_topic(topic, partitions=5)
     ((topic_id, partitions, leader),) = client.ask("describe", topic)
     assert len(topic_id) == 22
     assert topic_id != "A" * 22
-    assert (partitions, leader) == ("5", "1")
+    assert partitions == "5"
+    assert leader in [str(node) for node in range(1, world.replicas + 1)]
 
 
 def test_java_asks_for_the_latest_time(client_of: ClientOf, fresh_topic: TopicOf) -> None:
@@ -169,15 +172,18 @@ def test_java_asks_for_the_latest_time(client_of: ClientOf, fresh_topic: TopicOf
     assert client.ask("offsets", topic, 0) == [["0"], ["4"], ["1"]]
 
 
-def test_java_describes_the_log_directory(client_of: ClientOf, fresh_topic: TopicOf) -> None:
+def test_java_describes_the_log_directories(client_of: ClientOf, fresh_topic: TopicOf, world: World) -> None:
     client = java(client_of)
     topic = fresh_topic("sized")
     client.create_topic(topic, partitions=2)
     client.write(topic, [Record(b"x" * 10_000)])
-    found = {partition: (int(size), int(total)) for partition, size, total in client.ask("log-dirs", topic)}
-    assert 10_000 <= found["0"][0] <= 11_000
-    assert found["1"][0] == 0
-    assert found["0"][1] > 10_000_000
+    found = {(node, index): (int(size), int(total)) for node, index, size, total in client.ask("log-dirs", topic)}
+    nodes = [str(node) for node in range(1, world.replicas + 1)]
+    assert set(found) == {(node, index) for node in nodes for index in ("0", "1")}
+    for node in nodes:
+        assert 10_000 <= found[node, "0"][0] <= 11_000
+        assert found[node, "1"][0] == 0
+        assert found[node, "0"][1] > 10_000_000
 
 
 def test_java_resets_a_config(client_of: ClientOf, fresh_topic: TopicOf) -> None:

@@ -27,8 +27,10 @@ from ottla.client.errors import (
     UnknownTopicError,
 )
 from ottla.testing.broker_process import BrokerProcess
+from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER
 from tests.conformance.cutting_proxy import CuttingProxy
 
+pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 TopicOf = Callable[[str], str]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -304,7 +306,7 @@ async def test_the_cluster(bootstrap: str, fresh_topic: TopicOf) -> None:
     async with Admin(bootstrap) as admin:
         cluster = await admin.describe_cluster()
         assert cluster.cluster_id
-        assert f"{cluster.brokers[0].host}:{cluster.brokers[0].port}" == bootstrap
+        assert sorted(f"{each.host}:{each.port}" for each in cluster.brokers) == sorted(bootstrap.split(","))
         directories = await admin.describe_log_dirs()
         assert topic in {each.topic for directory in directories for each in directory.partitions}
         assert await admin.describe_configs(broker_id=cluster.brokers[0].id)

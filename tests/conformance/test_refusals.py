@@ -8,9 +8,10 @@ import pytest
 
 from ottla.model.errors import ErrorCode
 from tests.conformance.clients.interface import Ability, Client, Record, RefusedByBroker
-from tests.conformance.conftest import NAMES, ClientOf, TopicOf, named
+from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, named
 
 ADMINS = named(Ability.ADMIN)
+pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 
 def refusal_of(call: Callable[[], object]) -> RefusedByBroker:

@@ -29,7 +29,7 @@ class AiokafkaClient(Client):
     abilities = frozenset(Ability) - {Ability.INCREMENTAL_CONFIGS}
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        new = NewTopic(topic, partitions, 1, topic_configs=dict(configs or {}))
+        new = NewTopic(topic, partitions, self.replicas, topic_configs=dict(configs or {}))
         reply = self._with_admin(lambda admin: admin.create_topics([new]))
         _raise_first([(code, text) for _, code, text, *_ in reply.topic_errors])
 
@@ -72,8 +72,9 @@ class AiokafkaClient(Client):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
         async def send() -> list[int]:
             producer = AIOKafkaProducer(
@@ -85,17 +86,20 @@ class AiokafkaClient(Client):
                 max_request_size=REQUEST_BYTES_MAX,
             )
             async with producer:
-                sent = [
-                    await producer.send(
-                        topic,
-                        value=record.value,
-                        key=record.key,
-                        partition=record.partition,
-                        timestamp_ms=record.timestamp_ms,
-                        headers=list(record.headers),
+                sent = []
+                for record in records:
+                    sent.append(
+                        await producer.send(
+                            topic,
+                            value=record.value,
+                            key=record.key,
+                            partition=record.partition,
+                            timestamp_ms=record.timestamp_ms,
+                            headers=list(record.headers),
+                        )
                     )
-                    for record in records
-                ]
+                    if pause_ms:
+                        await asyncio.sleep(pause_ms / 1000)
                 outcomes = [await future for future in sent]
                 return [-1 if outcome is None else outcome.offset for outcome in outcomes]  # None without acks
 

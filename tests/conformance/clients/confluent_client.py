@@ -31,12 +31,12 @@ class ConfluentClient(Client):
     name = "confluent-kafka"
     abilities = frozenset(Ability)
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, replicas: int = 1) -> None:
+        super().__init__(bootstrap, replicas)
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs or {}))
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=self.replicas, config=dict(configs or {}))
         _one(self._admin.create_topics([new], request_timeout=TIMEOUT_S))
 
     def delete_topic(self, topic: str) -> None:
@@ -74,8 +74,9 @@ class ConfluentClient(Client):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
         producer = Producer(
             {
@@ -107,6 +108,8 @@ class ConfluentClient(Client):
                 timestamp=record.timestamp_ms or 0,
                 headers=list(record.headers),
             )
+            if pause_ms:
+                producer.poll(pause_ms / 1000)
         producer.flush(TIMEOUT_S)
         if failed:
             raise _refused(failed[0])

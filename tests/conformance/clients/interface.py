@@ -60,8 +60,10 @@ class Client(ABC):
     name: str
     abilities: frozenset[Ability]
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replicas: int = 1) -> None:
         self.bootstrap = bootstrap
+        self.replicas = replicas
+        """Of the topics that it creates."""
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
@@ -73,10 +75,11 @@ class Client(ABC):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
-        """Writes in this order and waits for the acknowledgements. Returns the offsets."""
+        """Writes in this order, with a pause after each, and waits for the acknowledgements. Returns the offsets."""
 
     @abstractmethod
     def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:

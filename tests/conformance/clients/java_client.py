@@ -25,12 +25,12 @@ class JavaClient(Client):
     name = "java"
     abilities = frozenset(Ability)
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, replicas: int = 1) -> None:
+        super().__init__(bootstrap, replicas)
         classes = f"{CACHE}/classes:{CACHE}/libraries/*"
         flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         self._jvm = subprocess.Popen(
-            ["java", *flags, "-cp", classes, "Driver", bootstrap],
+            ["java", *flags, "-cp", classes, "Driver", bootstrap, str(replicas)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -92,8 +92,9 @@ class JavaClient(Client):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
         settings = {
             "enable.idempotence": str(idempotent).lower(),
@@ -113,7 +114,7 @@ class JavaClient(Client):
             )
             for record in records
         ]
-        written = self.ask("write", topic, codec, _pairs(settings), len(records), body=body)
+        written = self.ask("write", topic, codec, _pairs(settings), len(records), int(pause_ms), body=body)
         return [int(offset) for _partition, offset, _timestamp in written]
 
     def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:

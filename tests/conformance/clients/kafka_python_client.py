@@ -27,7 +27,7 @@ class KafkaPythonClient(Client):
     abilities = frozenset(Ability)
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
-        options = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        options = {"num_partitions": partitions, "replication_factor": self.replicas, "configs": dict(configs or {})}
         with self._admin() as admin:
             admin.create_topics({topic: options})
 
@@ -75,8 +75,9 @@ class KafkaPythonClient(Client):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
         with _closing(
             KafkaProducer(
@@ -92,17 +93,19 @@ class KafkaPythonClient(Client):
                 request_timeout_ms=int(TIMEOUT_S * 500),
             )
         ) as producer:
-            sent = [
-                producer.send(
-                    topic,
-                    value=record.value,
-                    key=record.key,
-                    headers=list(record.headers),
-                    partition=record.partition,
-                    timestamp_ms=record.timestamp_ms,
+            sent = []
+            for record in records:
+                sent.append(
+                    producer.send(
+                        topic,
+                        value=record.value,
+                        key=record.key,
+                        headers=list(record.headers),
+                        partition=record.partition,
+                        timestamp_ms=record.timestamp_ms,
+                    )
                 )
-                for record in records
-            ]
+                time.sleep(pause_ms / 1000)
             producer.flush(timeout=TIMEOUT_S)
             return [future.get(timeout=TIMEOUT_S).offset for future in sent]
 

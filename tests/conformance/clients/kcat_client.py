@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 
 from tests.conformance.clients.interface import REQUEST_BYTES_MAX, TIMEOUT_S, Ability, Client, Headers, Record
@@ -36,8 +37,9 @@ class KcatClient(Client):
         records: Sequence[Record],
         *,
         codec: str = "none",
-        idempotent: bool = False,
+        idempotent: bool = True,
         acks: int = -1,
+        pause_ms: float = 0,
     ) -> list[int]:
         """Writes runs of records with one set of headers by one kcat each, as its headers are an argument."""
         for (partition, headers), run in itertools.groupby(records, lambda r: (r.partition, r.headers)):
@@ -52,7 +54,7 @@ class KcatClient(Client):
             for name, text in settings.items():
                 options += ["-X", f"{name}={text}"]
             lines = [(r.key or b"") + KEY_END.encode() + (r.value or b"") for r in run]
-            self._run(*options, data=b"".join(line + RECORD_END.encode() for line in lines))
+            self._run(*options, lines=[line + RECORD_END.encode() for line in lines], pause_ms=pause_ms)
         return []
 
     def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:
@@ -67,12 +69,29 @@ class KcatClient(Client):
         assert found is not None, output
         return int(found.group(1)) if int(found.group(1)) >= 0 else None
 
-    def _run(self, *options: str, data: bytes = b"") -> bytes:
+    def _run(self, *options: str, lines: Sequence[bytes] = (), pause_ms: float = 0) -> bytes:
         command = ["kcat", "-b", self.bootstrap, "-q", *options]
-        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_S * 2, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.decode()}")
-        return done.stdout
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            try:
+                if pause_ms:
+                    _feed(process, lines, pause_ms)
+                    lines = ()
+                output, errors = process.communicate(b"".join(lines), timeout=TIMEOUT_S * 2)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {errors.decode()}")
+        return output
+
+
+def _feed(process: subprocess.Popen[bytes], lines: Sequence[bytes], pause_ms: float) -> None:
+    assert process.stdin is not None
+    for line in lines:
+        process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(pause_ms / 1000)
 
 
 def _parse(output: bytes) -> list[Record]:

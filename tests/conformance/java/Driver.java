@@ -28,6 +28,7 @@ import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
@@ -47,19 +48,21 @@ public final class Driver {
     private static final long READ_TIMEOUT_MS = 20_000;
 
     private final String bootstrap;
+    private final short replicas;
     private final BufferedReader in;
     private final PrintStream out;
     private final Admin admin;
 
-    private Driver(String bootstrap) {
+    private Driver(String bootstrap, short replicas) {
         this.bootstrap = bootstrap;
+        this.replicas = replicas;
         this.in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         this.out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         this.admin = Admin.create(properties());
     }
 
     public static void main(String[] arguments) throws IOException {
-        new Driver(arguments[0]).serve();
+        new Driver(arguments[0], Short.parseShort(arguments[1])).serve();
     }
 
     private void serve() throws IOException {
@@ -92,14 +95,14 @@ public final class Driver {
             case "offset-for-time" -> offsetForTime(new TopicPartition(c[1], Integer.parseInt(c[2])), Long.parseLong(c[3]));
             case "offsets" -> offsets(new TopicPartition(c[1], Integer.parseInt(c[2])));
             case "log-dirs" -> logDirs(c[1]);
-            case "write" -> write(c[1], c[2], map(c[3]), Integer.parseInt(c[4]));
+            case "write" -> write(c[1], c[2], map(c[3]), Integer.parseInt(c[4]), Long.parseLong(c[5]));
             case "read" -> read(new TopicPartition(c[1], Integer.parseInt(c[2])), Long.parseLong(c[3]), Integer.parseInt(c[4]));
             default -> throw new IllegalArgumentException("no such command: " + c[0]);
         }
     }
 
     private void create(String topic, int partitions, Map<String, String> configs) throws Exception {
-        admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(configs))).all().get();
+        admin.createTopics(List.of(new NewTopic(topic, partitions, replicas).configs(configs))).all().get();
     }
 
     private void topics() throws Exception {
@@ -147,17 +150,19 @@ public final class Driver {
     }
 
     private void logDirs(String topic) throws Exception {
-        int node = admin.describeCluster().nodes().get().iterator().next().id();
-        for (LogDirDescription directory : admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node).values()) {
-            directory.replicaInfos().forEach((partition, replica) -> {
-                if (partition.topic().equals(topic)) {
-                    reply(partition.partition(), replica.size(), directory.totalBytes().orElse(-1));
-                }
-            });
-        }
+        List<Integer> nodes = admin.describeCluster().nodes().get().stream().map(Node::id).toList();
+        admin.describeLogDirs(nodes).allDescriptions().get().forEach((node, directories) -> {
+            for (LogDirDescription directory : directories.values()) {
+                directory.replicaInfos().forEach((partition, replica) -> {
+                    if (partition.topic().equals(topic)) {
+                        reply(node, partition.partition(), replica.size(), directory.totalBytes().orElse(-1));
+                    }
+                });
+            }
+        });
     }
 
-    private void write(String topic, String codec, Map<String, String> settings, int count) throws Exception {
+    private void write(String topic, String codec, Map<String, String> settings, int count, long pauseMs) throws Exception {
         Properties properties = properties();
         properties.put("compression.type", codec);
         properties.put("acks", "all");
@@ -174,6 +179,9 @@ public final class Driver {
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             for (ProducerRecord<byte[], byte[]> record : records) {
                 sent.add(producer.send(record));
+                if (pauseMs > 0) {
+                    Thread.sleep(pauseMs);
+                }
             }
             producer.flush();
             for (Future<RecordMetadata> one : sent) {

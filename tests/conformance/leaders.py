@@ -1,0 +1,204 @@
+"""Who leads what, asked over the wire, and a thread that keeps changing it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ottla.bench.calls import Caller
+from ottla.client.apis import METADATA, ClientApi
+from ottla.model.errors import ErrorCode
+
+ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))
+ELECT_LEADERS = ClientApi(43, "ElectLeaders", (0, 2))
+TIMEOUT = timedelta(seconds=20)
+PREFERRED = 0
+
+NEWEST_TOPICS = 12
+OLDER_TOPICS = 3
+PAUSE_S = (0.1, 0.3)
+EXPECTED = frozenset(
+    {
+        ErrorCode.none,
+        ErrorCode.election_not_needed,
+        ErrorCode.preferred_leader_not_available,  # not in sync at the moment
+        ErrorCode.unknown_topic_or_partition,  # just deleted
+        ErrorCode.request_timed_out,  # met another change: ask again
+        ErrorCode.not_controller,
+        ErrorCode.reassignment_in_progress,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """As one broker sees them."""
+
+    addresses: dict[int, tuple[str, int]]
+    controller: int
+    partitions: dict[tuple[str, int], Led]
+
+
+@contextmanager
+def any_broker(bootstrap: str) -> Iterator[Caller]:
+    """A connection to the first that answers. Raises OSError if none does."""
+    problem: OSError | None = None
+    for address in bootstrap.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            caller = Caller(int(port), host)
+        except OSError as refused:
+            problem = refused
+            continue
+        with caller:
+            yield caller
+        return
+    assert problem is not None
+    raise problem
+
+
+def ask_leaders(caller: Caller, topics: Sequence[str]) -> Leaders:
+    body = {
+        "topics": [{"topic_id": None, "name": name} for name in topics],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    reply = caller.call(METADATA, body)
+    partitions = {
+        (str(topic.name), int(each.partition_index)): Led(
+            int(each.leader_id), tuple(map(int, each.replica_nodes)), tuple(map(int, each.isr_nodes))
+        )
+        for topic in reply.topics
+        if not topic.error_code
+        for each in topic.partitions
+    }
+    addresses = {int(node.node_id): (str(node.host), int(node.port)) for node in reply.brokers}
+    return Leaders(addresses, int(reply.controller_id), partitions)
+
+
+def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, tuple[str, int]]:
+    """Its id and its address. Waits until there is one."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with any_broker(bootstrap) as caller:
+            found = ask_leaders(caller, [topic])
+        led = found.partitions.get((topic, partition))
+        if led is not None and led.leader in found.addresses:
+            return led.leader, found.addresses[led.leader]
+        time.sleep(0.05)
+    raise AssertionError(f"{topic}-{partition} has no leader")
+
+
+class Mover:
+    """Gives the newest topics, and some of the others, another leader several times a second, through the admin API:
+    the replicas in another order (AlterPartitionReassignments), then an election of the first (ElectLeaders)."""
+
+    def __init__(self, bootstrap: str, chance: random.Random) -> None:
+        self._bootstrap = bootstrap
+        self._chance = chance
+        self._topics: list[str] = []
+        self._runs = threading.Event()
+        self._between = threading.Lock()
+        """Held during a turn."""
+        self._ended = threading.Event()
+        self.answers: Counter[ErrorCode] = Counter()
+        self.unreachable = 0
+        self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
+        self._thread.start()
+
+    @property
+    def moves(self) -> int:
+        return self.answers[ErrorCode.none]
+
+    def add(self, topic: str) -> None:
+        self._topics.append(topic)
+
+    def go_on(self) -> None:
+        self._runs.set()
+
+    def pause(self) -> None:
+        """Returns when no leader moves any more."""
+        self._runs.clear()
+        with self._between:
+            pass
+
+    def end(self) -> None:
+        self._ended.set()
+        self._runs.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._runs.wait()
+            with self._between:
+                if self._runs.is_set() and not self._ended.is_set():
+                    try:
+                        self._turn()
+                    except OSError:
+                        self.unreachable += 1  # a broker that is down at the moment
+            self._ended.wait(self._chance.uniform(*PAUSE_S))
+
+    def _turn(self) -> None:
+        newest = self._topics[-NEWEST_TOPICS:]
+        older = self._topics[:-NEWEST_TOPICS]
+        names = newest + self._chance.sample(older, min(OLDER_TOPICS, len(older)))
+        if not names:
+            return
+        with any_broker(self._bootstrap) as caller:
+            leaders = ask_leaders(caller, names)
+        orders = {place: self._other_order(led) for place, led in leaders.partitions.items() if len(led.in_sync) > 1}
+        address = leaders.addresses.get(leaders.controller)
+        if not orders or address is None:
+            return
+        host, port = address
+        with Caller(port, host) as caller:
+            reassign(caller, orders)
+            for error in elect_preferred(caller, list(orders)):
+                self.answers[error] += 1
+
+    def _other_order(self, led: Led) -> tuple[int, ...]:
+        """Another replica first, one that is in sync."""
+        first = self._chance.choice([each for each in led.in_sync if each != led.leader])
+        return (first, *(each for each in led.replicas if each != first))
+
+
+def reassign(caller: Caller, replicas: dict[tuple[str, int], tuple[int, ...]]) -> None:
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": index, "replicas": replicas[topic, index]} for index in indexes],
+        }
+        for topic, indexes in _by_topic(list(replicas))
+    ]
+    body = {"timeout": TIMEOUT, "allow_replication_factor_change": False, "topics": topics}
+    caller.call(ALTER_PARTITION_REASSIGNMENTS, body)
+
+
+def elect_preferred(caller: Caller, places: list[tuple[str, int]]) -> list[ErrorCode]:
+    topics = [{"topic": topic, "partitions": indexes} for topic, indexes in _by_topic(places)]
+    reply: Any = caller.call(
+        ELECT_LEADERS, {"election_type": PREFERRED, "topic_partitions": topics, "timeout": TIMEOUT}
+    )
+    if reply.error_code:
+        return [ErrorCode(reply.error_code)]
+    return [ErrorCode(each.error_code) for topic in reply.replica_election_results for each in topic.partition_result]
+
+
+def _by_topic(places: list[tuple[str, int]]) -> list[tuple[str, list[int]]]:
+    found = itertools.groupby(sorted(places), key=lambda place: place[0])
+    return [(topic, [index for _, index in group]) for topic, group in found]
