@@ -38,6 +38,8 @@ class FileSettings(NamedTuple):
     host: str | None = None
     port: int | None = None
     advertised_host: str | None = None
+    advertised_port: int | None = None
+    """None if it is the one that is listened on."""
     data_dir: str | None = None
 
 
@@ -62,12 +64,12 @@ def read_config_file(path: Path) -> FileSettings:
 
 def _split(values: dict[str, str], path: Path) -> FileSettings:
     host, port = _listener(values, "listeners", path)
-    advertised_host, _ = _listener(values, "advertised.listeners", path)
+    advertised_host, advertised_port = _listener(values, "advertised.listeners", path)
     data_dir = values.get("log.dirs") or values.get("log.dir")
     if data_dir is not None and "," in data_dir:
         raise FailedError(f"{path}: log.dirs names several directories; a broker has one")
     properties = {name: value for name, value in values.items() if name not in OURS}
-    return FileSettings(properties, host, port, advertised_host, data_dir)
+    return FileSettings(properties, host, port, advertised_host, advertised_port or None, data_dir)
 
 
 def _listener(values: Mapping[str, str], name: str, path: Path) -> tuple[str | None, int | None]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
-from ottla.cli import consume, doctor, log_files, produce, topics, up
+from ottla.cli import broker, consume, doctor, log_files, produce, topics, up
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 program = typer.Typer(
@@ -22,6 +22,7 @@ program = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 program.command("up")(up.up)
+program.add_typer(broker.commands, name="broker")
 program.add_typer(topics.commands, name="topics")
 program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)

@@ -1,140 +1,145 @@
-"""`ottla up --brokers N`: a cluster on one machine, each broker a process of its own.
+"""`ottla up`: a cluster on one machine, each broker a process of its own.
 
-Everything is under one directory, so that any of the brokers can also be started by hand:
+Everything is under one directory, so that any of the brokers can also be started by hand (`ottla broker --config`):
 
     DATA/coordination          where they meet
     DATA/broker-1.properties   its settings
     DATA/broker-1/             its data
+
+If one of them cannot start at first, none does. Later one that dies is started again, and the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.cli.broker_child import BrokerChild
+from ottla.cli.data_layout import broker_directory, broker_file, coordination_directory
 from ottla.cli.failures import FailedError
+from ottla.cli.serving import say_ready, stop_on_signals
 
 if TYPE_CHECKING:
     from ottla.app import BrokerSettings
 
 log = logging.getLogger("ottla.up")
 
-READY = "ottla ready bootstrap="
-RESTART_S = 1.0
-SHORT_LIFE_S = 10.0
-SHORT_LIVES_MAX = 3
+REPLICAS = 3
+PORT_MAX = 65535
 STOP_TIMEOUT_S = 40.0
+LOOK_AGAIN_S = 0.02
 
 
-def write_settings(settings: BrokerSettings, count: int) -> list[Path]:
+class Cluster:
+    def __init__(self, settings: BrokerSettings, count: int, log_level: str) -> None:
+        data = Path(settings.data_dir).absolute()
+        if settings.port and settings.port + count - 1 > PORT_MAX:
+            raise FailedError(f"{count} brokers from port {settings.port} on need more ports than there are")
+        self._settings = settings
+        self._files = _write_files(settings, data, count)
+        self._arguments = ["--log-level", log_level, "--disk", settings.disk]
+        if settings.fault_file is not None:
+            self._arguments += ["--fault-file", settings.fault_file]
+        log.warning(
+            "all %d brokers are on this machine: the rule that no two copies of a partition share a machine is off "
+            "(ottla.host.shared=true), and what this machine loses is lost",
+            count,
+        )
+        log.info("data in %s", data)
+
+    async def run(self) -> None:
+        """Until a signal. The bootstrap line is printed when all brokers serve and know of one another."""
+        stopped = stop_on_signals()
+        takes_free_port = not self._settings.port and self._settings.advertised_port is None
+        children = [
+            BrokerChild(number, path, self._arguments, keeps_port=takes_free_port)
+            for number, path in enumerate(self._files, 1)
+        ]
+        lives = [asyncio.ensure_future(child.run()) for child in children]
+        starting = asyncio.ensure_future(self._all_ready(children))
+        try:
+            either: list[asyncio.Future[Any]] = [starting, stopped]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not stopped.done():
+                say_ready(",".join(starting.result()))
+            log.info("stopping on %s", await stopped)
+        finally:
+            starting.cancel()
+            for child in children:
+                child.stop()
+            _, still_there = await asyncio.wait(lives, timeout=STOP_TIMEOUT_S)
+            for child in children if still_there else ():
+                child.kill()
+            await asyncio.gather(*lives, starting, return_exceptions=True)
+        log.info("stopped")
+
+    async def _all_ready(self, children: list[BrokerChild]) -> list[str]:
+        """Their addresses. Raises FailedError if one of them ends instead."""
+        addresses = await asyncio.gather(*(child.address for child in children))
+        await asyncio.gather(*(_until_it_knows_all(address, len(children)) for address in addresses))
+        return addresses
+
+
+async def _until_it_knows_all(address: str, count: int) -> None:
+    """Whoever is asked first must not say that there are too few brokers for a topic."""
+    from ottla.client import Admin, ClientError
+
+    while True:
+        try:
+            async with Admin(address, client_id="ottla-up") as admin:
+                while True:
+                    cluster = await admin.describe_cluster()
+                    if len(cluster.brokers) >= count and cluster.controller_id >= 0:
+                        return
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except ClientError as failure:  # it may have died just now: it is started again
+            log.debug("broker at %s: %s", address, failure)
+            await asyncio.sleep(LOOK_AGAIN_S * 10)
+
+
+def _write_files(settings: BrokerSettings, data: Path, count: int) -> list[Path]:
     """A configuration file for each broker."""
-    directory = Path(settings.data_dir)
-    directory.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
-    for number in range(1, count + 1):
-        port = settings.port + number - 1 if settings.port else 0
-        values = {
-            "default.replication.factor": str(min(count, 3)),
-            **settings.properties,
-            "node.id": str(number),
-            "listeners": f"PLAINTEXT://{settings.host}:{port}",
-            "log.dirs": str(directory / f"broker-{number}"),
-            "ottla.coordination": f"sqlite:{directory / 'coordination'}",
-            "ottla.host.shared": "true",
-        }
-        if settings.storage is not None:
-            values["ottla.durability"] = settings.storage.value
-        path = directory / f"broker-{number}.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in sorted(values.items())))
-        files.append(path)
+    files = []
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        for number in range(1, count + 1):
+            path = broker_file(data, number)
+            path.write_text(_properties_text(_values(settings, data, number, count)), encoding="utf-8")
+            files.append(path)
+    except OSError as failure:
+        reason = (failure.strerror or str(failure)).lower()
+        raise FailedError(
+            f"the data directory {data} cannot be used: {failure.filename or data}: {reason}; choose another one with "
+            "--data"
+        ) from failure
     return files
 
 
-async def serve_many(files: list[Path], log_level: str, stopped: asyncio.Future[str]) -> str:
-    """Runs the brokers until `stopped`; the bootstrap line is printed when all of them serve."""
-    brokers = [Child(number, path, log_level) for number, path in enumerate(files, 1)]
-    tasks = [asyncio.ensure_future(broker.run()) for broker in brokers]
-    addresses = asyncio.ensure_future(asyncio.gather(*(broker.address for broker in brokers)))
-    ends: list[asyncio.Future[Any]] = [stopped, *tasks]
-    try:
-        await asyncio.wait([addresses, *ends], return_when=asyncio.FIRST_COMPLETED)
-        if addresses.done():
-            print(f"{READY}{','.join(addresses.result())}", flush=True)
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()
-        reason = await stopped
-    finally:
-        addresses.cancel()
-        for broker in brokers:
-            broker.stop()
-        await asyncio.wait(tasks, timeout=STOP_TIMEOUT_S)
-        for broker in brokers:
-            broker.kill()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return reason
+def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> dict[str, str]:
+    def listener(host: str, first_port: int | None) -> str:
+        port = first_port + number - 1 if first_port else 0
+        return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+
+    values = {
+        "default.replication.factor": str(min(count, REPLICAS)),
+        **settings.properties,
+        "node.id": str(number),
+        "listeners": listener(settings.host, settings.port),
+        "log.dirs": str(broker_directory(data, number)),
+        "ottla.coordination": f"sqlite:{coordination_directory(data)}",
+        "ottla.host.shared": "true",
+    }
+    if settings.advertised_host is not None:
+        values["advertised.listeners"] = listener(settings.advertised_host, settings.advertised_port)
+    if settings.storage is not None:
+        values["ottla.durability"] = settings.storage.value
+    return values
 
 
-class Child:
-    """One broker. Started again when it dies, until it dies young too often."""
-
-    def __init__(self, number: int, config: Path, log_level: str) -> None:
-        self._number = number
-        self._command = [sys.executable, "-m", "ottla", "up", "--config", str(config), "--log-level", log_level]
-        self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._process: asyncio.subprocess.Process | None = None
-        self._is_stopping = False
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        short_lives = 0
-        while not self._is_stopping:
-            began_s = loop.time()
-            code = await self._live()
-            if self._is_stopping:
-                return
-            short_lives = short_lives + 1 if loop.time() - began_s < SHORT_LIFE_S else 0
-            if short_lives >= SHORT_LIVES_MAX or not self.address.done():
-                raise FailedError(f"broker {self._number} ended with {code}: see its messages above")
-            log.warning("broker %d ended with %d, it is started again", self._number, code)
-            await asyncio.sleep(RESTART_S)
-
-    async def _live(self) -> int:
-        self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # an interrupt from the terminal is for the parent, which stops its brokers
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        await asyncio.gather(self._read_output(process.stdout), self._pass_on(process.stderr))
-        return await process.wait()
-
-    async def _read_output(self, stream: asyncio.StreamReader) -> None:
-        async for line in stream:
-            text = line.decode(errors="replace").strip()
-            if text.startswith(READY) and not self.address.done():
-                self.address.set_result(text.removeprefix(READY))
-
-    async def _pass_on(self, stream: asyncio.StreamReader) -> None:
-        async for line in stream:
-            sys.stderr.write(f"[{self._number}] {line.decode(errors='replace')}")
-
-    def stop(self) -> None:
-        self._is_stopping = True
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            os.kill(self._process.pid, number)
+def _properties_text(values: Mapping[str, str]) -> str:
+    escaped = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in sorted(values.items())}
+    lines = [f"{name}={value}\n" for name, value in escaped.items()]
+    return "# Written by `ottla up` at each start.\n" + "".join(lines)

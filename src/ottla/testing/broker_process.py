@@ -66,7 +66,8 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "ottla", "up", "--port", str(self.port), "--data", str(self.data)]
+        command = [sys.executable, "-m", "ottla", "up", "--brokers", "1"]
+        command += ["--port", str(self.port), "--data", str(self.data)]
         if self._config:
             self._config_path.write_text("".join(f"{name}={value}\n" for name, value in self._config.items()))
             command += ["--config", str(self._config_path)]

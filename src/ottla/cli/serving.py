@@ -1,0 +1,162 @@
+"""Runs one broker in this process until a signal: what `ottla up --brokers 1` and `ottla broker` share.
+
+Nothing is imported here that the broker does not need: an idle broker stays small and starts fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.service_notice import notify_service
+
+if TYPE_CHECKING:
+    from ottla.app import BrokerSettings, RunningBroker
+
+READY = "ottla ready bootstrap="
+STDIN_CLOSED = "the end of its parent"
+
+log = logging.getLogger("ottla.up")
+
+
+def log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise typer.BadParameter(f"--log-level is debug, info, warning or error, not {level}")
+    logging.basicConfig(level=number, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def run_broker(settings: BrokerSettings, *, ends_with_stdin: bool = False) -> None:
+    """Serves until SIGINT or SIGTERM, or, for a child of `ottla up`, until its parent is gone."""
+    _raise_open_files_limit()
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_serve(settings, ends_with_stdin))
+    else:
+        uvloop.run(_serve(settings, ends_with_stdin))
+
+
+def _raise_open_files_limit() -> None:
+    """Each connection and each open segment takes a descriptor: as many as this user may have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses some limits: the old one stays
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
+    stopped = stop_on_signals()
+    if ends_with_stdin:
+        await _stop_at_end_of_stdin(stopped)
+    running = await _started(settings, stopped)
+    if running is None:
+        log.info("stopped on %s, before it served", stopped.result())
+        return
+    _calm_collector()
+    for warning in running.warnings:
+        log.warning(warning)
+    log.info("data in %s, process %d", os.path.abspath(settings.data_dir), os.getpid())
+    say_ready(running.bootstrap)
+    notify_service("READY=1", f"STATUS=serves at {running.bootstrap}")
+    reason = await stopped
+    log.info("stopping on %s", reason)
+    notify_service("STOPPING=1", "STATUS=hands over and makes everything durable")
+    await running.stop()
+    log.info("stopped")
+
+
+async def _started(settings: BrokerSettings, stopped: asyncio.Future[str]) -> RunningBroker | None:
+    """None if it was told to stop meanwhile: a broker may wait for its coordination store for ever."""
+    starting = asyncio.ensure_future(_start(settings))
+    either: list[asyncio.Future[Any]] = [starting, stopped]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await starting
+    return None
+
+
+def _calm_collector() -> None:
+    """What lives now lives for ever, and what a broker allocates is freed by reference counts: the collector has
+    little to find, and a full collection over a large cache is a pause that every client sees."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+async def _start(settings: BrokerSettings) -> RunningBroker:
+    """Turns what can go wrong at the start into sentences."""
+    from ottla.adapters.data_dir import UnusableDirectoryError
+    from ottla.adapters.lock import DirectoryInUseError
+    from ottla.app import BadSettingsError, start_broker
+
+    try:
+        return await start_broker(settings)
+    except (BadSettingsError, DirectoryInUseError, UnusableDirectoryError) as failure:
+        raise FailedError(str(failure)) from failure
+    except socket.gaierror as failure:
+        raise FailedError(f"the address {settings.host} is not known: {failure.strerror}") from failure
+    except OSError as failure:
+        raise FailedError(_os_sentence(settings, failure)) from failure
+
+
+def _os_sentence(settings: BrokerSettings, failure: OSError) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if failure.errno == errno.EADDRINUSE:
+        return f"{where} is already in use, perhaps by another broker: stop that one, or choose another --port"
+    if failure.errno == errno.EADDRNOTAVAIL:
+        return f"this machine does not have the address {settings.host}: choose another --host"
+    if failure.errno == errno.EACCES and failure.filename is None and settings.port < 1024:
+        return f"port {settings.port} is reserved for the administrator: choose one above 1023 with --port"
+    reason = (failure.strerror or str(failure)).lower()
+    path = failure.filename or settings.data_dir
+    return f"the data directory {settings.data_dir} cannot be used: {path}: {reason}; choose another one with --data"
+
+
+def stop_on_signals() -> asyncio.Future[str]:
+    """The first signal asks for a stop, a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[str] = loop.create_future()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stopped.done():
+            os._exit(128 + number)
+        stopped.set_result(number.name)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    return stopped
+
+
+async def _stop_at_end_of_stdin(stopped: asyncio.Future[str]) -> None:
+    """A parent that was killed cannot stop its brokers. But the pipe that it holds ends with it."""
+
+    class Parent(asyncio.Protocol):
+        def connection_lost(self, error: Exception | None) -> None:
+            if not stopped.done():
+                stopped.set_result(STDIN_CLOSED)
+
+    await asyncio.get_running_loop().connect_read_pipe(Parent, sys.stdin)
+
+
+def say_ready(bootstrap: str) -> None:
+    try:
+        print(f"{READY}{bootstrap}", flush=True)
+    except BrokenPipeError:
+        log.warning("nobody reads the line that says where this broker serves: %s", bootstrap)
