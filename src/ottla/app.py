@@ -54,6 +54,7 @@ class BrokerSettings:
     fault_file: str | None = None
     """With `volatile`: a file whose content makes disk operations fail, while the broker runs."""
     advertised_host: str | None = None
+    advertised_port: int | None = None
 
 
 class RunningBroker:
@@ -183,7 +184,7 @@ async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
     allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
     server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
-    broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), port)
+    broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
     return server
 
 
