@@ -136,7 +136,9 @@ def check_change(image: ClusterImage, key: PartitionKey, old: PartitionState, ne
         assert stayed == set(in_sync) & set(new.replicas), "the alive stay, the dead leave"
     else:
         assert stayed == {new.leader}
-        assert eligible or view.rules.unclean or view.rules.goes_on_empty
+        had_its_disk = any(view.has_its_disk(member) for member in old.isr + old.eligible)
+        lost_its_pages = view.rules.durability is Durability.CACHE and had_its_disk
+        assert eligible or view.rules.unclean or view.rules.goes_on_empty or lost_its_pages
 
 
 # -- placement ------------------------------------------------------------------------------------------------------

@@ -226,6 +226,32 @@ def test_a_copy_is_known_to_be_lost_though_its_broker_is_away_again() -> None:
     assert decided(store, partition("1 2", isr="1 2"), rules).leader == 1
 
 
+def test_a_cache_topic_goes_on_with_what_was_flushed_once_the_pages_of_all_are_lost() -> None:
+    """The power of all machines was cut: nobody has more than its disk, and the class promises no more."""
+    rules = TopicRules(CACHE)
+    state = partition("1 2 3", "1", isr="1 2")
+    rebooted = Kept(disk=1, cache=2, memory=2)
+    store = Store()
+    store.add_broker(2, epoch=2, kept=rebooted)
+    store.add_broker(3)
+    waiting = decided(store, state, rules)
+    assert not waiting.has_leader, "broker 1 may still have everything"
+    store.add_broker(1, epoch=2)
+    wiped = decided(store, waiting, rules)
+    assert wiped == partition("1 2 3", "2:2", isr="2:2", epoch=2), "broker 1 has lost its disk, 3 was not in sync"
+    store.add_broker(1, epoch=3, kept=rebooted)
+    assert decided(store, waiting, rules).leader == 1
+
+
+def test_a_cache_topic_whose_disks_are_gone_too_waits_for_somebody_to_say_so() -> None:
+    store = Store()
+    store.add_broker(1, epoch=2)
+    store.add_broker(2, epoch=2)
+    state = partition("1 2", isr="1 2")
+    assert not decided(store, state, TopicRules(CACHE)).has_leader
+    assert decided(store, state, TopicRules(CACHE, unclean=True)).has_leader
+
+
 # -- draining, preferred --------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,10 @@ REVISION_ONLY = "controller"
 """A prefix with hardly anything under it: for a snapshot that is wanted for its revision."""
 
 
+class NotRegisteredYetError(UnavailableError):
+    """Something in the store stands in the way that will end by itself."""
+
+
 class MembershipEvents:
     """What a broker does about changes. All calls are on the event loop's thread; none of them has to do anything."""
 
@@ -103,10 +107,7 @@ class Membership:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._disarm()
         if self.lease is not None and not self.lease.lost:
-            try:
-                await self.lease.revoke()
-            except (UnavailableError, OutcomeUnknownError) as error:
-                log.warning("the lease could not be given back, it ends by itself: %s", error)
+            await _give_back(self.lease)
 
     async def seen(self, revision: Revision) -> None:
         """Waits until the image has everything up to the revision: to read one's own writes."""
@@ -124,12 +125,15 @@ class Membership:
 
     async def _register(self) -> None:
         assert self._start is not None
+        # Whatever stood in the way of the try before this one may have ended with its lease.
+        await self._reload()
         self.lease = lease = await self.store.open_lease(self._ttl_ms)
-        while not lease.lost:
+        while lease.is_alive(self._clock.monotonic_ms()):
             start = replace(self._start, failed=self.failed_logs())
             registering = register_broker(self.image, start, lease.id)
             if isinstance(registering, Refused):
-                raise UnavailableError(registering.message)
+                await _give_back(lease)
+                raise NotRegisteredYetError(registering.message)
             write = registering.write
             try:
                 outcome = await self.store.commit(write.conditions, write.operations)
@@ -189,12 +193,7 @@ class Membership:
         assert self._start is not None
         # What was clean before this process began says nothing of the incarnations since.
         self._start = replace(self._start, clean_shutdown_epoch=None)
-
-        async def again() -> None:
-            await self._reload()
-            await self._register()
-
-        await self._until_available(again)
+        await self._until_available(self._register)
 
     # -- the image --------------------------------------------------------------------------------------------
 
@@ -242,11 +241,24 @@ class Membership:
                 waiter.set_result(None)
 
     async def _until_available(self, job: Callable[[], Awaitable[None]]) -> None:
+        said = ""
         while True:
             try:
                 await job()
+            except NotRegisteredYetError as error:
+                reason = f"not registered yet: {error}"
             except UnavailableError as error:
-                log.warning("the coordination store is not available: %s", error)
-                await sleep(self._clock, RETRY_MS)
+                reason = f"the coordination store is not available: {error}"
             else:
                 return
+            if reason != said:
+                log.warning("%s", reason)
+                said = reason
+            await sleep(self._clock, RETRY_MS)
+
+
+async def _give_back(lease: Lease) -> None:
+    try:
+        await lease.revoke()
+    except (UnavailableError, OutcomeUnknownError) as error:
+        log.warning("the lease could not be given back, it ends by itself: %s", error)

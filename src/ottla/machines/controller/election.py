@@ -1,8 +1,9 @@
 """Who leads a partition and who is in sync, given who is alive. Decides all that is due for one partition at once.
 
 A leader is elected from the alive members of the ISR, in the order of the replicas; then from the alive eligible
-replicas; then, only where a topic allows it, from any alive replica. Without any the partition has no leader, and its
-ISR and eligible replicas stay as they are, so that the last ones who had everything are remembered.
+replicas; then, for `cache`, once the pages of all of them are known to be lost, from those with their disk; then, only
+where a topic allows it, from any alive replica. Without any the partition has no leader, and its ISR and eligible
+replicas stay as they are, so that the last ones who had everything are remembered.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class View:
         registration = self.image.registration(member.broker_id)
         return is_alive(member, registration, self.rules.durability) and self.can_lead(member.broker_id)
 
+    def has_its_disk(self, member: Member) -> bool:
+        """For `cache`: it lost its pages, and kept what was flushed."""
+        registration = self.image.registration(member.broker_id)
+        return is_alive(member, registration, Durability.DISK) and self.can_lead(member.broker_id)
+
     def is_lost(self, member: Member) -> bool:
         """A later incarnation did not keep what this one had: it will never be alive again."""
         incarnation = self.image.incarnation(member.broker_id)
@@ -87,6 +93,11 @@ def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: 
     leader = _first(view, (member.broker_id for member in state.eligible if view.is_alive(member)), state)
     if leader is not None:
         return _led_by(state, _finish_reassignment(state, [view.current(leader)]), leader, [view.current(leader)], view)
+    if view.rules.durability is Durability.CACHE and _is_all_lost(state, view):
+        # The power of all of them was cut: the class promises no more than what was flushed.
+        leader = _first(view, (member.broker_id for member in _had_all(state) if view.has_its_disk(member)), state)
+        if leader is not None:
+            return _led_uncleanly(state, view.current(leader))
     if unclean or view.rules.unclean or (view.rules.goes_on_empty and _is_all_lost(state, view)):
         leader = _first(view, filter(view.can_lead, state.replicas), state)
         if leader is not None:
@@ -181,5 +192,9 @@ def _without_leader(state: PartitionState) -> PartitionState:
     )
 
 
+def _had_all(state: PartitionState) -> tuple[Member, ...]:
+    return (*state.isr, *state.eligible)
+
+
 def _is_all_lost(state: PartitionState, view: View) -> bool:
-    return all(view.is_lost(member) for member in (*state.isr, *state.eligible))
+    return all(view.is_lost(member) for member in _had_all(state))
