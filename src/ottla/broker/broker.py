@@ -17,6 +17,7 @@ from ottla.broker.log_store import LogStore
 from ottla.broker.partition import AnyLog, Partition
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.broker.topics import Topic, Topics
+from ottla.broker.traffic import Traffic
 from ottla.broker.waits import Deadlines, Wakeups
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
@@ -89,6 +90,7 @@ class Broker:
             self.clock.monotonic_ms,
             lambda: self.new_id().int & 0x7FFFFFFF,
         )
+        self.traffic = Traffic.none()
         self.cluster: Cluster | None = None
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}

@@ -92,6 +92,8 @@ class PartitionEvents(Protocol):
 class FetchWatch(NamedTuple):
     key: int
     look_again: Callable[[], None]
+    watermark_moved: Callable[[], None] | None = None
+    """Of a follower: there is nothing to fetch, but something to be told."""
 
 
 class Partition:
@@ -352,6 +354,9 @@ class Partition:
             waits.popleft()[1](ErrorCode.none)
         if self._fetch_watches:
             self.wake_fetches()
+        for watch in self._replica_watches.values():
+            if watch.watermark_moved is not None:
+                watch.watermark_moved()
 
     def on_isr_changed(self) -> None:
         """Whoever waits for more replicas than are in sync now is told so: it may try again (idempotence keeps what is

@@ -35,6 +35,9 @@ API = Api(key=1, name="Fetch", versions=(4, 18))
 READ_COMMITTED = 1
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 """Whatever a client asks for: a slow reader holds its reply in the broker's memory until it has taken it."""
+WATERMARK_WAIT_MS = 10
+"""How long a follower's fetch waits for records before it takes along a watermark that the follower does not know yet.
+In a stream the next records come first, and nothing more is sent than without it."""
 Answer = tuple[TopicKey, PartitionData]
 
 
@@ -56,6 +59,8 @@ class Fetch:
         "_committed_only",
         "_ctx",
         "_future",
+        "_has_watermark",
+        "_is_hurried",
         "_plan",
         "_request",
         "_troubled",
@@ -74,6 +79,9 @@ class Fetch:
         self._troubled = False
         """Something in the answer cannot wait: an error, or a read that needs the disk."""
         self._cold: list[tuple[int, Partition, ColdRead]] = []
+        self._has_watermark = False
+        """The follower does not know how far others have got."""
+        self._is_hurried = False
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -115,14 +123,22 @@ class Fetch:
             or self._ctx.broker.stopping
         )
 
+    def hurry(self) -> None:
+        """A watermark has moved: the follower is told soon, with whatever comes until then."""
+        if not self._is_hurried and not self.ended:
+            self._is_hurried = True
+            self._ctx.broker.deadlines.add(WATERMARK_WAIT_MS, self)
+
     def _park(self) -> None:
-        watch = FetchWatch(id(self), self.look_again)
+        watch = FetchWatch(id(self), self.look_again, self.hurry)
         for topic, wanted in self._plan.partitions:
             partition = self._partition(topic, wanted.partition)
             if partition is not None:
                 partition.watch(watch, as_follower=self._as_follower)
                 self._watched.append(partition)
         self._ctx.broker.deadlines.add(self._request.max_wait_ms, self)
+        if self._has_watermark:
+            self.hurry()
         assert self._future is not None
         self._future.add_done_callback(lambda _: self._unpark())
 
@@ -199,6 +215,8 @@ class Fetch:
             if diverging is not None:
                 return self._data(partition, wanted.partition, Slice([], 0, 0))._replace(diverging=diverging)
             outcome = partition.read_as_follower(wanted.fetch_offset, limit)
+            if min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark:
+                self._has_watermark = True
         else:
             outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
         if isinstance(outcome, ColdRead):
@@ -266,5 +284,8 @@ class Fetch:
                 grouped[-1][1].append(data)
             else:
                 grouped.append((topic, [data]))
+        traffic = self._ctx.broker.traffic
+        reads = traffic.by_replicas if self._as_follower else traffic.by_consumers
+        reads.note(sum([data.records_size for _, data in answers]))
         body = encode_fetch_response(self._ctx.version, 0, 0, self._plan.session_id, grouped)
         return [self._ctx.response_header, *body]

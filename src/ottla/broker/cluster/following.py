@@ -49,6 +49,7 @@ class Following:
             last_fetched_epoch=log.epochs.latest,
             log_start_offset=log.start_offset,
             max_bytes=PARTITION_BYTES_MAX,
+            high_watermark=self.high_watermark,
         )
 
     def take(self, asked: FetchPartition, answer: FetchedPartition) -> ErrorCode:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.replication")
 
-FETCH_KEY, FETCH_VERSION = 1, 17
+FETCH_KEY, FETCH_VERSION = 1, 18
 """All brokers of a cluster speak the versions of one release, or of the one before it."""
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
