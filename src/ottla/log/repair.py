@@ -1,8 +1,9 @@
 """A segment whose write or sync failed is written anew, into a new file, from the journal (SAFETY 11).
 
 After a failed sync the kernel may call pages clean that never reached the disk, so neither the file nor a second sync
-of it can be trusted. What was synced before is copied, and everything after it is in the journal: its space is not
-given back before the segment is durable. Meanwhile appends go on; only the segments stand still.
+of it can be trusted. What was synced before is copied, and everything after it is in the journal, beside what a
+truncation took back: its space is not given back before the segment is durable. Meanwhile appends go on; only the
+segments stand still.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from ottla.log.file_log import RETRY_FULL_DISK_MS, FileLog
+from ottla.log.rescue import standing_entries
 from ottla.log.segment import REWRITE_SUFFIX, Segment
 from ottla.log.walk import Walk
 from ottla.ports import DataFile
@@ -75,7 +77,7 @@ def _write_anew(log: FileLog, segment: Segment, size: int) -> DataFile:
     for found in Walk(file, 0, position, verify=True, next_offset=next_offset):
         next_offset = found.header.next_offset
     assert log.shared.read_journal is not None
-    for entry in log.shared.read_journal():
+    for entry in standing_entries(log.shared.read_journal):
         header = entry.header
         if entry.key != log.key or header is None or header.base_offset != next_offset or position >= size:
             continue
