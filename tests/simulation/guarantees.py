@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from ottla.broker.partition import Partition
@@ -130,7 +130,15 @@ class GuaranteeBench:
         """Those that were acknowledged."""
         return self.world.run(self._write(list(values), acks, timeout_s), timeout_s=timeout_s + PATIENCE_S)
 
-    async def _write(self, values: list[bytes], acks: Acks, timeout_s: float) -> list[bytes]:
+    def write_into_a_power_cut(self, values: Iterable[bytes], *, acks: Acks) -> list[bytes]:
+        """The leader is without power after the first one. What the producer takes for done."""
+        leader = self.leader()
+        write = self._write(list(values), acks, 20.0, lambda: self.cut_power(leader))
+        return self.world.run(write, timeout_s=PATIENCE_S)
+
+    async def _write(
+        self, values: list[bytes], acks: Acks, timeout_s: float, strike: Callable[[], object] | None = None
+    ) -> list[bytes]:
         producer = Producer(
             self.bootstrap,
             acks=acks,
@@ -148,6 +156,8 @@ class GuaranteeBench:
                 except DeliveryError:
                     break
                 acknowledged.append(value)
+                if strike is not None and len(acknowledged) == 1:
+                    strike()
         finally:
             try:
                 await producer.close()

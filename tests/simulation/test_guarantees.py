@@ -125,6 +125,37 @@ def test_acks_1_loses_what_only_the_leader_had(failure: Failure, durability: str
         assert list(bench.read().values()) == BEFORE
 
 
+@pytest.mark.parametrize("durability", ["disk", "cache"])
+def test_acks_1_loses_it_also_when_all_processes_die_and_the_leader_comes_back_last(durability: str) -> None:
+    with SimWorld(1) as world:
+        bench = GuaranteeBench(world, brokers=3, min_insync=2, durability=durability)
+        assert bench.write(BEFORE, acks=1) == BEFORE
+        world.run_for(1.0)
+        leader, followers = bench.leader(), bench.followers()
+        world.network.cut([leader], followers)
+        assert bench.write(LATE, acks=1) == LATE
+        bench.kill(*bench.names)
+        world.network.heal()
+        bench.boot(*followers)
+        bench.wait_for_another_leader(leader)
+        bench.boot(leader)
+        bench.wait_until_in_sync()
+        assert list(bench.read().values()) == BEFORE
+
+
+def test_acks_0_says_nothing_of_a_record_that_never_arrived() -> None:
+    with SimWorld(1) as world:
+        bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
+        assert bench.write(BEFORE, acks=0) == BEFORE
+        world.run_for(1.0)
+        assert list(bench.read().values()) == BEFORE, "nothing went wrong"
+        leader = bench.leader()
+        assert bench.write_into_a_power_cut(LATE, acks=0) == LATE, "the producer hears nothing of it"
+        bench.boot(leader)
+        bench.wait_until_in_sync()
+        assert list(bench.read().values()) in (BEFORE, BEFORE + LATE[:1])
+
+
 def test_a_leader_that_is_cut_off_acknowledges_nothing_more() -> None:
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
