@@ -1,176 +1,358 @@
-"""Three real brokers and real clients on simulated hosts, while brokers die, lose power, are paused and cut off, and
-the coordination store is away, slow or leaves questions open.
+"""Real brokers and real clients on simulated hosts, while brokers die, lose power, are paused and cut off, their disks
+fail, fill up and are replaced, replicas move, and the coordination store is away, slow or leaves questions open.
 
     run = ClusterRun(seed)
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
-    run.plan, run.history, run.world.now_s
+    run.plan, run.history, run.world.now_s, run.struck
 
-What clients are promised is checked as for one broker: each acknowledged record is there once, where its producer was
-told, in order, and whatever a consumer ever saw stays. Inside the brokers, ten times a virtual second: one leader for
-each epoch, watermarks that never go back, and below the watermark the same bytes everywhere.
+Inside the brokers `cluster_checks` looks at each change of a role, a watermark or a log. What clients are promised is
+checked at the end: each record that was acknowledged under acks=all is there once, where its producer was told, in
+order, and whatever a consumer ever saw stays; a class loses only what it may lose (`survivors`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
+from typing import Any, TypeVar
 
 from ottla.broker.partition import Partition
-from ottla.client.errors import ClientError
-from ottla.log.batches import Slice
-from ottla.log.contract import ColdRead
-from ottla.model.errors import Refused
+from ottla.machines.controller.state import PartitionState
+from ottla.model.durability import Durability
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
-from ottla.sim.fault_plan import FaultKind, FaultPlan
-from tests.simulation.test_networked_broker import CONSUMERS, PARTITIONS, PRODUCERS, TOPIC, Run
+from ottla.sim.disk_fault_plan import SYNCED_QUEUES, DiskFaultKind, DiskTroubles, PlannedDiskFault, Surroundings
+from ottla.sim.fault_plan import PlannedFault
+from ottla.sim.hosts import Program, SimHost
+from ottla.sim.world import SimulationError, SimWorld, VirtualTimeoutError
+from tests.simulation.cluster_checks import ClusterChecks
+from tests.simulation.cluster_clients import Clients, History, Place
+from tests.simulation.cluster_operator import Operator
+from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, RunOptions, StoreTrouble
+from tests.simulation.committed import read_batches
+from tests.simulation.violations import Violation
 
-BROKERS = ("broker-1", "broker-2", "broker-3")
-FAULTS_S = 15.0
-PROBE_S = 0.1
-KINDS = (FaultKind.KILL, FaultKind.POWER_CUT, FaultKind.PAUSE, FaultKind.PARTITION, *FaultKind)
+__all__ = ["ClusterRun", "RunOptions", "Violation"]
+
+T = TypeVar("T")
+PROBE_S = 0.5
 PROPERTIES = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
-    "min.insync.replicas": "2",
     "log.retention.ms": "-1",
     "broker.session.timeout.ms": "2000",
     "replica.lag.time.max.ms": "2000",
 }
 
 
-class Violation(AssertionError):  # noqa: N818 # not an error of the run: what it is there to find
-    """Something that is promised does not hold. Its text begins with the name of what was checked."""
+class ClusterRun:
+    """One seed."""
 
-    def __init__(self, checker: str, text: str) -> None:
-        super().__init__(f"{checker}: {text}")
-        self.checker = checker
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What a run does besides what its seed says."""
-
-    faults_s: float = FAULTS_S
-
-
-class ClusterRun(Run):
     def __init__(self, seed: int, options: RunOptions | None = None) -> None:
+        self.seed = seed
         self.options = options or RunOptions()
-        super().__init__(seed)
+        self.plan = ClusterPlan.drawn(seed, self.options)
+        self.world = SimWorld(seed)
+        self.struck: Counter[str] = Counter()
+        """How often each fault was injected."""
+        self.log: dict[Place, bytes] = {}
+        """What is there in the end."""
+        self.server = ",".join(f"{name}:9092" for name in self.plan.brokers)
+        self._troubles: DiskTroubles | None = None
+        self._set_up_brokers(Random(f"{seed}/setup"))
+        counts = {topic.name: topic.partitions for topic in self.plan.topics}
+        self.clients = Clients(seed, self.server, counts, self.checks.has_losses)
+        self.operator = Operator(seed, self.server, self.plan, self.clients)
 
-    def _set_up(self, rng: Random) -> None:
-        seed = self.seed
-        self.server = ",".join(f"{name}:9092" for name in BROKERS)
-        self.topic_settings = {"replication_factor": 3, "configs": {"ottla.durability": "disk"}}
-        clients = [*PRODUCERS, *CONSUMERS]
-        count = rng.randint(3, 9)
-        self.plan = FaultPlan.drawn(
-            seed, servers=BROKERS, clients=clients, duration_s=self.options.faults_s, count=count, kinds=KINDS
-        )
-        self.store = SimCoordination(self.world.clock, seed=seed)
-        self.programs = {
-            name: ClusterProgram(self.store, number, PROPERTIES, on_disk=self._choose_disk_speed)
-            for number, name in enumerate(BROKERS, 1)
-        }
-        for name, program in self.programs.items():
-            self.world.host(name, program=program, drift_ppm=rng.uniform(-100, 100))
-        for name in clients:
-            self.world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
-        self._sync_ms = rng.choice([0.2, 10.0, 50.0])
-        self._leaders: dict[tuple[int, int], str] = {}
-        self._watermarks: dict[tuple[str, int, int, int], int] = {}
-        self._plan_outages(rng)
-        self.world.after(PROBE_S, self._probe)
+    @property
+    def history(self) -> History:
+        return self.clients.history
 
-    def _plan_outages(self, rng: Random) -> None:
+    def _set_up_brokers(self, rng: Random) -> None:
+        plan, world = self.plan, self.world
+        self.store = SimCoordination(world.clock, seed=self.seed)
         faults = self.store.faults
-        faults.delay_ms = rng.choice([(0.1, 1.0), (1.0, 30.0)])
-        faults.watch_lag_ms = rng.choice([(0.1, 1.0), (1.0, 300.0)])
-        faults.break_share = rng.choice([0.0, 0.0, 0.05])
-        if rng.random() < 0.4:
-            at_s = 2 + rng.random() * self.options.faults_s
-            self.world.after(at_s, self.store.stop)
-            self.world.after(min(at_s + rng.choice([0.5, 3.0, 8.0]), self.options.faults_s + 2), self.store.start)
+        faults.delay_ms, faults.watch_lag_ms = plan.store_delay_ms, plan.watch_lag_ms
+        faults.break_share, faults.expiry_slack_ms = plan.break_share, plan.expiry_slack_ms
+        self.programs = {
+            name: ClusterProgram(self.store, number, PROPERTIES, on_disk=self._on_boot)
+            for number, name in enumerate(plan.brokers, 1)
+        }
+        self.checks = ClusterChecks(world, self.store, self.programs, PROPERTIES)
+        for name, program in self.programs.items():
+            world.host(name, program=self._restarting(program), drift_ppm=rng.uniform(-100, 100))
+        for name in plan.clients:
+            world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
+        world.after(PROBE_S, self._probe)
 
-    async def _create_topic(self) -> None:
-        while True:
+    # -- a broker's process --------------------------------------------------------------------------------------
+
+    def _restarting(self, program: ClusterProgram) -> Program:
+        """A broker whose disk does not let it start ends; somebody starts it again a second later."""
+
+        async def run(host: SimHost) -> None:
             try:
-                await super()._create_topic()
-            except ClientError:  # not all brokers are registered yet
-                await asyncio.sleep(0.1)
-            else:
-                return
+                await program(host)
+            except OSError as error:
+                if self._troubles is None or not self._troubles.is_bad(host):
+                    raise
+                self.world.note(f"{host.name} cannot start: {error}")
+                self.struck["could not start"] += 1
+                self.world.after(0.0, self._end_process, host, host.incarnation)
 
-    # -- what a campaign counts ----------------------------------------------------------------------------------
+        return run
 
-    @property
-    def leader_changes(self) -> int:
-        """After the first leader of each partition."""
-        return max(len(self._leaders) - len({index for index, _ in self._leaders}), 0)
+    def _end_process(self, host: SimHost, incarnation: int) -> None:
+        if host.is_running and host.incarnation == incarnation:
+            host.kill()
+            self.world.after(1.0, lambda: None if host.is_running else host.boot())
 
-    @property
-    def fault_counts(self) -> Counter[str]:
-        """By kind."""
-        return Counter(fault.kind.value for fault in self.plan.faults)
+    def _on_boot(self, host: SimHost) -> None:
+        self.checks.survivors.on_boot(host)
+        self._set_speed(host)
+        if self._troubles is not None:
+            self._troubles.apply_to(host)
+
+    def _set_speed(self, host: SimHost) -> None:
+        for queue in SYNCED_QUEUES:
+            host.disk.slow_down(queue, self.plan.sync_ms)
+
+    # -- the run -------------------------------------------------------------------------------------------------
+
+    def execute(self) -> None:
+        with self.checks.watching():
+            try:
+                with self.world:
+                    self._execute()
+            except SimulationError:
+                if self.checks.violations:
+                    raise self.checks.violations[0] from None
+                raise
+
+    def _execute(self) -> None:
+        world = self.world
+        world.boot_all()
+        world.run(self.operator.create_topics(), timeout_s=30)
+        clients = self.clients
+        producing = [world.hosts[name].spawn(clients.produce(name, self.plan.acks[name])) for name in PRODUCERS]
+        consuming = [world.hosts[name].spawn(clients.consume(name)) for name in CONSUMERS]
+        operating = world.hosts[OPERATOR].spawn(self.operator.work())
+        self._start_faults()
+        world.run_for(self.plan.ends_s)
+        clients.is_over = True
+        self._eventually("the operator's work ends", operating.done, 30)
+        self._eventually("all partitions have a leader", self._all_are_led, 60, meanwhile=self._give_up_what_is_lost)
+        self._eventually("all is delivered or given up", lambda: all(task.done() for task in producing), 120)
+        self._eventually("all replicas are in sync", self._is_whole, 60)
+        self.log = self._driven("all can be read", clients.read_all())
+        self._eventually("consumers get everything", self._all_is_seen, 60)
+        for task in consuming:
+            task.cancel()
+        self._eventually("consumers end", lambda: all(task.done() for task in consuming), 60)
+        self._compare_replicas()
+
+    def _eventually(
+        self,
+        what: str,
+        is_reached: Callable[[], bool],
+        timeout_s: float,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        deadline_s = self.world.now_s + timeout_s
+        while not is_reached():
+            if self.world.now_s > deadline_s:
+                raise Violation("liveness", f"not within {timeout_s} s after the faults: {what}\n{self._state_text()}")
+            if meanwhile is not None:
+                meanwhile()
+            self.world.run_for(0.25)
+
+    def _driven(self, what: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self.world.run(work, timeout_s=60)
+        except VirtualTimeoutError as error:
+            raise Violation("liveness", f"{what}: {error}\n{self._state_text()}") from None
+
+    # -- faults --------------------------------------------------------------------------------------------------
+
+    def _start_faults(self) -> None:
+        surroundings = Surroundings(
+            may_destroy=self._all_are_in_sync,
+            on_destroyed=self._on_destroyed,
+            on_struck=self._on_disk_struck,
+            set_speed=self._set_speed,
+        )
+        self.plan.faults.start(self.world, self._on_struck)
+        self._troubles = self.plan.disk_faults.start(self.world, surroundings)
+        for trouble in self.plan.store_troubles:
+            self.world.after(trouble.at_s, self._trouble_store, trouble)
+
+    def _on_struck(self, fault: PlannedFault) -> None:
+        self.struck[fault.kind.value] += 1
+
+    def _on_disk_struck(self, fault: PlannedDiskFault) -> None:
+        self.struck[fault.kind.value] += 1
+
+    def _on_destroyed(self, fault: PlannedDiskFault) -> None:
+        if fault.kind is DiskFaultKind.WIPED_DISK:
+            self.checks.survivors.wiped[fault.host] += 1
+            self.programs[fault.host].directory += 1
+        else:
+            self.checks.survivors.damaged[fault.host] += 1
+
+    def _trouble_store(self, trouble: StoreTrouble) -> None:
+        self.world.note(f"store: {trouble}")
+        self.struck[trouble.kind] += 1
+        store = self.store
+        client = self.programs[trouble.host].client if trouble.host else None
+        match trouble.kind:
+            case "store outage":
+                store.stop()
+                self.world.after(trouble.duration_s, store.start)
+            case "forgotten history":
+                store.forget_history()
+                store.break_watches()
+            case "store cut off" if client is not None:
+                store.cut_off(client)
+                self.world.after(trouble.duration_s, store.reconnect, client)
+            case "lost lease":
+                number = self.plan.brokers.index(trouble.host) + 1
+                entry = self.checks.image.registration_entry(number)
+                if entry is not None and entry.lease is not None:
+                    store.lose_lease(entry.lease)
+
+    def _all_are_in_sync(self) -> bool:
+        """As the store has it: the next disk may be destroyed."""
+        return all(self._is_in_sync(found.value) for _, found in self.checks.image.partitions())
+
+    def _is_in_sync(self, state: PartitionState) -> bool:
+        return (
+            state.has_leader
+            and not state.is_reassigning
+            and {member.broker_id for member in state.isr} == set(state.replicas)
+            and all(self.checks.survivors.is_running(member) for member in state.isr)
+        )
 
     # -- inside the brokers --------------------------------------------------------------------------------------
 
     def _partitions(self) -> Iterator[tuple[str, Partition]]:
         for name, program in self.programs.items():
-            host = self.world.hosts[name]
-            if host.is_running and program.broker is not None:
+            if self.world.hosts[name].is_running and program.broker is not None:
                 for partition in program.broker.partitions():
-                    if partition.topic.name == TOPIC:
-                        yield name, partition
+                    yield name, partition
 
     def _probe(self) -> None:
         for name, partition in self._partitions():
-            epoch = partition.leader_epoch
-            if partition.leading is not None:
-                incarnation = f"{name}/{self.world.hosts[name].incarnation}"
-                leader = self._leaders.setdefault((partition.index, epoch), incarnation)
-                if leader != incarnation:
-                    raise Violation("one leader an epoch", f"partition {partition.index}: two in epoch {epoch}")
-            key = (name, self.world.hosts[name].incarnation, partition.index, epoch)
-            watermark = partition.high_watermark
-            if watermark < self._watermarks.get(key, 0):
-                raise Violation("watermark", f"the watermark of {key} went back")
-            self._watermarks[key] = watermark
+            self.checks.probe(partition, f"{name}/{self.world.hosts[name].incarnation}")
         self.world.after(PROBE_S, self._probe)
 
-    def _wait_for_the_servers(self) -> None:
-        """Nothing is wrong any more: everybody has to be back, and to have everything."""
-        self.world.run_until(self._is_whole, timeout_s=60)
+    def _all_are_led(self) -> bool:
+        return all(found.value.has_leader for _, found in self.checks.image.partitions())
+
+    def _give_up_what_is_lost(self) -> None:
+        """Memory goes on by itself; of a page cache somebody has to say that it is gone."""
+        lost = []
+        for key, found in self.checks.image.partitions():
+            durability = self.checks.durability_of(key)
+            is_lost = not self.checks.survivors.possible(found.value, durability)
+            topic = self.checks.image.topic(key.topic_id)
+            if durability is Durability.CACHE and not found.value.has_leader and is_lost and topic is not None:
+                lost.append((topic.name, key.partition))
+        if lost:
+            self.world.run(self.operator.give_up(lost), timeout_s=30)
 
     def _is_whole(self) -> bool:
-        for index in range(PARTITIONS):
-            found = [partition for _, partition in self._partitions() if partition.index == index]
-            ends = {end for p in found for end in (p.log_end_offset, p.high_watermark, p.log.acknowledged_end)}
-            isrs = [p.leading.isr for p in found if p.leading is not None]
-            if len(found) < len(BROKERS) or len(ends) > 1 or len(isrs) != 1 or len(isrs[0]) < len(BROKERS):
+        """All replicas are in sync, in the store and in themselves, and have the same end."""
+        if not self._all_are_in_sync():
+            return False
+        found: dict[tuple[object, int], list[Partition]] = {}
+        for _, partition in self._partitions():
+            found.setdefault((partition.topic.id, partition.index), []).append(partition)
+        for key, state in self.checks.image.partitions():
+            replicas = found.get((key.topic_id, key.partition), [])
+            ends = {end for p in replicas for end in (p.log_end_offset, p.high_watermark, p.log.acknowledged_end)}
+            is_led = sum(p.leading is not None for p in replicas) == 1
+            if len(replicas) != len(state.value.replicas) or len(ends) > 1 or not is_led:
                 return False
         return True
 
-    def check(self) -> None:
-        super().check()
-        for index in range(PARTITIONS):
-            copies = {name: self._bytes_of(p) for name, p in self._partitions() if p.index == index}
-            assert len(copies) == len(BROKERS), "a broker is not back"
-            shortest = min(map(len, copies.values()))
-            assert len({content[:shortest] for content in copies.values()}) == 1, f"replicas differ: {index}"
+    def _state_text(self) -> str:
+        lines = [f"{topic.name} {topic.id.hex}" for topic in self.checks.image.topics()]
+        lines += [f"{key.topic_id.hex}-{key.partition}: {found.value}" for key, found in self.checks.image.partitions()]
+        for name, p in self._partitions():
+            ends = f"{p.log.start_offset} to {p.log.end_offset}, acknowledged {p.log.acknowledged_end}"
+            where = f"{name} {p.topic.name}-{p.index}: {p.role.name} in epoch {p.leader_epoch}"
+            lines.append(f"{where}, {ends}, watermark {p.high_watermark}, failed {p.log.failed}")
+        return "\n".join(lines)
 
-    def _bytes_of(self, partition: Partition) -> bytes:
-        content, offset = b"", partition.log_start_offset
-        while offset < partition.high_watermark:
-            part = partition.log.read(offset, 1 << 20, partition.high_watermark)
-            found: Slice | Refused = part.run() if isinstance(part, ColdRead) else part
-            assert isinstance(found, Slice), found
-            assert found.next_offset > offset
-            content += b"".join(bytes(view) for view in found.buffers)
-            offset = found.next_offset
-        return content
+    def _all_is_seen(self) -> bool:
+        ends: dict[tuple[str, int], int] = {}
+        for topic, partition, offset in self.log:
+            ends[topic, partition] = max(offset, ends.get((topic, partition), 0))
+        for seen in self.history.seen.values():
+            if any((topic, partition, last) not in seen for (topic, partition), last in ends.items()):
+                return False
+        return True
+
+    def _compare_replicas(self) -> None:
+        contents: dict[tuple[str, int], tuple[str, list[bytes]]] = {}
+        for name, partition in self._partitions():
+            content = [
+                batch for _, batch in read_batches(partition.log, partition.log_start_offset, partition.high_watermark)
+            ]
+            first, known = contents.setdefault((partition.topic.name, partition.index), (name, content))
+            if known != content:
+                raise Violation("replicas", f"{partition.topic.name}-{partition.index} of {first} and {name} differ")
+
+    # -- what clients are promised ---------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        history, log = self.history, self.log
+        if len(history.acknowledged) <= 20:
+            raise Violation("liveness", f"only {len(history.acknowledged)} records were acknowledged")
+        self._check_once()
+        lost = {value: place for value, place in history.acknowledged.items() if log.get(place) != value}
+        lost = {value: place for value, place in lost.items() if not self._may_be_lost(place)}
+        if lost:
+            raise Violation("acknowledged", f"not where the producer was told: {lost}")
+        self._check_weakly_acknowledged()
+        for name, seen in history.seen.items():
+            gone = {place: value for place, value in seen.items() if log.get(place) != value}
+            gone = {place: value for place, value in gone.items() if not self._may_be_lost(place)}
+            if gone:
+                raise Violation("seen", f"{name} saw what is not there: {gone}")
+            missed = {place for place in log.keys() - seen.keys() if not self.checks.has_losses(*place[:2])}
+            if missed:
+                raise Violation("seen", f"{name} did not see {sorted(missed)}")
+
+    def _may_be_lost(self, place: Place) -> bool:
+        return any(loss.covers(*place) for loss in self.checks.losses)
+
+    def _check_once(self) -> None:
+        """Of producers with idempotence: no record twice, all in order."""
+        values = set(self.log.values())
+        if unknown := values - self.history.known:
+            raise Violation("written", f"nobody sent these, or was told that they are not written: {unknown}")
+        numbers: dict[tuple[bytes, str, int], list[int]] = {}
+        for (topic, partition, _), value in sorted(self.log.items()):
+            producer, _, number = value[:-1].split()
+            numbers.setdefault((producer, topic, partition), []).append(int(number))
+        for (producer, topic, partition), found in numbers.items():
+            if self.plan.acks[producer.decode()] != "all":
+                continue
+            if len(set(found)) < len(found):
+                raise Violation("once", f"{producer!r} has records twice in {topic}-{partition}: {found}")
+            if found != sorted(found):
+                raise Violation("order", f"{producer!r} is out of order in {topic}-{partition}: {found}")
+
+    def _check_weakly_acknowledged(self) -> None:
+        """acks=1 is as good as acks=all while nobody else leads."""
+        led_once = {key for key, epochs in self.checks.epochs_led.items() if len(epochs) == 1}
+        names = {(self._name_of(key.topic_id), key.partition) for key in led_once}
+        for value, (topic, partition, offset) in self.history.weakly_acknowledged.items():
+            if offset >= 0 and (topic, partition) in names and self.log.get((topic, partition, offset)) != value:
+                raise Violation("acks=1", f"{value!r} is not at {topic}-{partition}, {offset}, and nobody else led")
+
+    def _name_of(self, topic_id: object) -> str:
+        return next((topic.name for topic in self.checks.image.topics() if topic.id == topic_id), "")

@@ -43,3 +43,4 @@ if __name__ == "__main__":
     one.execute()
     one.check()
     print(f"{len(one.history.acknowledged)} acknowledged, {one.world.now_s:.1f} virtual seconds")
+    print(one.world.trace.digest)

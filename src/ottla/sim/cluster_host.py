@@ -64,10 +64,10 @@ class ClusterProgram:
         server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
-        await broker.join(self._start(host, port))
+        await broker.join(self._start(host, port, cluster))
         await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
 
-    def _start(self, host: SimHost, port: int) -> BrokerStart:
+    def _start(self, host: SimHost, port: int, cluster: Cluster) -> BrokerStart:
         return BrokerStart(
             broker_id=self._broker_id,
             host=host.name,
@@ -75,4 +75,6 @@ class ClusterProgram:
             machine=host.name,
             directory_id=f"{host.name}/{self.directory}",
             boot_id=f"{host.name}/{host.power_cuts}",
+            rack=self.properties.get("broker.rack"),
+            damaged=cluster.damaged_classes(),
         )

@@ -1,0 +1,293 @@
+"""What must hold inside the brokers of a simulated cluster, looked at whenever something happens there.
+
+    checks = ClusterChecks(world, store, programs)
+    with checks.watching():       # roles, watermarks and appends of all brokers come by here first
+        ...
+    checks.violations             # the first ends the run
+
+Each check has a name, with which its violation begins:
+
+    one leader an epoch     no two processes lead a partition in one epoch
+    election                a new leader was in sync or eligible, and still has what it had
+    watermark               it never goes back in an epoch, and no member of the stored ISR is behind it, by its class
+    committed               what was below a watermark is there, byte by byte, in every later leader
+    one history an epoch    an offset of an epoch has one content, wherever it is
+    goes on above           a `memory` log that lost everything begins above all that was there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from ottla.broker.cluster.following import Following
+from ottla.broker.partition import AnyLog, Partition
+from ottla.coordination.port import Batch
+from ottla.log.file_log import FileLog
+from ottla.log.memory_log import MemoryLog
+from ottla.machines.controller import keys
+from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.rules import rules_of
+from ottla.machines.controller.state import Member, PartitionKey, PartitionState, Registration
+from ottla.machines.replication import LeaderReplication
+from ottla.model.durability import Durability
+from ottla.records.batch import read_header
+from ottla.records.produce_run import ProduceRun
+from ottla.sim.cluster_host import ClusterProgram
+from ottla.sim.coordination import SimCoordination
+from ottla.sim.world import SimWorld
+from tests.simulation.committed import Committed
+from tests.simulation.survivors import Survivors
+from tests.simulation.violations import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that a class was allowed to lose: nobody was left who had them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    at_s: float
+
+    def covers(self, topic: str, partition: int, offset: int) -> bool:
+        return (topic, partition) == (self.topic, self.partition) and self.first_offset <= offset < self.end_offset
+
+
+class ClusterChecks:
+    def __init__(
+        self,
+        world: SimWorld,
+        store: SimCoordination,
+        programs: Mapping[str, ClusterProgram],
+        defaults: Mapping[str, str],
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._programs = programs
+        self._defaults = defaults
+        self.image = ClusterImage()
+        """What the store has at this moment, before any broker knows."""
+        self.survivors = Survivors()
+        self.violations: list[Violation] = []
+        self.losses: list[Loss] = []
+        self.epochs_led: dict[PartitionKey, set[int]] = {}
+        self._leaders: dict[tuple[PartitionKey, int], str] = {}
+        self._newest: dict[PartitionKey, tuple[int, AnyLog, str]] = {}
+        """The latest epoch that somebody leads, with that leader's log."""
+        self._may_lose: dict[tuple[PartitionKey, int], bool] = {}
+        self._watermarks: dict[tuple[str, PartitionKey, int], int] = {}
+        self._committed: dict[PartitionKey, Committed] = {}
+        self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
+        store.observers.append(self._on_transaction)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, hook in (
+                (Partition, "lead", self._around_lead),
+                (Partition, "on_watermark", self._before_watermark),
+                (Following, "_follow_marks", self._around_marks),
+                (FileLog, "append", self._around_append),
+                (MemoryLog, "append", self._around_append),
+                (FileLog, "append_run", self._around_append_run),
+                (MemoryLog, "append_run", self._around_append_run),
+            ):
+                original = getattr(owner, name)
+                stack.callback(setattr, owner, name, original)
+                setattr(owner, name, hook(original))
+            yield
+
+    def durability_of(self, key: PartitionKey) -> Durability:
+        topic = self.image.topic(key.topic_id)
+        return Durability.DISK if topic is None else rules_of(topic.configs, self._defaults).durability
+
+    def has_losses(self, topic: str, partition: int) -> bool:
+        return any((loss.topic, loss.partition) == (topic, partition) for loss in self.losses)
+
+    def _violated(self, checker: str, key: PartitionKey, text: str) -> None:
+        topic = self.image.topic(key.topic_id)
+        name = topic.name if topic is not None else key.topic_id.hex
+        text = f"{name}-{key.partition} at {self._world.now_s:.6f} s: {text}"
+        self.violations.append(Violation(checker, text))
+        self._world.fail(self._process(), f"{checker}: {text}", None)
+
+    def _process(self) -> str:
+        running = self._world.running
+        return "nobody" if running is None else f"{running.host.name}/{running.host.incarnation}"
+
+    # -- the store ---------------------------------------------------------------------------------------------
+
+    def _on_transaction(self, batch: Batch) -> None:
+        before: dict[PartitionKey, PartitionState] = {}
+        for change in batch.changes:
+            key = keys.read_partition(change.key.removeprefix("partitions/"))
+            found = self.image.partition(key) if key is not None else None
+            if key is not None and found is not None:
+                before[key] = found.value
+        self.image.apply(batch.changes)
+        for change in batch.changes:
+            registered = _registered(self.image, change.key)
+            if registered is not None and change.entry is not None and change.entry.lease is not None:
+                self.survivors.on_registered(registered, self._store.holder_of(change.entry.lease).name)
+        for key, old in before.items():
+            found = self.image.partition(key)
+            if found is not None and found.value.leader_epoch != old.leader_epoch:
+                self._on_election(key, old, found.value)
+
+    def _on_election(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
+        if new.leader_epoch < old.leader_epoch:
+            self._violated("election", key, f"epoch {new.leader_epoch} follows {old.leader_epoch}")
+        durability = self.durability_of(key)
+        survivors = self.survivors.certain(old, durability)
+        self._may_lose[key, new.leader_epoch] = not survivors and durability is not Durability.DISK
+        candidates = {member.broker_id for member in self.survivors.possible(old, durability)}
+        if new.has_leader and survivors and new.leader not in candidates:
+            text = f"broker {new.leader} leads in epoch {new.leader_epoch}; all is with {survivors} of {old}"
+            self._violated("election", key, text)
+
+    # -- roles and watermarks ------------------------------------------------------------------------------------
+
+    def _around_lead(self, original: Callable[..., None]) -> Callable[..., None]:
+        def lead(partition: Partition, leading: LeaderReplication, leader_epoch: int) -> None:
+            original(partition, leading, leader_epoch)
+            self._on_lead(partition, leader_epoch)
+
+        return lead
+
+    def _on_lead(self, partition: Partition, epoch: int) -> None:
+        key, process = _key_of(partition), self._process()
+        first = self._leaders.setdefault((key, epoch), process)
+        if first != process:
+            self._violated("one leader an epoch", key, f"{first} and {process} both lead in epoch {epoch}")
+        self.epochs_led.setdefault(key, set()).add(epoch)
+        if key in self._newest and self._newest[key][0] > epoch:
+            return  # deposed before it began: it may go on until it hears of that, and commits nothing
+        self._newest[key] = epoch, partition.log, process
+        committed = self._committed.setdefault(key, Committed())
+        missing = committed.first_missing(partition.log)
+        if missing is not None:
+            self._on_missing(partition, epoch, committed, *missing)
+
+    def _on_missing(self, partition: Partition, epoch: int, committed: Committed, offset: int, why: str) -> None:
+        key = _key_of(partition)
+        if not self._may_lose.get((key, epoch), False):
+            text = f"{self._process()} leads in epoch {epoch} without offset {offset} of those below {committed.end}"
+            batch = committed.batches.get(offset)
+            of_epoch = f", which was written in epoch {batch.epoch}" if batch is not None else ""
+            self._violated("committed", key, f"{text}{of_epoch}: {why}")
+            return
+        self.losses.append(Loss(partition.topic.name, key.partition, offset, committed.end, self._world.now_s))
+        self._world.note(f"{self.losses[-1]}")
+        if self.durability_of(key) is not Durability.MEMORY:
+            committed.forget_from(offset)
+            return
+        if partition.log.start_offset < committed.end:
+            text = f"epoch {epoch} goes on at {partition.log.end_offset}, and offsets up to {committed.end} were there"
+            self._violated("goes on above", key, text)
+        committed.begin_again(partition.log.start_offset)
+
+    def _before_watermark(self, original: Callable[[Partition], None]) -> Callable[[Partition], None]:
+        def on_watermark(partition: Partition) -> None:
+            if partition.leading is not None:
+                self._on_watermark(partition)
+                self._on_committed(partition)
+            original(partition)
+
+        return on_watermark
+
+    def _around_marks(self, original: Callable[[Following, Any], None]) -> Callable[[Following, Any], None]:
+        def follow_marks(following: Following, answer: Any) -> None:
+            original(following, answer)
+            self._on_watermark(following._partition)
+
+        return follow_marks
+
+    def probe(self, partition: Partition, process: str) -> None:
+        """Now and then: what no event shows."""
+        self._note_watermark(partition, process)
+
+    def _on_watermark(self, partition: Partition) -> None:
+        self._note_watermark(partition, self._process())
+
+    def _note_watermark(self, partition: Partition, process: str) -> None:
+        key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
+        before = self._watermarks.get((process, key, epoch), 0)
+        if watermark < before:
+            self._violated("watermark", key, f"of {process} went back from {before} to {watermark} in epoch {epoch}")
+        self._watermarks[process, key, epoch] = watermark
+
+    def _on_committed(self, partition: Partition) -> None:
+        """A leader's watermark may have moved. Nobody has been told yet."""
+        key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
+        committed = self._committed.setdefault(key, Committed())
+        if watermark <= committed.end:
+            return
+        found = self.image.partition(key)
+        if found is None:
+            return  # deleted
+        if found.value.leader_epoch == epoch:
+            for member in found.value.isr:
+                self._compare_end(partition, member, watermark)
+        newest_epoch, log, process = self._newest[key]
+        committed.extend(partition.log, watermark)
+        if newest_epoch > epoch:
+            missing = committed.first_missing(log)
+            if missing is not None:
+                text = f"{self._process()} moved it to {watermark} in epoch {epoch}, but {process} leads in epoch"
+                self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")
+
+    def _compare_end(self, partition: Partition, member: Member, watermark: int) -> None:
+        replica = self._replica_of(_key_of(partition), member)
+        if replica is not None and replica.log.acknowledged_end < watermark:
+            end, epoch = replica.log.acknowledged_end, partition.leader_epoch
+            text = f"{watermark} in epoch {epoch} is above {end}, the end of {member} of the stored ISR"
+            self._violated("watermark", _key_of(partition), text)
+
+    def _replica_of(self, key: PartitionKey, member: Member) -> Partition | None:
+        """Its log as it is now, if that process lives. A dead one kept what its class keeps."""
+        if not self.survivors.is_running(member):
+            return None
+        process = self.survivors.process_of(member)
+        assert process is not None
+        broker = self._programs[process.host.name].broker
+        topic = broker.topics.by_id(key.topic_id) if broker is not None else None
+        return topic.partition(key.partition) if topic is not None else None
+
+    # -- appends -----------------------------------------------------------------------------------------------
+
+    def _around_append(self, original: Callable[..., None]) -> Callable[..., None]:
+        def append(log: AnyLog, header: Any, batch: Any) -> None:
+            self._on_appended(log, batch)
+            original(log, header, batch)
+
+        return append
+
+    def _around_append_run(self, original: Callable[..., None]) -> Callable[..., None]:
+        def append_run(log: AnyLog, run: ProduceRun) -> None:
+            for batch in run.batches:
+                self._on_appended(log, batch)
+            original(log, run)
+
+        return append_run
+
+    def _on_appended(self, log: AnyLog, batch: Any) -> None:
+        header = read_header(batch)
+        key = PartitionKey(log.key.topic_id, log.key.partition)
+        content = blake2b(batch, digest_size=8).digest()
+        first = self._contents.setdefault((key, header.leader_epoch, header.base_offset), content)
+        if first != content:
+            text = f"{self._process()} writes other bytes at offset {header.base_offset} of epoch {header.leader_epoch}"
+            self._violated("one history an epoch", key, text)
+
+
+def _key_of(partition: Partition) -> PartitionKey:
+    return PartitionKey(partition.topic.id, partition.index)
+
+
+def _registered(image: ClusterImage, key: str) -> Registration | None:
+    return next((found for found in image.registrations() if keys.broker(found.broker_id) == key), None)

@@ -1,0 +1,179 @@
+"""Producers and consumers of a simulated cluster, and what they know of it afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TypeVar
+
+from ottla.client.consumer import Consumer
+from ottla.client.deliveries import RecordMetadata
+from ottla.client.errors import ClientError, DeliveryError, DeliveryTimedOutError
+from ottla.client.fetched import ConsumerRecord
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import Acks
+from tests.simulation.violations import Violation
+
+Client = TypeVar("Client", Producer, Consumer)
+Place = tuple[str, int, int]
+"""Topic, partition and offset."""
+METADATA_AGE_MS = 2000
+
+
+@dataclass
+class History:
+    """What clients know of records, by value."""
+
+    acknowledged: dict[bytes, Place] = field(default_factory=dict)
+    """Under acks=all."""
+    weakly_acknowledged: dict[bytes, Place] = field(default_factory=dict)
+    """Under acks=1; and under acks=0, where nobody knows an offset."""
+    unknown: set[bytes] = field(default_factory=set)
+    """Given up; they may or may not be written."""
+    refused: set[bytes] = field(default_factory=set)
+    """Given up, and certainly not written."""
+    seen: dict[str, dict[Place, bytes]] = field(default_factory=dict)
+    """By each consumer."""
+
+    @property
+    def known(self) -> set[bytes]:
+        """All that may be in a log."""
+        return self.acknowledged.keys() | self.weakly_acknowledged.keys() | self.unknown
+
+
+class Clients:
+    """`has_losses` says of a partition whether records were lost that its class may lose."""
+
+    def __init__(self, seed: int, servers: str, topics: dict[str, int], has_losses: Callable[[str, int], bool]) -> None:
+        self._seed = seed
+        self._servers = servers
+        self.partition_counts = topics
+        """Of each topic, as far as clients may know."""
+        self._has_losses = has_losses
+        self.history = History()
+        self.is_over = False
+
+    # -- producers ---------------------------------------------------------------------------------------------
+
+    async def produce(self, name: str, acks: Acks) -> None:
+        rng = Random(f"{self._seed}/{name}")
+        new_producer = partial(
+            Producer,
+            self._servers,
+            acks=acks,
+            idempotence=acks == "all",
+            request_timeout_ms=3000,
+            connect_timeout_ms=2000,
+            delivery_timeout_ms=rng.choice([100_000, 100_000, 5000]),
+            linger_ms=rng.choice([0, 5]),
+            metadata_max_age_ms=METADATA_AGE_MS,
+        )
+        producer = await started(new_producer)
+        number = 0
+        while not self.is_over:
+            for _ in range(rng.choice([1, 1, 3, 10])):
+                number += 1
+                try:
+                    self._send(producer, rng, b"%s number %d." % (name.encode(), number), acks)
+                except DeliveryError:  # it cannot go on after a loss, or does not know a new partition yet
+                    await _closed(producer)
+                    producer = await started(new_producer)
+            await asyncio.sleep(rng.choice([0.0, 0.05, 0.5, 1.5]))
+        await _closed(producer)
+
+    def _send(self, producer: Producer, rng: Random, value: bytes, acks: Acks) -> None:
+        padded = value + b"x" * rng.choice([0, 0, 0, 500, 5000])
+        topic = rng.choice(list(self.partition_counts))
+        partition = rng.randrange(self.partition_counts[topic])
+        sent = producer.send_nowait(topic, padded, partition=partition)
+        sent.add_done_callback(partial(self._on_settled, (topic, partition), value, acks))
+
+    def _on_settled(self, at: tuple[str, int], value: bytes, acks: Acks, sent: asyncio.Future[RecordMetadata]) -> None:
+        history = self.history
+        error = sent.exception()
+        if error is None:
+            place = (*at, sent.result().offset)
+            (history.acknowledged if acks == "all" else history.weakly_acknowledged)[value] = place
+            return
+        assert isinstance(error, DeliveryError), error
+        is_expected = (
+            isinstance(error, DeliveryTimedOutError) or self._has_losses(*at) or "has partitions" in str(error)
+        )
+        if not is_expected:
+            raise Violation("delivery", f"{value!r} to {at[0]}-{at[1]}: {type(error).__name__}: {error}")
+        (history.unknown if error.may_be_written or acks != "all" else history.refused).add(value)
+
+    # -- consumers ---------------------------------------------------------------------------------------------
+
+    async def consume(self, name: str) -> None:
+        seen = self.history.seen[name] = {}
+        consumer = await started(
+            partial(
+                Consumer,
+                self._servers,
+                auto_offset_reset="earliest",
+                request_timeout_ms=3000,
+                connect_timeout_ms=2000,
+                metadata_max_age_ms=METADATA_AGE_MS,
+            )
+        )
+        consumer.subscribe(list(self.partition_counts))
+        try:
+            while True:
+                for record in await consumer.fetch_records(100):
+                    self._note(name, seen, record)
+        finally:
+            await consumer.close()
+
+    def _note(self, name: str, seen: dict[Place, bytes], record: ConsumerRecord) -> None:
+        place, value = _noted(record)
+        topic, partition, offset = place
+        if not self._has_losses(topic, partition):
+            if place in seen:
+                raise Violation("order of reading", f"{name} got offset {offset} of {topic}-{partition} twice")
+            if offset > 0 and (topic, partition, offset - 1) not in seen:
+                raise Violation("order of reading", f"{name} got offset {offset} of {topic}-{partition} too early")
+        seen[place] = value
+
+    async def read_all(self) -> dict[Place, bytes]:
+        log: dict[Place, bytes] = {}
+        async with Consumer(self._servers, auto_offset_reset="earliest") as consumer:
+            partitions = [(topic, index) for topic, count in self.partition_counts.items() for index in range(count)]
+            starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+            consumer.assign(partitions)
+            wanted = sum(ends.values()) - sum(starts.values())
+            while len(log) < wanted:
+                for record in await consumer.fetch_records(1000):
+                    place, value = _noted(record)
+                    if place in log:
+                        raise Violation("order of reading", f"{place} came twice")
+                    log[place] = value
+        return log
+
+
+async def started(new_client: Callable[[], Client]) -> Client:
+    """Also while all brokers are away. A client that could not start is closed; the next attempt needs a new one."""
+    while True:
+        client = new_client()
+        try:
+            await client.start()
+        except ClientError:
+            await asyncio.sleep(0.5)
+        else:
+            return client
+
+
+async def _closed(producer: Producer) -> None:
+    """What was not delivered is known already: each record's own outcome was noted."""
+    try:
+        await producer.close()
+    except DeliveryError:
+        return
+
+
+def _noted(record: ConsumerRecord) -> tuple[Place, bytes]:
+    assert record.value is not None
+    return (record.topic, record.partition, record.offset), record.value[: record.value.index(b".") + 1]

@@ -1,0 +1,120 @@
+"""Who looks after a simulated cluster: creates topics, moves replicas, and says of lost records that they are lost.
+
+Whatever is asked for while brokers and links fail may fail too: the operator tries once, and what must come true is
+tried again when the faults are over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from ottla.client.admin import Admin
+from ottla.client.apis import ClientApi, call, open_connection
+from ottla.client.connection import Address
+from ottla.client.errors import ClientError, TopicExistsError
+from tests.simulation.cluster_clients import Clients
+from tests.simulation.cluster_plan import ClusterPlan, PlannedTopic
+
+ELECT = ClientApi(43, "ElectLeaders", (2, 2))
+REASSIGN = ClientApi(45, "AlterPartitionReassignments", (0, 0))
+TIMEOUT = timedelta(seconds=5)
+PREFERRED, UNCLEAN = 0, 1
+CHURN = "sessions"
+"""A topic that comes and goes."""
+
+
+class Operator:
+    def __init__(self, seed: int, servers: str, plan: ClusterPlan, clients: Clients) -> None:
+        self._rng = Random(f"{seed}/operator")
+        self._servers = servers
+        self._plan = plan
+        self._clients = clients
+        self.done: Counter[str] = Counter()
+        """What succeeded."""
+
+    async def create_topics(self) -> None:
+        for topic in self._plan.topics:
+            await self._create(topic)
+
+    async def _create(self, topic: PlannedTopic) -> None:
+        while True:
+            try:
+                async with self._admin() as admin:
+                    await admin.create_topic(topic.name, **topic.settings())
+            except TopicExistsError:
+                return
+            except ClientError:  # not all brokers are registered yet
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def work(self) -> None:
+        """Through all actions of the plan, each at its time or as soon as those before it are over."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for at_s, action in self._plan.actions:
+            await asyncio.sleep(max(began_s + at_s - loop.time(), 0.0))
+            try:
+                async with asyncio.timeout(8):
+                    await self._act(action)
+            except (ClientError, TimeoutError):
+                continue
+            self.done[action] += 1
+
+    async def _act(self, action: str) -> None:
+        topic = self._rng.choice(self._plan.topics)
+        match action:
+            case "reassign":
+                partition = self._rng.randrange(self._clients.partition_counts[topic.name])
+                numbers = range(1, len(self._plan.brokers) + 1)
+                await self._reassign(topic.name, partition, self._rng.sample(numbers, topic.factor))
+            case "prefer leaders":
+                await self._ask_controller(ELECT, {"election_type": PREFERRED, "topic_partitions": None})
+            case "add partitions":
+                total = self._clients.partition_counts[topic.name] + 1
+                async with self._admin() as admin:
+                    await admin.create_partitions(topic.name, total)
+                self._clients.partition_counts[topic.name] = total
+            case "create topic":
+                async with self._admin() as admin:
+                    await admin.create_topic(CHURN, partitions=2, replication_factor=3)
+            case "delete topic":
+                async with self._admin() as admin:
+                    await admin.delete_topic(CHURN)
+
+    async def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
+        target = {"partition_index": partition, "replicas": tuple(replicas)}
+        await self._ask_controller(REASSIGN, {"topics": [{"name": topic, "partitions": [target]}]})
+
+    async def give_up(self, places: Iterable[tuple[str, int]]) -> None:
+        """Whoever is left leads: what nobody has any more is gone."""
+        named = [{"topic": topic, "partitions": (partition,)} for topic, partition in places]
+        try:
+            await self._ask_controller(ELECT, {"election_type": UNCLEAN, "topic_partitions": named})
+        except ClientError:
+            return
+
+    def _admin(self) -> Admin:
+        return Admin(self._servers, connect_timeout_ms=1000, request_timeout_ms=5000)
+
+    async def _ask_controller(self, api: ClientApi, body: dict[str, Any]) -> Any:
+        async with self._admin() as admin:
+            cluster = await admin.describe_cluster()
+        connection = await open_connection(
+            Address(f"broker-{cluster.controller_id}", 9092)
+            if cluster.controller_id > 0
+            else Address("broker-1", 9092),
+            client_id="operator",
+            software_version="1",
+            connect_timeout_ms=1000,
+            request_timeout_ms=5000,
+        )
+        try:
+            return await call(connection, api, {"timeout": TIMEOUT, **body}, what="asking the controller")
+        finally:
+            connection.end()

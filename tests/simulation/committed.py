@@ -1,0 +1,85 @@
+"""What readers may have seen of a partition, byte by byte, and logs to compare it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ottla.broker.partition import AnyLog
+from ottla.log.contract import ColdRead
+from ottla.model.errors import Refused
+from ottla.records.batch import BatchHeader, split_batches
+
+READ_BYTES_MAX = 1 << 20
+
+
+class UnreadableLogError(Exception):
+    """A log refuses to be read where it should have records."""
+
+
+def read_batches(log: AnyLog, offset: int, upto: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Whole batches, from the one that holds the offset."""
+    while offset < upto:
+        part = log.read(offset, READ_BYTES_MAX, upto)
+        if isinstance(part, ColdRead):
+            cold = part
+            part = cold.run()
+            cold.ended()
+        if isinstance(part, Refused):
+            raise UnreadableLogError(f"offset {offset}: {part.error.name} {part.message}")
+        if part.next_offset <= offset:
+            raise UnreadableLogError(f"there is nothing at offset {offset}")
+        for header, batch in split_batches(memoryview(b"".join(part.buffers))):
+            yield header, bytes(batch)
+        offset = part.next_offset
+
+
+@dataclass
+class CommittedBatch:
+    epoch: int
+    end: int
+    content: bytes
+
+
+@dataclass
+class Committed:
+    """Of one partition."""
+
+    end: int = 0
+    batches: dict[int, CommittedBatch] = field(default_factory=dict)
+    """By their first offsets, which rise."""
+
+    def extend(self, log: AnyLog, upto: int) -> None:
+        for header, content in read_batches(log, max(self.end, log.start_offset), upto):
+            if header.base_offset >= self.end:
+                self.batches[header.base_offset] = CommittedBatch(header.leader_epoch, header.next_offset, content)
+        self.end = max(self.end, upto)
+
+    def first_missing(self, log: AnyLog) -> tuple[int, str] | None:
+        """The first offset of what is not in the log as it was, and why; None if all is there."""
+        if log.end_offset < self.end:
+            upto, missing = log.end_offset, (log.end_offset, f"the log ends at {log.end_offset}")
+        else:
+            upto, missing = self.end, None
+        if log.start_offset > min(self.batches, default=self.end):
+            return min(self.batches), f"the log begins at {log.start_offset}"
+        place = log.start_offset
+        try:
+            for header, content in read_batches(log, place, upto):
+                place = header.base_offset
+                known = self.batches.get(place)
+                if known is None or known.content != content:
+                    return place, f"another batch, of epoch {header.leader_epoch}"
+                place = header.next_offset
+        except UnreadableLogError as error:
+            return place, str(error)
+        return missing
+
+    def forget_from(self, offset: int) -> None:
+        self.batches = {base: batch for base, batch in self.batches.items() if batch.end <= offset}
+        self.end = min(self.end, offset)
+
+    def begin_again(self, offset: int) -> None:
+        """All that was below is gone."""
+        self.batches.clear()
+        self.end = offset

@@ -1,0 +1,72 @@
+"""Who still has what a member of an ISR had: the part of a run that knows what each class of topics may lose.
+
+A member is an incarnation of a broker. What it had is gone with its process (`memory`), with the power of its machine
+(`cache`) or with its disk. No two disks are destroyed at a time, so of `disk` nothing may be lost at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ottla.machines.controller.state import Member, PartitionState, Registration
+from ottla.model.durability import Durability
+from ottla.sim.hosts import SimHost
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    host: SimHost
+    incarnation: int
+    power_cuts: int
+    wiped: int
+    damaged: int
+
+
+class Survivors:
+    def __init__(self) -> None:
+        self._processes: dict[str, Process] = {}
+        self._members: dict[Member, Process] = {}
+        self.wiped: Counter[str] = Counter()
+        """How often each host lost its disk."""
+        self.damaged: Counter[str] = Counter()
+        """How often bits flipped on it: perhaps where it matters."""
+
+    def on_boot(self, host: SimHost) -> None:
+        name = f"{host.name}/{host.incarnation}"
+        self._processes[name] = Process(
+            host, host.incarnation, host.power_cuts, self.wiped[host.name], self.damaged[host.name]
+        )
+
+    def on_registered(self, registration: Registration, process: str) -> None:
+        self._members[registration.member] = self._processes[process]
+
+    def process_of(self, member: Member) -> Process | None:
+        return self._members.get(member)
+
+    def is_running(self, member: Member) -> bool:
+        process = self._members.get(member)
+        return process is not None and process.host.is_running and process.host.incarnation == process.incarnation
+
+    def may_have_data(self, member: Member, durability: Durability) -> bool:
+        """Whether what this member had when it was in sync can still be there."""
+        process = self._members[member]
+        if durability is Durability.DISK:
+            return process.wiped == self.wiped[process.host.name]
+        if durability is Durability.MEMORY:
+            return self.is_running(member)
+        host = process.host
+        return process.power_cuts == host.power_cuts and process.wiped == self.wiped[host.name]
+
+    def has_data(self, member: Member, durability: Durability) -> bool:
+        """Whether it is there for sure."""
+        process = self._members[member]
+        is_undamaged = durability is Durability.MEMORY or process.damaged == self.damaged[process.host.name]
+        return is_undamaged and self.may_have_data(member, durability)
+
+    def certain(self, state: PartitionState, durability: Durability) -> list[Member]:
+        """Members and eligible replicas that still have everything."""
+        return [member for member in (*state.isr, *state.eligible) if self.has_data(member, durability)]
+
+    def possible(self, state: PartitionState, durability: Durability) -> list[Member]:
+        return [member for member in (*state.isr, *state.eligible) if self.may_have_data(member, durability)]
