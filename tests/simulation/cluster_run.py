@@ -4,7 +4,7 @@ fail, fill up and are replaced, replicas move, and the coordination store is awa
     run = ClusterRun(seed)
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
-    run.plan, run.history, run.world.now_s, run.struck
+    run.plan, run.history, run.world.now_s, run.fault_counts
 
 Inside the brokers `cluster_checks` looks at each change of a role, a watermark or a log. What clients are promised is
 checked at the end: each record that was acknowledged under acks=all is there once, where its producer was told, in
@@ -55,7 +55,7 @@ class ClusterRun:
         self.options = options or RunOptions()
         self.plan = ClusterPlan.drawn(seed, self.options)
         self.world = SimWorld(seed)
-        self.struck: Counter[str] = Counter()
+        self.fault_counts: Counter[str] = Counter()
         """How often each fault was injected."""
         self.log: dict[Place, bytes] = {}
         """What is there in the end."""
@@ -69,6 +69,11 @@ class ClusterRun:
     @property
     def history(self) -> History:
         return self.clients.history
+
+    @property
+    def leader_changes(self) -> int:
+        """How often a partition got another leader, or the same one in another epoch."""
+        return sum(len(epochs) - 1 for epochs in self.checks.epochs_led.values())
 
     def _set_up_brokers(self, rng: Random) -> None:
         plan, world = self.plan, self.world
@@ -99,7 +104,7 @@ class ClusterRun:
                 if self._troubles is None or not self._troubles.is_bad(host):
                     raise
                 self.world.note(f"{host.name} cannot start: {error}")
-                self.struck["could not start"] += 1
+                self.fault_counts["could not start"] += 1
                 self.world.after(0.0, self._end_process, host, host.incarnation)
 
         return run
@@ -189,10 +194,10 @@ class ClusterRun:
             self.world.after(trouble.at_s, self._trouble_store, trouble)
 
     def _on_struck(self, fault: PlannedFault) -> None:
-        self.struck[fault.kind.value] += 1
+        self.fault_counts[fault.kind.value] += 1
 
     def _on_disk_struck(self, fault: PlannedDiskFault) -> None:
-        self.struck[fault.kind.value] += 1
+        self.fault_counts[fault.kind.value] += 1
 
     def _on_destroyed(self, fault: PlannedDiskFault) -> None:
         if fault.kind is DiskFaultKind.WIPED_DISK:
@@ -203,7 +208,7 @@ class ClusterRun:
 
     def _trouble_store(self, trouble: StoreTrouble) -> None:
         self.world.note(f"store: {trouble}")
-        self.struck[trouble.kind] += 1
+        self.fault_counts[trouble.kind] += 1
         store = self.store
         client = self.programs[trouble.host].client if trouble.host else None
         match trouble.kind:
