@@ -13,6 +13,9 @@ from ottla.model.config_docs import render as render_configuration
 from tests.tidy.tree import ROOT, files, relative
 
 GENERATED = {"docs/protocol.md": render_protocol_table, "docs/configuration.md": render_configuration}
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+NAMED_TEST = re.compile(r"\btest_\w+\b(?![*\w])")
+NAMED_FILE = re.compile(r"\b(?:tests|src|scripts|benchmarks|deploy)/[\w./-]*\w\b(?![*\w])")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -27,6 +30,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
     broken = [target for target in targets if not (page.parent / target).exists()]
     assert not broken
+
+
+def test_what_pages_name_is_there() -> None:
+    """A guarantee that names a test which nobody has is none."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in files() if relative(path).startswith("tests/"))
+    there = set(re.findall(r"def (test_\w+)", sources)) | {path.stem for path in files()}
+    for page in (path for path in files() if path.suffix == ".md" and path.name != "CHANGELOG.md"):
+        text = FENCED.sub("", page.read_text(encoding="utf-8"))
+        assert set(NAMED_TEST.findall(text)) <= there, relative(page)
+        gone = {name for name in NAMED_FILE.findall(text) if not (ROOT / name).exists()}
+        assert not gone, relative(page)
 
 
 def test_every_decision_is_listed() -> None:
