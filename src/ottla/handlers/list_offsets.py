@@ -3,7 +3,8 @@
 Behaviour: the offset that a time stands for. -2 is the log's start, -1 its end as the reader may see it (the high
 watermark; the last stable offset for read_committed; the log's end for a replica), -3 the record with the largest
 timestamp, -4 the start of what is local (without tiers: the log's start), -5 and -6 the end of what is tiered
-or waits for it (without tiers: none); any other the first record at or after it.
+or waits for it (without tiers: none); any other the first record at or after it. A leader that does not know its watermark yet says
+OFFSET_NOT_AVAILABLE instead of an end, or of nothing, that may be wrong.
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 allows -3, v8 -4, v9 -5, v11 -6; v10 timeout.
 Not implemented: the timeout, which is for tiers.
 """
@@ -80,10 +81,11 @@ async def _look_up(
             return _Found(error)
     if asked.timestamp < 0 and ctx.version < _FIRST_VERSION.get(asked.timestamp, ctx.version + 1):
         return _Found(ErrorCode.unsupported_version)
+    is_lagging = replica_id == -1 and not partition.is_watermark_known
     visible_end = _visible_end(partition, replica_id, committed_only)
     epoch = partition.leader_epoch
     match asked.timestamp:
-        case -1 if replica_id == -1 and not partition.is_watermark_known:
+        case -1 if is_lagging:
             return _Found(ErrorCode.offset_not_available)
         case -1:
             return _Found(ErrorCode.none, -1, visible_end, epoch)
@@ -96,7 +98,8 @@ async def _look_up(
         case timestamp_ms:
             found = await partition.offset_for_time(timestamp_ms)
     if found is None or found[1] >= visible_end:
-        return _NOT_FOUND
+        # A new leader that cannot tell yet must not say that there is nothing: readers would skip what is committed.
+        return _Found(ErrorCode.offset_not_available) if is_lagging else _NOT_FOUND
     return _Found(ErrorCode.none, found[0], found[1], epoch)
 
 
