@@ -19,14 +19,20 @@ VERSION = 12
 """The last one with topic names."""
 
 
-def stored_batches(bootstrap: str, topic: str) -> list[BatchHeader]:
-    """Of the first few megabytes of partition 0. Asks again while its leader moves."""
+def stored_batches(bootstrap: str, topic: str, record_count: int) -> list[BatchHeader]:
+    """Of the first few megabytes of partition 0.
+
+    Asks again while its leader moves, and while a new leader does not know yet that all of them are committed.
+    """
     deadline = time.monotonic() + 20
     while True:
         found = _fetch(leader_of(bootstrap, topic)[1], topic)
-        if found.error not in MOVED or time.monotonic() > deadline:
-            assert found.error == ErrorCode.none
-            return list(_headers(found.records))
+        if found.error == ErrorCode.none:
+            batches = _headers(found.records)
+            if sum(batch.record_count for batch in batches) >= record_count or time.monotonic() > deadline:
+                return batches
+        assert found.error in MOVED or found.error == ErrorCode.none
+        assert time.monotonic() < deadline, ErrorCode(found.error)
         time.sleep(0.05)
 
 

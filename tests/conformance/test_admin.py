@@ -60,7 +60,8 @@ def test_partitions_are_added(client_of: ClientOf, fresh_topic: TopicOf, name: s
 
 
 @pytest.mark.parametrize("name", ADMINS)
-def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
+def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, world: World, name: str) -> None:
+    """But for min.insync.replicas: ours is a majority."""
     client = client_of(name)
     topic = fresh_topic("defaults")
     client.create_topic(topic)
@@ -70,7 +71,7 @@ def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, n
         "compression.type": "producer",
         "max.message.bytes": "1048588",
         "message.timestamp.type": "CreateTime",
-        "min.insync.replicas": "1",
+        "min.insync.replicas": str(world.replicas // 2 + 1),
         "retention.bytes": "-1",
         "retention.ms": "604800000",
         "segment.bytes": "1073741824",
@@ -104,6 +105,7 @@ def test_broker_configs(client_of: ClientOf, world: World, name: str) -> None:
         assert found["auto.create.topics.enable"] == "true"
 
 
+@pytest.mark.leaders_at_rest("the new first offset is acknowledged before the followers have it")
 @pytest.mark.parametrize("name", named(Ability.DELETE_RECORDS))
 def test_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
     client = client_of(name)
@@ -115,6 +117,7 @@ def test_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: st
     assert [record.offset for record in client.read(topic, 6, offset=4)] == list(range(4, 10))
 
 
+@pytest.mark.leaders_at_rest("the new first offset is acknowledged before the followers have it")
 @pytest.mark.parametrize("name", named(Ability.DELETE_RECORDS))
 def test_all_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
     client = client_of(name)

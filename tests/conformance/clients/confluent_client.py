@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -25,6 +25,9 @@ from tests.conformance.clients.interface import (
     Record,
     RefusedByBroker,
 )
+
+T = TypeVar("T")
+MOVED = (KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class ConfluentClient(Client):
@@ -129,14 +132,31 @@ class ConfluentClient(Client):
         return found
 
     def offset_for_time(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
-        with _Reading(self.bootstrap) as consumer:
+        def ask(consumer: Consumer) -> TopicPartition:
             (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], TIMEOUT_S)
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return found
+
+        found = self._ask_again(ask)
         return found.offset if found.offset >= 0 else None
 
     def ends(self, topic: str, *, partition: int = 0) -> tuple[int, int]:
-        with _Reading(self.bootstrap) as consumer:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
+        where = TopicPartition(topic, partition)
+        low, high = self._ask_again(lambda consumer: consumer.get_watermark_offsets(where, TIMEOUT_S))
         return low, high
+
+    def _ask_again(self, ask: Callable[[Consumer], T]) -> T:
+        """This library leaves it to its users to ask a new leader again that does not know yet."""
+        deadline = time.monotonic() + TIMEOUT_S
+        with _Reading(self.bootstrap) as consumer:
+            while True:
+                try:
+                    return ask(consumer)
+                except KafkaException as refused:
+                    if refused.args[0].code() not in MOVED or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
 
 
 class _Reading:

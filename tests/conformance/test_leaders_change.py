@@ -1,0 +1,79 @@
+"""The leader is killed, or restarted in order, while a client writes and another one reads: every client goes on by
+itself, and what was acknowledged is there once and in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ottla.testing.broker_process import BrokerProcess
+from tests.conformance.clients.interface import Ability, Client, Record
+from tests.conformance.conftest import LEADERS_MOVE, NAMES, ClientOf, TopicOf, World
+from tests.conformance.leaders import any_broker, ask_leaders, leader_of
+from tests.conformance.records import contents
+
+pytestmark = pytest.mark.worlds(LEADERS_MOVE)
+
+RECORDS = 600
+PAUSE_MS = 4
+DOWN_S = 0.3
+
+
+def restart(broker: BrokerProcess) -> None:
+    assert broker.stop(40) == 0
+
+
+FAULTS: dict[str, Callable[[BrokerProcess], None]] = {"killed": BrokerProcess.kill, "restarted": restart}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_leader_goes_in_mid_stream(
+    client_of: ClientOf, fresh_topic: TopicOf, world: World, name: str, fault: str
+) -> None:
+    assert world.cluster is not None
+    client = client_of(name)
+    topic = fresh_topic(fault)
+    client.create_topic(topic)
+    other = client_of("kafka-python" if name == "confluent-kafka" else "confluent-kafka")
+    other.write(topic, [Record(b"first")])
+    records = [Record(b"%d" % number, b"key") for number in range(RECORDS)]
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(client.write, topic, records, pause_ms=PAUSE_MS)
+        reading = threads.submit(other.read, topic, RECORDS + 1)
+        wait_for_records(client_of("confluent-kafka"), topic, RECORDS // 6)
+        broker = world.cluster.broker(leader_of(world.bootstrap, topic)[0])
+        FAULTS[fault](broker)
+        time.sleep(DOWN_S)
+        assert not writing.done(), "the writer was faster than the fault"
+        broker.start()
+        offsets = writing.result(90)
+        found = reading.result(90)
+    expected = [Record(b"first"), *records]
+    if Ability.OFFSETS_OF_WRITES in client.abilities:
+        assert offsets == list(range(1, RECORDS + 1))
+    assert contents(found) == expected
+    assert contents(client.read(topic, RECORDS + 1)) == expected
+    wait_for_all_in_sync(world, topic)
+
+
+def wait_for_records(client: Client, topic: str, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while client.ends(topic)[1] < count:
+        assert time.monotonic() < deadline, "nothing was written"
+        time.sleep(0.05)
+
+
+def wait_for_all_in_sync(world: World, topic: str) -> None:
+    """The one that came back holds everything again: the next test finds a whole cluster."""
+    deadline = time.monotonic() + 30
+    while True:
+        with any_broker(world.bootstrap) as caller:
+            led = ask_leaders(caller, [topic]).partitions[topic, 0]
+        if len(led.in_sync) == world.replicas:
+            return
+        assert time.monotonic() < deadline, f"only {led.in_sync} are in sync"
+        time.sleep(0.1)
