@@ -3,8 +3,8 @@
 Behaviour: the offset that a time stands for. -2 is the log's start, -1 its end as the reader may see it (the high
 watermark; the last stable offset for read_committed; the log's end for a replica), -3 the record with the largest
 timestamp, -4 the start of what is local (without tiers: the log's start), -5 and -6 the end of what is tiered
-or waits for it (without tiers: none); any other the first record at or after it. A leader that does not know its watermark yet says
-OFFSET_NOT_AVAILABLE instead of an end, or of nothing, that may be wrong.
+or waits for it (without tiers: none); any other the first record at or after it. A leader that does not know its
+watermark yet says OFFSET_NOT_AVAILABLE rather than an end, or nothing, that may be wrong.
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 allows -3, v8 -4, v9 -5, v11 -6; v10 timeout.
 Not implemented: the timeout, which is for tiers.
 """
