@@ -12,7 +12,7 @@ REAL_TESTS := $(wildcard tests/conformance tests/processes)
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
-	@echo "make demo    a million records, a kill -9 in the middle, and the proof that nothing acknowledged was lost"
+	@echo "make demo    three brokers, a million records, the leader killed in mid-stream, and the proof that nothing was lost"
 	@echo "make test    every test; 'make test-fast' leaves out real clients and killed processes"
 	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
 	@echo "make check   style, types, import rules and tidiness"

@@ -6,12 +6,10 @@ async with Admin("127.0.0.1:9092") as admin:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from ottla.client.admin_calls import check
 from ottla.client.apis import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -21,11 +19,8 @@ from ottla.client.apis import (
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     INCREMENTAL_ALTER_CONFIGS,
-    ClientApi,
     call,
 )
-from ottla.client.brokers import Backoff, Brokers
-from ottla.client.connection import Connection
 from ottla.client.descriptions import (
     BROKER,
     SOURCES,
@@ -39,10 +34,11 @@ from ottla.client.descriptions import (
     TopicListing,
     describe_partition,
 )
-from ottla.client.errors import ClientError, NoBrokerError, refused
+from ottla.client.errors import error_name, refused
 from ottla.client.fetched import READ_UNCOMMITTED, TopicPartition
 from ottla.client.list_offsets import list_offsets
-from ottla.client.metadata import Metadata, TopicView, fetch_all
+from ottla.client.metadata import TopicView, fetch_all
+from ottla.client.partition_admin import PartitionAdmin
 from ottla.client.partition_reader import EARLIEST, LATEST
 from ottla.model.errors import ErrorCode
 
@@ -52,45 +48,8 @@ HIGH_WATERMARK = -1
 _SET_FOR_TOPIC = "topic"
 
 
-class Admin:
+class Admin(PartitionAdmin):
     """Each call raises a ClientError that says what was refused and why."""
-
-    def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str],
-        *,
-        client_id: str = "ottla-admin",
-        connect_timeout_ms: int = 10_000,
-        request_timeout_ms: int = 30_000,
-    ) -> None:
-        self._timeout_ms = request_timeout_ms
-        self._brokers = Brokers(
-            bootstrap_servers,
-            client_id=client_id,
-            connect_timeout_ms=connect_timeout_ms,
-            request_timeout_ms=request_timeout_ms,
-        )
-        self._metadata = Metadata(self._brokers, allow_auto_create=False)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def start(self) -> None:
-        """Connects. NoBrokerError if nobody answers."""
-        try:
-            await self._metadata.refresh()
-        except BaseException:
-            await self._brokers.close()
-            raise
-
-    async def close(self) -> None:
-        await self._brokers.close()
 
     # Topics.
 
@@ -114,7 +73,7 @@ class Admin:
         body = {"topics": [topic], "timeout": self._timeout, "validate_only": validate_only}
         reply = await self._call_controller(CREATE_TOPICS, body, f'creating topic "{name}"')
         for result in reply.topics:
-            _check(result, f'topic "{name}"')
+            check(result, f'topic "{name}"')
         if not validate_only:
             await self._until_known(name)
 
@@ -122,7 +81,7 @@ class Admin:
         body = {"topics": [{"name": name, "topic_id": None}], "topic_names": [name], "timeout": self._timeout}
         reply = await self._call_controller(DELETE_TOPICS, body, f'deleting topic "{name}"')
         for result in reply.responses:
-            _check(result, f'topic "{name}"')
+            check(result, f'topic "{name}"')
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         view, _ = await fetch_all(self._brokers)
@@ -164,7 +123,7 @@ class Admin:
         }
         reply = await self._call_controller(CREATE_PARTITIONS, body, f'adding partitions to "{name}"')
         for result in reply.results:
-            _check(result, f'topic "{name}"')
+            check(result, f'topic "{name}"')
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Deletes what lies before the offsets (HIGH_WATERMARK: everything); the new first offsets."""
@@ -178,7 +137,7 @@ class Admin:
             body = {"topics": [wanted], "timeout": self._timeout}
             reply = await call(await self._brokers.connection(leader), DELETE_RECORDS, body, what="deleting records")
             for result in reply.topics[0].partitions:
-                _check(result, f"{topic}-{partition}")
+                check(result, f"{topic}-{partition}")
                 deleted[TopicPartition(topic, partition)] = int(result.low_watermark)
         return deleted
 
@@ -197,7 +156,7 @@ class Admin:
         connection = await self._connection_for(broker_id)
         reply = await call(connection, DESCRIBE_CONFIGS, body, what=f'reading the configuration of "{name}"')
         (result,) = reply.results
-        _check(result, _resource_text(kind, name))
+        check(result, _resource_text(kind, name))
         entries = [
             ConfigEntry(
                 name=each.name,
@@ -231,51 +190,40 @@ class Admin:
         connection = await self._connection_for(broker_id)
         reply = await call(connection, INCREMENTAL_ALTER_CONFIGS, body, what=f'configuring "{name}"')
         for result in reply.responses:
-            _check(result, _resource_text(kind, name))
+            check(result, _resource_text(kind, name))
 
     # The cluster.
 
     async def describe_cluster(self) -> ClusterDescription:
         body = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": False}
         reply = await call(await self._brokers.any_connection(), DESCRIBE_CLUSTER, body, what="describing the cluster")
-        _check(reply, "the cluster")
+        check(reply, "the cluster")
         brokers = [BrokerDescription(int(b.broker_id), b.host, int(b.port), b.rack) for b in reply.brokers]
         return ClusterDescription(reply.cluster_id, int(reply.controller_id), brokers)
 
-    async def describe_log_dirs(self, topic: str | None = None) -> list[LogDirDescription]:
-        """The disks of every broker; only one topic's partitions if it is named."""
+    async def describe_log_dirs(
+        self, topic: str | None = None, *, broker_id: int | None = None
+    ) -> list[LogDirDescription]:
+        """The disks of every broker or of one; only one topic's partitions if it is named.
+
+        A disk that its broker calls failed is refused, but for the question about one broker: there `error` says so.
+        """
         await self._metadata.refresh()
         found: list[LogDirDescription] = []
         wanted = None
         if topic is not None:
             view = await self._topic(topic)
             wanted = [{"topic": topic, "partitions": list(view.partitions)}]
-        for broker_id in self._metadata.view.nodes:
-            connection = await self._brokers.connection(broker_id)
+        for asked in self._metadata.view.nodes if broker_id is None else [broker_id]:
+            connection = await self._brokers.connection(asked)
             reply = await call(connection, DESCRIBE_LOG_DIRS, {"topics": wanted}, what="describing the disks")
             for result in reply.results:
-                _check(result, f"the disk {result.log_dir} of broker {broker_id}")
-                found.append(_log_dir(broker_id, result))
+                if broker_id is None:
+                    check(result, f"the disk {result.log_dir} of broker {asked}")
+                found.append(_log_dir(asked, result))
         return found
 
     # The rest.
-
-    @property
-    def _timeout(self) -> timedelta:
-        return timedelta(milliseconds=self._timeout_ms)
-
-    async def _topic(self, name: str) -> TopicView:
-        self._metadata.mark_stale()
-        try:
-            return await self._metadata.topic(name, timeout_ms=self._timeout_ms, unknown_for_ms=0)
-        finally:
-            self._metadata.forget([name])
-
-    async def _until_known(self, name: str) -> None:
-        """A topic that was created is unknown to some brokers for a moment; a user expects it to be there."""
-        self._metadata.mark_stale()
-        await self._metadata.topic(name, timeout_ms=self._timeout_ms, unknown_for_ms=self._timeout_ms)
-        self._metadata.forget([name])
 
     async def _ends(self, view: TopicView) -> dict[int, tuple[int, int]]:
         led = [TopicPartition(view.name, index) for index, each in view.partitions.items() if each.leader >= 0]
@@ -291,39 +239,6 @@ class Admin:
             for each in directory.partitions:
                 sizes[each.partition] = max(sizes.get(each.partition, 0), each.size_bytes)
         return sizes
-
-    async def _connection_for(self, broker_id: int | None) -> Connection:
-        if broker_id is None:
-            return await self._brokers.any_connection()
-        return await self._brokers.connection(broker_id)
-
-    async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
-        """The controller's node if the metadata names one that answers, else any broker, which passes it on."""
-        backoff = Backoff()
-        for _ in range(5):
-            await self._metadata.refresh()
-            controller_id = self._metadata.view.controller_id
-            try:
-                connection = await self._connection_for(controller_id if controller_id >= 0 else None)
-            except NoBrokerError:
-                connection = await self._brokers.any_connection()
-            reply = await call(connection, api, body, what=what, timeout_ms=self._timeout_ms + 1000)
-            if not _not_controller(reply):
-                return reply
-            await asyncio.sleep(backoff.next_pause_ms() / 1000)
-        raise ClientError(f"{what}: the cluster has no controller at the moment")
-
-
-def _not_controller(reply: Any) -> bool:
-    results: Any = ()
-    for name in ("topics", "responses", "results"):
-        results = results or getattr(reply, name, ())
-    return any(result.error_code == ErrorCode.not_controller for result in results)
-
-
-def _check(result: Any, what: str) -> None:
-    if result.error_code:
-        raise refused(result.error_code, what, getattr(result, "error_message", None))
 
 
 def _resource(topic: str | None, broker_id: int | None) -> tuple[int, str]:
@@ -342,6 +257,7 @@ def _log_dir(broker_id: int, result: Any) -> LogDirDescription:
         path=result.log_dir,
         total_bytes=int(getattr(result, "total_bytes", -1)),
         usable_bytes=int(getattr(result, "usable_bytes", -1)),
+        error=error_name(result.error_code) if result.error_code else None,
         partitions=[
             LogDirPartition(topic.name, int(each.partition_index), int(each.partition_size), int(each.offset_lag))
             for topic in result.topics

@@ -38,7 +38,10 @@ INIT_PRODUCER_ID = ClientApi(22, "InitProducerId", (2, 5))
 DESCRIBE_CONFIGS = ClientApi(32, "DescribeConfigs", (4, 4))
 DESCRIBE_LOG_DIRS = ClientApi(35, "DescribeLogDirs", (2, 4))
 CREATE_PARTITIONS = ClientApi(37, "CreatePartitions", (2, 3))
+ELECT_LEADERS = ClientApi(43, "ElectLeaders", (2, 2))
 INCREMENTAL_ALTER_CONFIGS = ClientApi(44, "IncrementalAlterConfigs", (1, 1))
+ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))
+LIST_PARTITION_REASSIGNMENTS = ClientApi(46, "ListPartitionReassignments", (0, 0))
 DESCRIBE_CLUSTER = ClientApi(60, "DescribeCluster", (0, 1))
 
 

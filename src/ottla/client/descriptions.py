@@ -96,6 +96,23 @@ class LogDirDescription:
     total_bytes: int
     usable_bytes: int
     partitions: list[LogDirPartition]
+    error: str | None = None
+    """What the broker says of a disk that it cannot use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition that is on its way to other replicas."""
+
+    replicas: list[int]
+    """All of them now, those that come and those that go too."""
+    adding: list[int]
+    removing: list[int]
+
+    @property
+    def target(self) -> list[int]:
+        """The replicas that will be there in the end."""
+        return [broker_id for broker_id in self.replicas if broker_id not in self.removing]
 
 
 def describe_partition(

@@ -1,1 +1,1 @@
-"""What `make demo` shows: a million records, a kill -9 in the middle, and the proof that nothing was lost."""
+"""What `make demo` shows: three brokers, a million records, the leader killed in mid-stream, and nothing lost."""

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ottla.demo.siege import PARTITIONS, VALUE_BYTES, Story, run
-from ottla.testing.broker_process import BrokerProcess
+from ottla.demo.siege import PARTITIONS, VALUE_BYTES, Siege
+from ottla.demo.story import Story
+from ottla.testing.cluster_processes import ClusterProcesses
 
 
 def main() -> int:
@@ -24,16 +25,12 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console()
     chance = random.Random(arguments.seed)
-    kill_at = int(arguments.records * chance.uniform(0.3, 0.6))
+    kill_at = int(arguments.records * chance.uniform(0.2, 0.4))
     story = Story(arguments.records)
-    with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory:
-        broker = BrokerProcess(Path(directory) / "data").start()
-        console.print(f"a broker serves at {broker.bootstrap}; it will be killed with -9 (seed {arguments.seed})")
-        try:
-            _siege(console, broker, story, kill_at)
-        finally:
-            if broker.running:
-                broker.stop()
+    with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory, ClusterProcesses(Path(directory)) as cluster:
+        console.print(f"three brokers serve at {cluster.bootstrap} (seed {arguments.seed})")
+        _siege(console, cluster, story, kill_at)
+        cluster.stop()
     console.print(_table(story))
     for problem in story.findings.problems:
         console.print(problem, style="red")
@@ -47,7 +44,8 @@ def main() -> int:
     return 1
 
 
-def _siege(console: Console, broker: BrokerProcess, story: Story, kill_at: int) -> None:
+def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: int) -> None:
+    restart_at = kill_at + story.records // 4
     columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         written = progress.add_task("written", total=story.records)
@@ -57,16 +55,37 @@ def _siege(console: Console, broker: BrokerProcess, story: Story, kill_at: int) 
             progress.start_task(read)
             progress.advance(read, count)
 
-        uvloop.run(run(broker, story, kill_at, lambda count: progress.advance(written, count), on_read))
+        async def run() -> None:
+            siege = Siege(
+                cluster,
+                story,
+                kill_at,
+                restart_at,
+                on_written=lambda count: progress.advance(written, count),
+                say=lambda sentence: progress.console.print(sentence, highlight=False),
+            )
+            await siege.run(on_read)
+
+        uvloop.run(run())
 
 
 def _table(story: Story) -> Table:
-    table = Table(title=f"{story.records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, class disk")
+    table = Table(
+        title=f"{story.records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, three replicas, acks=all"
+    )
     table.add_column("")
     table.add_column("", justify="right")
     table.add_row("written and acknowledged", _rate(story.records, story.write_s))
-    table.add_row("acknowledged before the kill", f"{story.acknowledged_before_kill:,}")
-    table.add_row("from the restart to serving again", f"{story.recovery_s * 1000:,.0f} ms")
+    table.add_row("acknowledged before the kill of the leader", f"{story.acknowledged_before_kill:,}")
+    table.add_row("from the kill to new leaders", f"{story.new_leaders_s * 1000:,.0f} ms")
+    waits = sorted(story.next_write_s.values())
+    if waits:
+        table.add_row(
+            f"to the next acknowledged write, {len(waits)} partition(s)",
+            f"{waits[0] * 1000:,.0f} to {waits[-1] * 1000:,.0f} ms",
+        )
+    table.add_row("from its restart to in sync again", f"{story.in_sync_s:,.1f} s")
+    table.add_row("all three killed: from restart to serving", f"{story.outage_s:,.1f} s")
     table.add_row("read back", _rate(story.findings.read, story.read_s))
     table.add_section()
     for name in ("acknowledged", "read", "missing", "doubled", "reordered", "misplaced"):

@@ -1,4 +1,5 @@
-"""Writes through Ottla's own client while the broker is killed and started again, then reads everything back."""
+"""Writes to three brokers through Ottla's own client while the leader is killed, then while all of them are, and reads
+everything back."""
 
 from __future__ import annotations
 
@@ -7,123 +8,190 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.deliveries import RecordMetadata
-from ottla.testing.broker_process import BrokerProcess
-from ottla.testing.ledger import Findings, Found, Ledger
+from ottla.demo.story import Story
+from ottla.testing.cluster_processes import ClusterProcesses
+from ottla.testing.ledger import Found, Ledger
 
 TOPIC = "demo"
-PARTITIONS = 4
+PARTITIONS = 6
 IDENTITY = struct.Struct(">QQ")
 VALUE_BYTES = 100
 FILLER = bytes(range(VALUE_BYTES - IDENTITY.size))
+BUFFER_BYTES = 16 * 1024 * 1024
+SETTLE_EVERY = 500
 FETCH_RECORDS_MAX = 5000
 QUIET_S = 20.0
+LOOK_AGAIN_S = 0.02
+PROBE = 1000
+"""Added to a partition's number, it is the source of the records that are sent to measure."""
 
 Progress = Callable[[int], None]
+Say = Callable[[str], None]
 
 
-@dataclass(slots=True)
-class Story:
-    """What happened, in numbers."""
-
-    records: int
-    write_s: float = 0.0
-    read_s: float = 0.0
-    acknowledged_before_kill: int = 0
-    recovery_s: float = 0.0
-    findings: Findings = field(default_factory=Findings)
-
-    @property
-    def proven(self) -> bool:
-        """The kill came in the middle, everything was acknowledged, and everything acknowledged is there."""
-        in_the_middle = 0 < self.acknowledged_before_kill < self.records
-        complete = self.findings.acknowledged == self.findings.read == self.records
-        return in_the_middle and complete and self.findings.ok
+def value_of(source: int, sequence: int) -> bytes:
+    return IDENTITY.pack(source, sequence) + FILLER
 
 
-def value_of(partition: int, sequence: int) -> bytes:
-    return IDENTITY.pack(partition, sequence) + FILLER
+class Siege:
+    """`kill_at` and `restart_at` are numbers of acknowledged records."""
 
+    def __init__(
+        self, cluster: ClusterProcesses, story: Story, kill_at: int, restart_at: int, on_written: Progress, say: Say
+    ) -> None:
+        self._cluster = cluster
+        self._story = story
+        self._marks = {kill_at: asyncio.Event(), restart_at: asyncio.Event()}
+        self._kill_at, self._restart_at = kill_at, restart_at
+        self._on_written = on_written
+        self._say = say
+        self._ledger = Ledger()
+        self._written = 0
 
-async def run(broker: BrokerProcess, story: Story, kill_at: int, on_written: Progress, on_read: Progress) -> None:
-    ledger = Ledger()
-    middle = asyncio.Event()
+    async def run(self, on_read: Progress) -> None:
+        async with Admin(self._cluster.bootstrap) as admin:
+            await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+            started = time.monotonic()
+            deaths = asyncio.create_task(self._kill_the_leader(admin))
+            await self._write_all()
+            self._story.write_s = time.monotonic() - started
+            await deaths
+        await self._kill_all()
+        await self._read_back(on_read)
 
-    def on_acknowledged(count: int) -> None:
-        on_written(count)
-        if ledger.count() >= kill_at:
-            middle.set()
+    # -- writing ------------------------------------------------------------------------------------------------------
 
-    async with Admin(broker.bootstrap) as admin:
-        await admin.create_topic(TOPIC, partitions=PARTITIONS)
-    started = time.monotonic()
-    death = asyncio.create_task(_kill_in_the_middle(broker, ledger, story, middle))
-    async with Producer(broker.bootstrap, linger_ms=2, retry_backoff_ms=20) as producer:
-        shares = [len(range(partition, story.records, PARTITIONS)) for partition in range(PARTITIONS)]
-        await asyncio.gather(
-            *(_write(producer, partition, count, ledger, on_acknowledged) for partition, count in enumerate(shares))
-        )
-    await death
-    story.write_s = time.monotonic() - started
-    await _read_back(broker, ledger, story, on_read)
+    async def _write_all(self) -> None:
+        settings = {"linger_ms": 2, "retry_backoff_ms": 20, "buffer_bytes": BUFFER_BYTES}
+        async with Producer(self._cluster.bootstrap, **settings) as producer:  # type: ignore[arg-type] # by name
+            records = self._story.records
+            shares = [len(range(partition, records, PARTITIONS)) for partition in range(PARTITIONS)]
+            await asyncio.gather(*(self._write(producer, partition, count) for partition, count in enumerate(shares)))
 
+    async def _write(self, producer: Producer, partition: int, count: int) -> None:
+        """Keeps the buffer full; enters each acknowledgement in the ledger as it comes."""
+        waiting: deque[tuple[int, asyncio.Future[RecordMetadata]]] = deque()
+        for sequence in range(count):
+            value = value_of(partition, sequence)
+            waiting.append((sequence, await producer.enqueue(TOPIC, value, partition=partition)))
+            if sequence % SETTLE_EVERY == 0:
+                await asyncio.sleep(0)  # the partitions take turns
+                self._settle(partition, waiting)
+        while waiting:
+            await waiting[0][1]
+            self._settle(partition, waiting)
 
-async def _write(producer: Producer, partition: int, count: int, ledger: Ledger, on_written: Progress) -> None:
-    """Keeps the buffer full; enters each acknowledgement in the ledger as it comes."""
-    first = await producer.send(TOPIC, value_of(partition, 0), partition=partition)
-    ledger.acknowledged(partition, first.offset, partition, 0)
-    on_written(1)
-    waiting: deque[tuple[int, asyncio.Future[RecordMetadata]]] = deque()
-
-    def settle() -> None:
+    def _settle(self, partition: int, waiting: deque[tuple[int, asyncio.Future[RecordMetadata]]]) -> None:
         settled = 0
         while waiting and waiting[0][1].done():
             sequence, future = waiting.popleft()
-            ledger.acknowledged(partition, future.result().offset, partition, sequence)
+            self._ledger.acknowledged(partition, future.result().offset, partition, sequence)
             settled += 1
-        on_written(settled)
+        self._written += settled
+        self._on_written(settled)
+        for mark, event in self._marks.items():
+            if self._written >= mark:
+                event.set()
 
-    for sequence in range(1, count):
-        waiting.append((sequence, await producer.enqueue(TOPIC, value_of(partition, sequence), partition=partition)))
-        if sequence % 1000 == 0:
-            settle()
-    while waiting:
-        await waiting[-1][1]
-        settle()
+    # -- deaths -------------------------------------------------------------------------------------------------------
 
+    async def _kill_the_leader(self, admin: Admin) -> None:
+        story = self._story
+        async with Producer(self._cluster.bootstrap, retry_backoff_ms=20) as prober:
+            await asyncio.gather(*(self._probe(prober, partition, 0) for partition in range(PARTITIONS)))
+            await self._marks[self._kill_at].wait()
+            leaders = await _leaders(admin)
+            story.victim = leaders[0]
+            story.led = [partition for partition, leader in leaders.items() if leader == story.victim]
+            killed_at = time.monotonic()
+            await asyncio.to_thread(self._cluster.broker(story.victim).kill)
+            story.acknowledged_before_kill = self._written
+            self._say(
+                f"{self._written:,} records: broker {story.victim} is killed with -9, the leader of partitions "
+                f"{', '.join(map(str, story.led))}"
+            )
+            probes = (self._probe(prober, partition, 1, killed_at) for partition in story.led)
+            await asyncio.gather(self._watch_election(admin, killed_at), *probes)
+        self._say(
+            f"new leaders after {story.new_leaders_s:.2f} s; the next records there are acknowledged after "
+            f"{max(story.next_write_s.values()):.2f} s"
+        )
+        await self._marks[self._restart_at].wait()
+        await self._restart(admin)
 
-async def _kill_in_the_middle(broker: BrokerProcess, ledger: Ledger, story: Story, middle: asyncio.Event) -> None:
-    await middle.wait()
-    await asyncio.to_thread(broker.kill)
-    story.acknowledged_before_kill = ledger.count()
-    started = time.monotonic()
-    await asyncio.to_thread(broker.start)
-    story.recovery_s = time.monotonic() - started
-
-
-async def _read_back(broker: BrokerProcess, ledger: Ledger, story: Story, on_read: Progress) -> None:
-    started = time.monotonic()
-    found: dict[int, list[Found]] = {partition: [] for partition in range(PARTITIONS)}
-    async with Consumer(broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50) as consumer:
-        partitions = [(TOPIC, partition) for partition in range(PARTITIONS)]
-        consumer.assign(partitions)
-        left = sum((await consumer.end_offsets(partitions)).values())
-        while left > 0:
-            records = await consumer.fetch_records(FETCH_RECORDS_MAX, timeout_ms=QUIET_S * 1000)
-            if not records:
+    async def _watch_election(self, admin: Admin, killed_at: float) -> None:
+        while True:
+            leaders = await _leaders(admin)
+            if all(leaders.get(partition, self._story.victim) != self._story.victim for partition in self._story.led):
                 break
-            for record in records:
-                value = record.value or b""
-                source, sequence = IDENTITY.unpack_from(value)
-                if value != value_of(source, sequence):
-                    story.findings.misplaced += 1
-                    story.findings.note(f"partition {record.partition}: offset {record.offset} has another value")
-                found[record.partition].append((record.offset, source, sequence))
-            left -= len(records)
-            on_read(len(records))
-    story.read_s = time.monotonic() - started
-    for partition, records_found in found.items():
-        story.findings.add(ledger.compare(partition, records_found))
+            await asyncio.sleep(LOOK_AGAIN_S)
+        self._story.new_leaders_s = time.monotonic() - killed_at
+
+    async def _probe(self, prober: Producer, partition: int, sequence: int, killed_at: float | None = None) -> None:
+        source = PROBE + partition
+        sent = await prober.send(TOPIC, value_of(source, sequence), partition=partition)
+        self._ledger.acknowledged(partition, sent.offset, source, sequence)
+        self._story.probes += 1
+        if killed_at is not None:
+            self._story.next_write_s[partition] = time.monotonic() - killed_at
+
+    async def _restart(self, admin: Admin) -> None:
+        story = self._story
+        started = time.monotonic()
+        await asyncio.to_thread(self._cluster.broker(story.victim).start)
+        story.restart_s = time.monotonic() - started
+        self._say(f"{self._written:,} records: broker {story.victim} is back, and follows")
+        while True:
+            if await _all_in_sync(admin):
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+        story.in_sync_s = time.monotonic() - started
+        self._say(f"{self._written:,} records: broker {story.victim} has everything again")
+
+    async def _kill_all(self) -> None:
+        """All at once: nothing but their disks is left."""
+        self._say("all three brokers are killed with -9, and started again")
+        for broker in self._cluster.brokers:
+            await asyncio.to_thread(broker.kill)
+        started = time.monotonic()
+        await asyncio.to_thread(self._cluster.start)
+        self._story.outage_s = time.monotonic() - started
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def _read_back(self, on_read: Progress) -> None:
+        story = self._story
+        started = time.monotonic()
+        found: dict[int, list[Found]] = {partition: [] for partition in range(PARTITIONS)}
+        async with Consumer(self._cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50) as consumer:
+            partitions = [(TOPIC, partition) for partition in range(PARTITIONS)]
+            consumer.assign(partitions)
+            left = sum((await consumer.end_offsets(partitions)).values())
+            while left > 0:
+                records = await consumer.fetch_records(FETCH_RECORDS_MAX, timeout_ms=QUIET_S * 1000)
+                if not records:
+                    break
+                for record in records:
+                    value = record.value or b""
+                    source, sequence = IDENTITY.unpack_from(value)
+                    if value != value_of(source, sequence):
+                        story.findings.misplaced += 1
+                        story.findings.note(f"partition {record.partition}: offset {record.offset} has another value")
+                    found[record.partition].append((record.offset, source, sequence))
+                left -= len(records)
+                on_read(len(records))
+        story.read_s = time.monotonic() - started
+        for partition, records_found in found.items():
+            story.findings.add(self._ledger.compare(partition, records_found))
+
+
+async def _leaders(admin: Admin) -> dict[int, int]:
+    topic = await admin.describe_partitions(TOPIC)
+    return {each.index: each.leader for each in topic if each.leader is not None}
+
+
+async def _all_in_sync(admin: Admin) -> bool:
+    return all(len(each.isr) == len(each.replicas) for each in await admin.describe_partitions(TOPIC))

@@ -1,0 +1,107 @@
+"""What every call of the admin client is made of: connections, metadata, and the way to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.client.apis import ClientApi, call
+from ottla.client.brokers import Backoff, Brokers
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientError, NoBrokerError, refused
+from ottla.client.metadata import Metadata, TopicView
+from ottla.model.errors import ErrorCode
+
+CONTROLLER_TRIES = 8
+
+
+class AdminCalls:
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "ottla-admin",
+        connect_timeout_ms: int = 10_000,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        self._timeout_ms = request_timeout_ms
+        self._brokers = Brokers(
+            bootstrap_servers,
+            client_id=client_id,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
+        self._metadata = Metadata(self._brokers, allow_auto_create=False)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connects. NoBrokerError if nobody answers."""
+        try:
+            await self._metadata.refresh()
+        except BaseException:
+            await self._brokers.close()
+            raise
+
+    async def close(self) -> None:
+        await self._brokers.close()
+
+    @property
+    def _timeout(self) -> timedelta:
+        return timedelta(milliseconds=self._timeout_ms)
+
+    async def _topic(self, name: str) -> TopicView:
+        self._metadata.mark_stale()
+        try:
+            return await self._metadata.topic(name, timeout_ms=self._timeout_ms, unknown_for_ms=0)
+        finally:
+            self._metadata.forget([name])
+
+    async def _until_known(self, name: str) -> None:
+        """A topic that was created is unknown to some brokers for a moment; a user expects it to be there."""
+        self._metadata.mark_stale()
+        await self._metadata.topic(name, timeout_ms=self._timeout_ms, unknown_for_ms=self._timeout_ms)
+        self._metadata.forget([name])
+
+    async def _connection_for(self, broker_id: int | None) -> Connection:
+        if broker_id is None:
+            return await self._brokers.any_connection()
+        return await self._brokers.connection(broker_id)
+
+    async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
+        """The controller's node if the metadata names one that answers, else any broker, which passes it on."""
+        backoff = Backoff()
+        for _ in range(CONTROLLER_TRIES):
+            await self._metadata.refresh()
+            controller_id = self._metadata.view.controller_id
+            try:
+                connection = await self._connection_for(controller_id if controller_id >= 0 else None)
+            except NoBrokerError:
+                connection = await self._brokers.any_connection()
+            reply = await call(connection, api, body, what=what, timeout_ms=self._timeout_ms + 1000)
+            if not _not_controller(reply):
+                return reply
+            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+        raise ClientError(f"{what}: the cluster has no controller at the moment")
+
+
+def check(result: Any, what: str) -> None:
+    if result.error_code:
+        raise refused(result.error_code, what, getattr(result, "error_message", None))
+
+
+def _not_controller(reply: Any) -> bool:
+    results: list[Any] = [reply]
+    for name in ("topics", "responses", "results"):
+        results += getattr(reply, name, ())
+    return any(getattr(result, "error_code", None) == ErrorCode.not_controller for result in results)

@@ -1,0 +1,112 @@
+"""Where the replicas of partitions are, how they are moved (KIP-455), and who leads (KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla.client.admin_calls import AdminCalls, check
+from ottla.client.apis import ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS
+from ottla.client.descriptions import PartitionDescription, Reassignment, describe_partition
+from ottla.client.errors import BrokerRefusedError, refused
+from ottla.client.fetched import TopicPartition
+from ottla.client.metadata import fetch_all
+from ottla.model.errors import ErrorCode
+
+PREFERRED, UNCLEAN = 0, 1
+Failures = dict[TopicPartition, BrokerRefusedError]
+
+
+class PartitionAdmin(AdminCalls):
+    async def describe_partitions(self, name: str) -> list[PartitionDescription]:
+        """Leaders, replicas and who is in sync, without offsets and sizes: one request."""
+        view = await self._topic(name)
+        return [describe_partition(each) for each in view.partitions.values()]
+
+    async def describe_all_partitions(self) -> dict[str, list[PartitionDescription]]:
+        """Of every topic, the brokers' own ones too, by name."""
+        view, _ = await fetch_all(self._brokers)
+        return {
+            topic.name: [describe_partition(each) for each in topic.partitions.values()]
+            for topic in sorted(view.topics.values(), key=lambda each: each.name)
+        }
+
+    async def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> Failures:
+        """Gives partitions other replicas, the first of which is the preferred leader; None cancels what is under way.
+
+        Returns what was refused, by partition; what is accepted goes on by itself: `list_partition_reassignments`.
+        """
+        topics = [
+            {
+                "name": name,
+                "partitions": [{"partition_index": index, "replicas": targets[name, index]} for index in part],
+            }
+            for name, part in _by_topic(targets).items()
+        ]
+        body = {"timeout": self._timeout, "allow_replication_factor_change": True, "topics": topics}
+        reply = await self._call_controller(ALTER_PARTITION_REASSIGNMENTS, body, "moving replicas")
+        check(reply, "moving replicas")
+        return _failures(
+            (TopicPartition(topic.name, int(each.partition_index)), each)
+            for topic in reply.responses
+            for each in topic.partitions
+        )
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """What is under way: of all partitions, or of some."""
+        named = _by_topic(partitions) if partitions is not None else None
+        topics = None if named is None else [{"name": name, "partition_indexes": part} for name, part in named.items()]
+        body = {"timeout": self._timeout, "topics": topics}
+        what = "listing the reassignments"
+        reply = await self._call_controller(LIST_PARTITION_REASSIGNMENTS, body, what)
+        check(reply, what)
+        return {
+            TopicPartition(topic.name, int(each.partition_index)): Reassignment(
+                list(map(int, each.replicas)),
+                list(map(int, each.adding_replicas)),
+                list(map(int, each.removing_replicas)),
+            )
+            for topic in reply.topics
+            for each in topic.partitions
+        }
+
+    async def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] | None = None, *, unclean: bool = False
+    ) -> Failures:
+        """Makes the preferred replicas leaders, of all partitions or of some; what was refused, by partition.
+
+        `unclean` gives partitions without a leader one that may lack acknowledged records. A partition whose leader is
+        already right is no failure.
+        """
+        named = _by_topic(partitions) if partitions is not None else None
+        chosen = None if named is None else [{"topic": name, "partitions": part} for name, part in named.items()]
+        body = {
+            "election_type": UNCLEAN if unclean else PREFERRED,
+            "topic_partitions": chosen,
+            "timeout": self._timeout,
+        }
+        reply = await self._call_controller(ELECT_LEADERS, body, "electing leaders")
+        check(reply, "electing leaders")
+        return _failures(
+            (TopicPartition(topic.topic, int(each.partition_id)), each)
+            for topic in reply.replica_election_results
+            for each in topic.partition_result
+            if each.error_code != ErrorCode.election_not_needed
+        )
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    named: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        named.setdefault(topic, []).append(index)
+    return named
+
+
+def _failures(results: Iterable[tuple[TopicPartition, Any]]) -> Failures:
+    return {
+        at: refused(each.error_code, f"{at.topic}-{at.partition}", each.error_message)
+        for at, each in results
+        if each.error_code
+    }
