@@ -146,7 +146,9 @@ class ClusterChecks:
         survivors = self.survivors.certain(old, durability)
         self._may_lose[key, new.leader_epoch] = not survivors and durability is not Durability.DISK
         candidates = {member.broker_id for member in self.survivors.possible(old, durability)}
-        if new.has_leader and survivors and new.leader not in candidates:
+        # An incarnation that died is elected until its lease ends. It does not begin to lead.
+        is_same = new.leader_member in (*old.isr, *old.eligible)
+        if new.has_leader and survivors and new.leader not in candidates and not is_same:
             text = f"broker {new.leader} leads in epoch {new.leader_epoch}; all is with {survivors} of {old}"
             self._violated("election", key, text)
 
