@@ -6,12 +6,12 @@ import socket
 import struct
 import time
 
+from ottla.bench.leaders import leader_of
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import BatchHeader, read_header
 from ottla.wire.fetch import FetchPartition, FetchRequest
 from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
 from ottla.wire.headers import parse_response_header, request_header
-from tests.conformance.leaders import leader_of
 
 MOVED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_topic_or_partition)
 FETCH = 1

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ottla.bench.leaders import leader_of, wait_until_in_sync
 from ottla.testing.broker_process import BrokerProcess
 from tests.conformance.clients.interface import Ability, Client, Record
 from tests.conformance.conftest import LEADERS_MOVE, NAMES, ClientOf, TopicOf, World
-from tests.conformance.leaders import any_broker, ask_leaders, leader_of
 from tests.conformance.records import contents
 
 pytestmark = pytest.mark.worlds(LEADERS_MOVE)
@@ -57,7 +57,7 @@ def test_the_leader_goes_in_mid_stream(
         assert offsets == list(range(1, RECORDS + 1))
     assert contents(found) == expected
     assert contents(client.read(topic, RECORDS + 1)) == expected
-    wait_for_all_in_sync(world, topic)
+    wait_until_in_sync(world.bootstrap, topic, world.replicas)
 
 
 def wait_for_records(client: Client, topic: str, count: int) -> None:
@@ -65,15 +65,3 @@ def wait_for_records(client: Client, topic: str, count: int) -> None:
     while client.ends(topic)[1] < count:
         assert time.monotonic() < deadline, "nothing was written"
         time.sleep(0.05)
-
-
-def wait_for_all_in_sync(world: World, topic: str) -> None:
-    """The one that came back holds everything again: the next test finds a whole cluster."""
-    deadline = time.monotonic() + 30
-    while True:
-        with any_broker(world.bootstrap) as caller:
-            led = ask_leaders(caller, [topic]).partitions[topic, 0]
-        if len(led.in_sync) == world.replicas:
-            return
-        assert time.monotonic() < deadline, f"only {led.in_sync} are in sync"
-        time.sleep(0.1)

@@ -65,13 +65,13 @@ class Caller:
         _, at = parse_response_header(api.key, version, reply)
         return decode(response_type(api.key, version), reply, at)[0]
 
-    def create_topics(self, names: Iterable[str], partitions: int, configs: Mapping[str, str]) -> None:
+    def create_topics(
+        self, names: Iterable[str], partitions: int, configs: Mapping[str, str], *, replicas: int = 1
+    ) -> None:
         """All in one request."""
         entries = [{"name": key, "value": value} for key, value in configs.items()]
-        topics = [
-            {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": entries}
-            for name in names
-        ]
+        shape = {"num_partitions": partitions, "replication_factor": replicas, "assignments": [], "configs": entries}
+        topics = [{"name": name, **shape} for name in names]
         timeout = timedelta(seconds=TIMEOUT_S)
         _check(self.call(CREATE_TOPICS, {"topics": topics, "timeout": timeout, "validate_only": False}).topics)
 
