@@ -1,0 +1,87 @@
+"""Lays siege to clusters of real processes, or judges the history of an earlier siege again.
+
+python -m tests.processes.siege --minutes 60
+python -m tests.processes.siege --judge DIRECTORY
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import SystemRandom
+
+from tests.conformance.coordination.servers import why_no_etcd
+from tests.processes.siege.campaign import judge, lay_siege_aloud
+from tests.processes.siege.cluster import Shape
+
+SHAPES = (Shape(3, "sqlite"), Shape(3, "etcd"), Shape(5, "sqlite"), Shape(5, "etcd"))
+
+
+def main() -> int:
+    options = _options()
+    if options.judge is not None:
+        findings, text = judge(options.judge, str(options.judge))
+        print(text)
+        return 0 if findings.ok else 1
+    directory = Path(options.directory or tempfile.mkdtemp(prefix="ottla-siege-"))
+    shapes = _shapes(options)
+    print(f"seed {options.seed} (repeat with --seed {options.seed}); histories in {directory}", flush=True)
+    failed = 0
+    for number, shape in enumerate(shapes, 1):
+        own = directory / f"{number}-{shape.brokers}-{shape.store}"
+        failed += not _one(own, shape, options.minutes * 60 / len(shapes), options.seed)
+    if not failed and not options.keep:
+        shutil.rmtree(directory)
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.processes.siege", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument(
+        "--seed", type=int, default=int(os.environ.get("OTTLA_SEED") or SystemRandom().randrange(1 << 32))
+    )
+    parser.add_argument("--shape", action="append", help="brokers,store, as 3,sqlite; several in turn")
+    parser.add_argument("--directory", help="for histories and logs; it must not be there")
+    parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
+    parser.add_argument("--judge", type=Path, help="only check this history")
+    return parser.parse_args()
+
+
+def _shapes(options: argparse.Namespace) -> list[Shape]:
+    if options.shape:
+        pairs = (text.split(",") for text in options.shape)
+        return [Shape(int(brokers), store) for brokers, store in pairs]
+    missing = why_no_etcd()
+    if missing:
+        print(f"left out: {missing}")
+    return [shape for shape in SHAPES if shape.store != "etcd" or not missing]
+
+
+def _one(directory: Path, shape: Shape, seconds: float, seed: int) -> bool:
+    """In a process of its own, which enters a network of its own."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=lay_siege_aloud, args=(directory, shape, seconds, seed)
+    )
+    began_s = time.monotonic()
+    process.start()
+    process.join()
+    minutes = (time.monotonic() - began_s) / 60
+    findings, text = judge(directory, f"{shape}: {minutes:.1f} minutes, seed {seed}")
+    print("\n" + text + "\n", flush=True)
+    if process.exitcode != 0:
+        print(f"the siege itself ended with {process.exitcode}", flush=True)
+    is_good = findings.ok and process.exitcode == 0
+    if not is_good:
+        print(f"check it again with: python -m tests.processes.siege --judge {directory}", flush=True)
+    return is_good
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""A siege from start to summary: a cluster, clients that record, a nemesis, and then the check."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+from tests.processes.siege.checker import check
+from tests.processes.siege.cluster import Cluster, Shape
+from tests.processes.siege.findings import Anomaly, Findings
+from tests.processes.siege.history import SUFFIX, Recorder, read_history
+from tests.processes.siege.nemesis import Nemesis, Say
+from tests.processes.siege.processes import Clients
+from tests.processes.siege.summary import render, totals
+
+FIRST_CALM_S = 5.0
+LAST_CALM_S = 5.0
+AT_ONCE_SHARE = 0.3
+AT_ONCE_LEAST_S = 30.0
+FINAL_TIMEOUT_S = 300.0
+ACKNOWLEDGED_LEAST = 1000
+FINAL_READERS = ("librdkafka", "ottla")
+
+
+def lay_siege_aloud(directory: Path, shape: Shape, seconds: float, seed: int) -> None:
+    began_s = time.monotonic()
+
+    def say(sentence: str) -> None:
+        print(f"{time.monotonic() - began_s:7.1f} {sentence}", flush=True)
+
+    lay_siege(directory, shape, seconds, seed, say)
+
+
+def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say) -> None:
+    """Leaves the history in `directory`, and the brokers' logs. Faults begin for so many seconds, each kind at least
+    once."""
+    directory.mkdir(parents=True)
+    recorder = Recorder(directory / f"nemesis{SUFFIX}")
+    try:
+        cluster = Cluster(directory, shape)
+        try:
+            for sentence in cluster.left_out:
+                say(f"left out, {sentence}")
+            cluster.start()
+            clients = Clients(directory, cluster.bootstrap, cluster.partitions, f"{seed} {shape}")
+            nemesis = Nemesis(cluster, recorder, Random(f"{seed} {shape}"), say)
+            try:
+                clients.start()
+                _faults(nemesis, seconds)
+                _finish(cluster, clients, nemesis)
+            finally:
+                clients.kill()
+        finally:
+            cluster.close()
+    finally:
+        recorder.close()
+
+
+def _faults(nemesis: Nemesis, seconds: float) -> None:
+    began_s = time.monotonic()
+    deadline_s = began_s + seconds
+    nemesis.calm(FIRST_CALM_S)
+    is_first = True
+    while is_first or time.monotonic() < deadline_s:
+        round_s = time.monotonic()
+        nemesis.in_turns(deadline_s if not is_first else float("inf"))
+        spent_s = time.monotonic() - round_s
+        left_s = deadline_s - time.monotonic()
+        if is_first or left_s > 0:
+            nemesis.at_once(max(AT_ONCE_LEAST_S, min(left_s, spent_s * AT_ONCE_SHARE)))
+        is_first = False
+
+
+def _finish(cluster: Cluster, clients: Clients, nemesis: Nemesis) -> None:
+    """All faults end. Then writes go on, every replica is in sync, and the last readers see all there is."""
+    cluster.heal()
+    nemesis.wait_in_sync("after all faults")
+    nemesis.calm(LAST_CALM_S, "at the end")
+    nemesis.calm(0, "over")
+    if dead := clients.dead():
+        nemesis.broken(f"clients ended by themselves: {dead}")
+    clients.stop_writers()
+    for client in FINAL_READERS:
+        if not clients.read_to_the_end(client, FINAL_TIMEOUT_S):
+            nemesis.broken(f"the last reader, {client}, did not reach the end")
+    clients.stop_readers()
+    for node in cluster.nodes:
+        code = node.stop()
+        if code != 0:
+            nemesis.broken(f"{node.host} ended with {code} on SIGTERM")
+        if "Traceback" in node.log():
+            at = node.log().index("Traceback")
+            nemesis.broken(f"{node.host} logged: {node.log()[at : at + 1500]}")
+
+
+def judge(directory: Path, title: str) -> tuple[Findings, str]:
+    """Also works on the history of an earlier run."""
+    history = read_history(directory)
+    findings = check(history)
+    count = totals(history)["acknowledged"]
+    if count < ACKNOWLEDGED_LEAST:
+        findings.add(Anomaly.BROKEN, f"{count} acknowledged writes are too few to prove anything")
+    return findings, render(history, findings, title)

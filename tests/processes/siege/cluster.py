@@ -1,0 +1,186 @@
+"""The brokers of a siege, their network, disks and store, and the question whether all is well again."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from tests.processes.siege import metadata
+from tests.processes.siege.disks import Directory, Disk, SlowSyncs, SmallDisk
+from tests.processes.siege.network import CannotError, Network, OneHost
+from tests.processes.siege.node import Node
+from tests.processes.siege.store import HOST, EtcdStore, SqliteStore, Store
+from tests.processes.traffic import create_replicated
+
+CLIENTS = "clients"
+PORT = 9092
+REPLICAS = 3
+SESSION_MS = 3000
+LAG_MS = 4000
+TOPICS: Mapping[str, int] = {"disk": 3, "cache": 2}
+"""Partitions by durability class, which is also the topic's name."""
+SETTINGS = {
+    "ottla.host.shared": "true",
+    "default.replication.factor": str(REPLICAS),
+    "auto.create.topics.enable": "false",
+    "broker.session.timeout.ms": str(SESSION_MS),
+    "replica.lag.time.max.ms": str(LAG_MS),
+    "ottla.journal.bytes": str(32 << 20),
+    "ottla.journal.file.bytes": str(4 << 20),
+    "log.segment.bytes": str(4 << 20),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    brokers: int
+    store: str
+
+    def __str__(self) -> str:
+        return f"{self.brokers} brokers, {self.store}"
+
+
+class Cluster:
+    """Without root, or without network namespaces, what needs them is left out: `left_out` says what and why."""
+
+    def __init__(self, directory: Path, shape: Shape) -> None:
+        self.shape = shape
+        self.left_out: list[str] = []
+        self.nodes: list[Node] = []
+        self._disks: list[Disk] = []
+        hosts = [f"broker-{number}" for number in range(1, shape.brokers + 1)]
+        self.network = self._network([*hosts, CLIENTS, HOST])
+        try:
+            self.slow_syncs = SlowSyncs(directory)
+            if self.slow_syncs.why_not:
+                self.left_out.append(self.slow_syncs.why_not)
+            self.store = self._store(directory)
+            for number, host in enumerate(hosts, 1):
+                self.nodes.append(self._node(directory, number, host))
+            self.network.enter(CLIENTS)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        return [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+
+    @property
+    def can_cut(self) -> bool:
+        return isinstance(self.network, Network)
+
+    @property
+    def can_fill(self) -> bool:
+        return all(isinstance(disk, SmallDisk) for disk in self._disks)
+
+    def _network(self, hosts: list[str]) -> Network | OneHost:
+        try:
+            if os.geteuid() != 0:
+                raise CannotError("only root can make network namespaces")
+            return Network(hosts)
+        except CannotError as problem:
+            self.left_out.append(f"cut links: {problem}")
+            return OneHost(hosts)
+
+    def _store(self, directory: Path) -> Store:
+        if self.shape.store == "sqlite":
+            return SqliteStore(directory)
+        place = functools.partial(self.network.on, HOST)
+        return EtcdStore(directory, self.network.address(HOST), place)
+
+    def _node(self, directory: Path, number: int, host: str) -> Node:
+        disk: Disk
+        try:
+            if os.geteuid() != 0:
+                raise CannotError("only root can mount a file system")
+            disk = SmallDisk(directory / host)
+        except CannotError as problem:
+            if not self._disks:
+                self.left_out.append(f"a full disk: {problem}")
+            disk = Directory(directory / f"{host}-data")
+        self._disks.append(disk)
+        port = PORT if self.can_cut else PORT + 10_000 + number
+        config = {**SETTINGS, "node.id": str(number), "ottla.coordination": self.store.setting}
+        environment = self.slow_syncs.environment(directory / f"{host}.slow")
+        place = functools.partial(self.network.on, host)
+        return Node(number, f"{self.network.address(host)}:{port}", disk, config, environment, place)
+
+    def start(self) -> None:
+        self.store.start()
+        for node in self.nodes:
+            node.start()
+        deadline_s = time.monotonic() + 60
+        while None in self.states() and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        self._create_topics(deadline_s)
+        if not self.wait_in_sync(60):
+            raise TimeoutError(f"the cluster did not come up: {self.nodes[0].log()[-4000:]}")
+
+    def _create_topics(self, deadline_s: float) -> None:
+        left = dict(TOPICS)
+        while left:
+            name, count = next(iter(left.items()))
+            try:
+                create_replicated(self.bootstrap, name, count, REPLICAS, ottla_durability=name)
+            except KafkaException as problem:
+                if problem.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    if time.monotonic() > deadline_s:
+                        raise
+                    time.sleep(0.5)
+                    continue
+            del left[name]
+
+    def states(self) -> list[metadata.State | None]:
+        """As each broker sees it."""
+        return [metadata.ask(node.address, 2.0) for node in self.nodes]
+
+    def is_in_sync(self) -> bool:
+        """Every broker answers, and all say that every replica is in sync: what was destroyed is there again."""
+        if not all(node.running and not node.is_paused for node in self.nodes):
+            return False
+        states = self.states()
+        first = states[0]
+        if first is None or any(state != first for state in states[1:]):
+            return False
+        partitions = [first.get(where) for where in self.partitions]
+        return all(one is not None and one.leader >= 0 and one.in_sync == one.replicas for one in partitions)
+
+    def wait_in_sync(self, timeout_s: float) -> bool:
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            if self.is_in_sync():
+                return True
+            time.sleep(0.2)
+        return False
+
+    def heal(self) -> None:
+        """Ends every fault."""
+        self.network.mend_all()
+        self.store.start()
+        for node in self.nodes:
+            node.disk.free()
+            node.speed_up()
+            if node.is_paused:
+                node.resume()
+            if not node.running:
+                node.start()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        if hasattr(self, "store"):
+            self.store.close()
+        for disk in self._disks:
+            disk.close()
+        self.network.close()
