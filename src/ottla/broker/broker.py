@@ -22,7 +22,7 @@ from ottla.broker.waits import Deadlines, Wakeups
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.shared import SharedByLogs
-from ottla.model.broker_config import BrokerConfig
+from ottla.model.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey, PartitionIndex, TopicId
@@ -182,6 +182,12 @@ class Broker:
     def knows_replica(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether this is a live incarnation of another broker."""
         return self.cluster is not None and self.cluster.knows_replica(broker_id, broker_epoch)
+
+    def preferred_read_replica(self, partition: Partition, rack: str, offset: int) -> int | None:
+        """The follower from which a reader in this rack should read from this offset on; None: from here."""
+        if self.cluster is None or self.config.replica_selector_class != RACK_AWARE_SELECTOR:
+            return None
+        return self.cluster.preferred_read_replica(partition, rack, offset)
 
     def on_follower_heard(self, partition: Partition) -> None:
         if self.cluster is not None:

@@ -88,7 +88,13 @@ class FetchPlan(NamedTuple):
             if entry is None:
                 continue
             told = LastTold(data.high_watermark, data.last_stable_offset, data.log_start_offset, data.error)
-            is_news = data.records_size or data.error or data.diverging is not None or told != entry.told
+            is_news = (
+                data.records_size
+                or data.error
+                or data.diverging is not None
+                or data.preferred_read_replica >= 0
+                or told != entry.told
+            )
             if not self.is_incremental or is_news:
                 kept.append((topic, data))
             entry.told = told

@@ -103,6 +103,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.log = log
+        self._node_id = node_id
         self.leader_epoch = leader_epoch
         self.leader = node_id
         self.replicas: tuple[int, ...] = (node_id,)
@@ -133,6 +134,12 @@ class Partition:
     @property
     def is_led_here(self) -> bool:
         return self.role in (Role.ALONE, Role.LEADER)
+
+    @property
+    def is_read_here(self) -> bool:
+        """Whether readers who do not insist on the leader are served. A follower that has fallen out of the in-sync
+        replicas may stand still: it sends them away."""
+        return self.is_led_here or (self.role is Role.FOLLOWER and self._node_id in self.isr)
 
     # -- how far it has got -----------------------------------------------------------------------------------
 
@@ -281,8 +288,12 @@ class Partition:
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool = False) -> Slice | ColdRead | Refused:
         upto = self.last_stable_offset if committed_only else self.high_watermark
-        if offset < self.log.start_offset or offset > self.log.end_offset:
+        if offset < self.log.start_offset:
             return Refused(ErrorCode.offset_out_of_range)
+        if offset > self.log.end_offset:
+            # The leader may have what this follower does not have yet (KIP-392).
+            is_all = self.following is None
+            return Refused(ErrorCode.offset_out_of_range if is_all else ErrorCode.offset_not_available)
         return self.log.read(offset, max_bytes, upto)
 
     async def read_cold(self, read: ColdRead) -> Slice | Refused:

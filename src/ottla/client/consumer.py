@@ -7,6 +7,8 @@
 
 Data is fetched ahead in the background. `position` moves when records are handed out, so a program that stores
 its positions together with its results goes on exactly where it stopped.
+
+With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Consumer:
         max_partition_fetch_bytes: int = 1024 * 1024,
         buffer_bytes_per_partition: int = 4 * 1024 * 1024,
         client_id: str = "ottla-consumer",
+        client_rack: str = "",
         connect_timeout_ms: int = 10_000,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
@@ -67,6 +70,8 @@ class Consumer:
             isolation_level=_ISOLATION[isolation_level],
             reset_to=_RESETS[auto_offset_reset],
             request_timeout_ms=request_timeout_ms,
+            rack=client_rack,
+            replica_lease_ms=metadata_max_age_ms,
         )
         self._check_crcs = check_crcs
         self._brokers = Brokers(

@@ -1,4 +1,4 @@
-"""Keeps a consumer's buffers filled: one loop for each broker that leads an assigned partition.
+"""Keeps a consumer's buffers filled: one loop for each broker from which an assigned partition is read.
 
 A loop asks for the partitions whose buffer has room, waits for the answer, puts it into the buffers and asks again,
 while the user works on what is there. Brokers hold a fetch back until there is something to send (a long poll).
@@ -19,6 +19,7 @@ from ottla.client.list_offsets import list_offsets
 from ottla.client.metadata import PASSING_FAILURES, Metadata
 from ottla.client.outcomes import LEADER_MOVED, error_code
 from ottla.client.partition_reader import LATEST, PartitionReader
+from ottla.client.read_replicas import ReadReplicas
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import split_batches
 from ottla.records.errors import CorruptRecords
@@ -29,6 +30,8 @@ from ottla.wire.produce import TopicKey
 
 PURPOSE = "fetch"
 RETRY_PAUSE_S = 0.1
+FOLLOWER_TIMEOUT_MS = 5000
+"""Beyond the long poll: the leader has everything that a follower has, so nobody waits long for one."""
 BUSY_WAIT_MS = 20
 """The long poll while another partition of the same broker has a full buffer: it may want data again any moment."""
 _NO_SESSION, _FULL_FETCH = 0, -1
@@ -44,12 +47,15 @@ class FetchSettings(NamedTuple):
     reset_to: int | None
     """The look-up for a partition without a usable offset; None raises OffsetOutOfRangeError."""
     request_timeout_ms: int
+    rack: str = ""
+    replica_lease_ms: int = 300_000
 
 
 class _Asked(NamedTuple):
     reader: PartitionReader
     generation: int
     offset: int
+    of_follower: bool
 
 
 class Fetcher:
@@ -72,6 +78,7 @@ class Fetcher:
         self._readers = readers
         self._on_metadata = on_metadata
         self._loop = asyncio.get_running_loop()
+        self._replicas = ReadReplicas(metadata, settings.rack, settings.replica_lease_ms / 1000, self._loop.time)
         self._loops: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -132,6 +139,8 @@ class Fetcher:
                 self._metadata.mark_stale()
             except ClientError as failure:
                 self._fail_all(failure)
+            if self._replicas.expire():
+                self._wake_loops()
             self._start_loops()
             if any(self._metadata.leader(*at) is None for at in self._readers):
                 self._metadata.mark_stale()  # it will have one again, and nobody tells us
@@ -173,62 +182,64 @@ class Fetcher:
 
     def _start_loops(self) -> None:
         for at in self._readers:
-            leader = self._metadata.leader(*at)
-            if leader is not None and leader not in self._loops:
+            broker_id = self._replicas.broker_for(at)
+            if broker_id is not None and broker_id not in self._loops:
                 event = asyncio.Event()
-                task = asyncio.create_task(self._fetch_from(leader, event))
+                task = asyncio.create_task(self._fetch_from(broker_id, event))
                 task.add_done_callback(self._on_task_ended)
-                self._loops[leader] = (task, event)
+                self._loops[broker_id] = (task, event)
 
     # One broker.
 
-    async def _fetch_from(self, leader: int, event: asyncio.Event) -> None:
+    async def _fetch_from(self, broker_id: int, event: asyncio.Event) -> None:
         backoff = Backoff()
         while True:
             event.clear()
-            asked, some_full = self._wanted(leader)
+            asked, some_full = self._wanted(broker_id)
             if not asked:
-                pause_s = self._until_retry_s(leader)
+                pause_s = self._until_retry_s(broker_id)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await event.wait()
                 continue
             try:
-                await self._fetch_once(leader, asked, some_full)
+                await self._fetch_once(broker_id, asked, some_full)
                 backoff.succeeded()
             except (*PASSING_FAILURES, MalformedRequest):
                 self._metadata.mark_stale()
-                self._changed.set()
+                self._replicas.leave_broker(broker_id)
+                self.wake()
                 await asyncio.sleep(backoff.next_pause_ms() / 1000)
             except ClientError as failure:
                 self._fail_all(failure)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
-    def _wanted(self, leader: int) -> tuple[dict[TopicPartition, _Asked], bool]:
+    def _wanted(self, broker_id: int) -> tuple[dict[TopicPartition, _Asked], bool]:
         """The partitions to ask this broker for, and whether some of it are left out because they have enough."""
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
         now_s = self._loop.time()
         for at, reader in self._readers.items():
-            if reader.fetch_offset is None or reader.failure is not None or self._metadata.leader(*at) != leader:
+            if reader.fetch_offset is None or reader.failure is not None or self._replicas.broker_for(at) != broker_id:
                 continue
             if reader.buffered_bytes >= self._settings.buffer_bytes_max:
                 some_full = True
             elif reader.not_before_s <= now_s:
-                asked[at] = _Asked(reader, reader.generation, reader.fetch_offset)
+                of_follower = self._replicas.is_follower(at, broker_id)
+                asked[at] = _Asked(reader, reader.generation, reader.fetch_offset, of_follower)
         return asked, some_full
 
-    def _until_retry_s(self, leader: int) -> float | None:
+    def _until_retry_s(self, broker_id: int) -> float | None:
         now_s = self._loop.time()
         pauses = [
             reader.not_before_s - now_s
             for at, reader in self._readers.items()
-            if reader.not_before_s > now_s and self._metadata.leader(*at) == leader
+            if reader.not_before_s > now_s and self._replicas.broker_for(at) == broker_id
         ]
         return min(pauses, default=None)
 
-    async def _fetch_once(self, leader: int, asked: dict[TopicPartition, _Asked], some_full: bool) -> None:
-        connection = await self._brokers.connection(leader, PURPOSE)
+    async def _fetch_once(self, broker_id: int, asked: dict[TopicPartition, _Asked], some_full: bool) -> None:
+        connection = await self._brokers.connection(broker_id, PURPOSE)
         version = connection.version_for(FETCH.key, FETCH.versions, FETCH.name)
         topics, names = self._request_topics(asked, version)
         wait_ms = min(BUSY_WAIT_MS, self._settings.max_wait_ms) if some_full else self._settings.max_wait_ms
@@ -242,8 +253,11 @@ class Fetcher:
             session_epoch=_FULL_FETCH,
             topics=topics,
             forgotten=[],
+            rack_id=self._replicas.rack_for(asked),
         )
         timeout_ms = self._settings.request_timeout_ms + wait_ms
+        if all(each.of_follower for each in asked.values()):
+            timeout_ms = min(timeout_ms, FOLLOWER_TIMEOUT_MS + wait_ms)
         body = encode_fetch_request(version, request)
         reply = await connection.request(FETCH.key, version, [body], what="fetching", timeout_ms=timeout_ms)
         response = parse_fetch_response(reply, version)
@@ -260,7 +274,7 @@ class Fetcher:
     ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], dict[TopicKey, str]]:
         topics: dict[TopicKey, list[FetchPartition]] = {}
         names: dict[TopicKey, str] = {}
-        for at, (reader, _, offset) in asked.items():
+        for at, (reader, _, offset, _) in asked.items():
             view = self._metadata.cached(at.topic)
             if view is None or at.partition not in view.partitions:
                 continue
@@ -280,9 +294,13 @@ class Fetcher:
         if reader.generation != asked.generation or reader.fetch_offset != asked.offset:
             return  # the user has moved on; this answers an older question
         if result.error:
-            self._on_error(reader, error_code(result.error), asked.offset)
+            self._on_error(asked, error_code(result.error))
             return
         reader.high_watermark = result.high_watermark
+        if result.preferred_read_replica >= 0 and not asked.of_follower:
+            self._replicas.use(reader.at, result.preferred_read_replica)
+            self.wake()
+            return
         if not result.records:
             return
         aborted = result.aborted if self._settings.isolation_level == READ_COMMITTED else None
@@ -295,9 +313,14 @@ class Fetcher:
             reader.fetch_bytes_max *= 2  # the broker cut the first batch, which is larger than what we asked for
         self._arrived.set()
 
-    def _on_error(self, reader: PartitionReader, error: ErrorCode, offset: int) -> None:
+    def _on_error(self, asked: _Asked, error: ErrorCode) -> None:
+        reader, offset = asked.reader, asked.offset
         reader.not_before_s = self._loop.time() + RETRY_PAUSE_S
-        if error == ErrorCode.offset_out_of_range:
+        if asked.of_follower:
+            # Whatever it is, the leader knows better: a follower may lack what the leader has.
+            self._replicas.leave(reader.at)
+            self.wake()
+        elif error == ErrorCode.offset_out_of_range:
             if self._settings.reset_to is not None:
                 reader.resume_from_lookup(self._settings.reset_to)
                 self._changed.set()

@@ -2,10 +2,12 @@
 
 Behaviour: whole batches up to the watermark, from memory where the log still has them there. A request that finds too
 little waits until min bytes are there, something goes wrong, or its time is over. Sessions as in KIP-227.
-Versions: v7 brings sessions, v12 is flexible, v13 names topics by id.
+Versions: v7 brings sessions, v11 the reader's rack, v12 is flexible, v13 names topics by id, v18 the watermark that a
+follower knows.
 A follower (a replica id) gets everything that is appended, and says with its offset what it has; where its history
-parts from ours, it is told so (KIP-595).
-Not implemented: preferred read replicas.
+parts from ours, it is told so (KIP-595). A consumer that says its rack is sent to a follower there, if
+`replica.selector.class` says so, and a follower serves it up to the watermark that it knows (KIP-392).
+Not implemented: nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ottla.broker.divergence import NO_COMMON_EPOCH, divergence
 from ottla.broker.fetch_sessions import FetchPlan
 from ottla.broker.partition import FetchWatch, Partition
 from ottla.handlers.api import Api, Buffers, Context
+from ottla.handlers.fetch_looking import Looking
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.model.errors import ErrorCode, Refused
 from ottla.wire.fetch import (
     TOPIC_IDS_FROM,
-    FetchPartition,
     FetchRequest,
     PartitionData,
     encode_fetch_response,
@@ -32,7 +33,6 @@ from ottla.wire.produce import TopicKey
 
 API = Api(key=1, name="Fetch", versions=(4, 18))
 
-READ_COMMITTED = 1
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 """Whatever a client asks for: a slow reader holds its reply in the broker's memory until it has taken it."""
 WATERMARK_WAIT_MS = 10
@@ -53,17 +53,16 @@ class Fetch:
     """One request: a look at its partitions, and more looks while it waits."""
 
     __slots__ = (
-        "_as_follower",
         "_bytes",
         "_cold",
-        "_committed_only",
         "_ctx",
         "_future",
-        "_has_watermark",
+        "_is_behind",
         "_is_hurried",
+        "_is_urgent",
+        "_looking",
         "_plan",
         "_request",
-        "_troubled",
         "_watched",
     )
 
@@ -71,17 +70,14 @@ class Fetch:
         self._ctx = ctx
         self._request = request
         self._plan = plan
-        self._committed_only = request.isolation_level == READ_COMMITTED
-        self._as_follower = request.replica_id >= 0
+        self._looking = Looking(ctx, request)
         self._future: asyncio.Future[Buffers] | None = None
         self._watched: list[Partition] = []
         self._bytes = 0
-        self._troubled = False
-        """Something in the answer cannot wait: an error, or a read that needs the disk."""
-        self._cold: list[tuple[int, Partition, ColdRead]] = []
-        self._has_watermark = False
-        """The follower does not know how far others have got."""
+        self._is_urgent = False
+        self._is_behind = False
         self._is_hurried = False
+        self._cold: list[tuple[int, Partition, ColdRead]] = []
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -113,9 +109,15 @@ class Fetch:
         if self._is_enough():
             self._finish(answers)
 
+    def hurry(self) -> None:
+        """A watermark has moved: the follower is told soon, with whatever comes until then."""
+        if not self._is_hurried and not self.ended:
+            self._is_hurried = True
+            self._ctx.broker.deadlines.add(WATERMARK_WAIT_MS, self)
+
     def _is_enough(self) -> bool:
         return (
-            self._troubled
+            self._is_urgent
             or bool(self._cold)
             or self._bytes >= self._request.min_bytes
             or self._request.max_wait_ms <= 0
@@ -123,21 +125,15 @@ class Fetch:
             or self._ctx.broker.stopping
         )
 
-    def hurry(self) -> None:
-        """A watermark has moved: the follower is told soon, with whatever comes until then."""
-        if not self._is_hurried and not self.ended:
-            self._is_hurried = True
-            self._ctx.broker.deadlines.add(WATERMARK_WAIT_MS, self)
-
     def _park(self) -> None:
         watch = FetchWatch(id(self), self.look_again, self.hurry)
         for topic, wanted in self._plan.partitions:
-            partition = self._partition(topic, wanted.partition)
+            partition = self._looking.partition(topic, wanted.partition)
             if partition is not None:
-                partition.watch(watch, as_follower=self._as_follower)
+                partition.watch(watch, as_follower=self._looking.as_follower)
                 self._watched.append(partition)
         self._ctx.broker.deadlines.add(self._request.max_wait_ms, self)
-        if self._has_watermark:
+        if self._is_behind:
             self.hurry()
         assert self._future is not None
         self._future.add_done_callback(lambda _: self._unpark())
@@ -168,7 +164,7 @@ class Fetch:
                 outcome: Slice | Refused = await partition.read_cold(read)
             except OSError as error:
                 outcome = Refused(ErrorCode.kafka_storage_error, str(error))
-            answers[place] = topic, self._data(partition, data.partition, outcome)
+            answers[place] = topic, self._looking.data(partition, data.partition, outcome)
         return answers
 
     def _on_cold_read(self, task: asyncio.Task[list[Answer]]) -> None:
@@ -185,97 +181,22 @@ class Fetch:
 
     def _look(self) -> list[Answer]:
         self._bytes = 0
-        self._troubled = False
+        self._is_urgent = self._is_behind = False
         self._cold = []
         budget = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes, REPLY_BYTES_MAX)
         answers: list[Answer] = []
         for topic, wanted in self._plan.partitions:
-            data = self._look_at(topic, wanted, budget - self._bytes, len(answers))
+            has_some = self._bytes > 0 or bool(self._cold)
+            data, cold, is_urgent, is_behind = self._looking.look(
+                topic, wanted, budget - self._bytes, has_some=has_some
+            )
             self._bytes += data.records_size
-            if data.error or data.diverging is not None:
-                self._troubled = True
+            self._is_urgent |= is_urgent
+            self._is_behind |= is_behind
+            if cold is not None:
+                self._cold.append((len(answers), *cold))
             answers.append((topic, data))
         return answers
-
-    def _look_at(self, topic: TopicKey, wanted: FetchPartition, budget: int, place: int) -> PartitionData:
-        partition = self._partition(topic, wanted.partition)
-        if partition is None:
-            return PartitionData(wanted.partition, self._missing(topic, wanted.partition))
-        error = self._epoch_error(partition, wanted)
-        if error is not ErrorCode.none:
-            return PartitionData(wanted.partition, error)
-        has_some = self._bytes > 0 or bool(self._cold)
-        if has_some and budget <= 0:
-            return self._data(partition, wanted.partition, Slice([], 0, wanted.fetch_offset))
-        limit = min(wanted.max_bytes, budget)
-        if self._as_follower:
-            diverging = self._note_follower(partition, wanted)
-            if diverging == NO_COMMON_EPOCH:
-                return PartitionData(wanted.partition, ErrorCode.unknown_leader_epoch)
-            if diverging is not None:
-                return self._data(partition, wanted.partition, Slice([], 0, 0))._replace(diverging=diverging)
-            outcome = partition.read_as_follower(wanted.fetch_offset, limit)
-            if min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark:
-                self._has_watermark = True
-        else:
-            outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
-        if isinstance(outcome, ColdRead):
-            self._cold.append((place, partition, outcome))
-            outcome = Slice([], 0, wanted.fetch_offset)
-        elif isinstance(outcome, Slice) and has_some and outcome.size_bytes > limit:
-            # Only the first partition with records may exceed its limit, so that a reader always makes progress.
-            outcome = Slice([], 0, wanted.fetch_offset)
-        return self._data(partition, wanted.partition, outcome)
-
-    def _partition(self, topic: TopicKey, index: int) -> Partition | None:
-        found = self._ctx.broker.topic_by(topic)
-        return found.partition(index) if found is not None else None
-
-    def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
-        found = self._ctx.broker.topic_by(topic)
-        if found is None and not isinstance(topic, str):
-            return ErrorCode.unknown_topic_id
-        is_elsewhere = found is not None and found.has(index)
-        return ErrorCode.not_leader_or_follower if is_elsewhere else ErrorCode.unknown_topic_or_partition
-
-    def _epoch_error(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
-        if self._as_follower and not self._ctx.broker.knows_replica(
-            self._request.replica_id, self._request.replica_epoch
-        ):
-            return ErrorCode.stale_broker_epoch
-        if not partition.is_led_here:
-            return ErrorCode.not_leader_or_follower
-        known = wanted.current_leader_epoch
-        if known == -1 or known == partition.leader_epoch:
-            return ErrorCode.none
-        return ErrorCode.fenced_leader_epoch if known < partition.leader_epoch else ErrorCode.unknown_leader_epoch
-
-    def _note_follower(self, partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-        """Where its history parts from ours, if it does; else what it has counts from now on."""
-        diverging = divergence(partition.log.epochs, partition.log.end_offset, wanted)
-        if diverging is None and partition.leading is not None:
-            now_ms = self._ctx.broker.clock.monotonic_ms()
-            replica = self._request.replica_id, self._request.replica_epoch
-            if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms):
-                partition.on_watermark()
-            self._ctx.broker.on_follower_heard(partition)
-        return diverging
-
-    def _data(self, partition: Partition, index: int, outcome: Slice | Refused) -> PartitionData:
-        if isinstance(outcome, Refused):
-            return PartitionData(
-                index, outcome.error, partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
-            )
-        return PartitionData(
-            index,
-            ErrorCode.none,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log_start_offset,
-            aborted=() if self._committed_only else None,
-            records=outcome.buffers,
-            records_size=outcome.size_bytes,
-        )
 
     def _encode(self, answers: Sequence[Answer]) -> Buffers:
         grouped: list[tuple[TopicKey, list[PartitionData]]] = []
@@ -285,7 +206,7 @@ class Fetch:
             else:
                 grouped.append((topic, [data]))
         traffic = self._ctx.broker.traffic
-        reads = traffic.by_replicas if self._as_follower else traffic.by_consumers
+        reads = traffic.by_replicas if self._looking.as_follower else traffic.by_consumers
         reads.note(sum([data.records_size for _, data in answers]))
         body = encode_fetch_response(self._ctx.version, 0, 0, self._plan.session_id, grouped)
         return [self._ctx.response_header, *body]

@@ -14,6 +14,7 @@ from typing import Any
 from ottla.model.config_keys import (
     ConfigKey,
     ConfigType,
+    OneOf,
     Range,
     Synonym,
     parse_value,
@@ -26,6 +27,10 @@ from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
 _MIB = 1 << 20
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+"""Kafka's own default too, under its name or under none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,7 @@ class BrokerConfig:
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     socket_request_max_bytes: int
     tail_cache_bytes: int
     unwritten_max_bytes: int
@@ -254,6 +260,15 @@ _OWN_KEYS = [
         "10000",
         "A follower that has not caught up for this long leaves the in-sync replicas, and nobody waits for it.",
         Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "replica.selector.class",
+        _STRING,
+        None,
+        "Where consumers read, by Kafka's names of classes: with RackAwareReplicaSelector, one that says its rack "
+        "(client.rack) reads from an in-sync follower there; with LeaderSelector, or without any, from the leader.",
+        OneOf((RACK_AWARE_SELECTOR, LEADER_SELECTOR)),
         dynamic=False,
     ),
     ConfigKey(

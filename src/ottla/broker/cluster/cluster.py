@@ -20,6 +20,7 @@ from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.broker.cluster.partition_admin import PartitionAdmin
 from ottla.broker.cluster.placing import Placing
 from ottla.broker.cluster.producer_ids import reserve_producer_ids
+from ottla.broker.cluster.read_replicas import preferred_read_replica
 from ottla.broker.cluster.waiting import sleep
 from ottla.broker.partition import Partition
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
@@ -71,6 +72,7 @@ class Cluster(MembershipEvents):
     async def join(self, start: BrokerStart) -> None:
         self.membership.events += [self, self.controller]
         self.membership.failed_logs = self._roles.failures.failed_logs
+        self.membership.damaged_classes = self._roles.damaged_classes
         self.controller.start()
         await self.membership.join(start)
         self._arm()
@@ -124,6 +126,9 @@ class Cluster(MembershipEvents):
         except UnavailableError as error:
             return Refused(ErrorCode.leader_not_available, f"the coordination store is not available: {error}")
         return None
+
+    def preferred_read_replica(self, partition: Partition, rack: str, offset: int) -> int | None:
+        return preferred_read_replica(self.membership.image, self._broker.node_id, partition, rack, offset)
 
     def on_follower_heard(self, partition: Partition) -> None:
         self._roles.on_follower_heard(partition)

@@ -29,6 +29,7 @@ from ottla.machines.controller.broker_requests import BrokerStart, register_brok
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.state import Member, PartitionKey, Registration
 from ottla.machines.controller.touched import Touched
+from ottla.model.durability import Durability
 from ottla.model.errors import Refused
 from ottla.ports import Clock, Timer
 
@@ -70,6 +71,7 @@ class Membership:
         self._start: BrokerStart | None = None
         self.failed_logs: Callable[[], Collection[PartitionKey]] = tuple
         """What the next incarnation has to say of itself from its first moment on."""
+        self.damaged_classes: Callable[[], Collection[Durability]] = tuple
         self._tasks: list[asyncio.Task[None]] = []
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
         self._deadline: Timer | None = None
@@ -108,6 +110,10 @@ class Membership:
         self._disarm()
         if self.lease is not None and not self.lease.lost:
             await _give_back(self.lease)
+
+    def start_over(self) -> None:
+        """This incarnation does not have what it said it had. It leads nothing from now on, and the next one says so."""
+        self._lose()
 
     async def seen(self, revision: Revision) -> None:
         """Waits until the image has everything up to the revision: to read one's own writes."""
@@ -191,8 +197,8 @@ class Membership:
     async def _come_back(self) -> None:
         self._lose()
         assert self._start is not None
-        # What was clean before this process began says nothing of the incarnations since.
-        self._start = replace(self._start, clean_shutdown_epoch=None)
+        # What was clean, or damaged, before this process began says nothing of the incarnations since.
+        self._start = replace(self._start, clean_shutdown_epoch=None, damaged=self.damaged_classes())
         await self._until_available(self._register)
 
     # -- the image --------------------------------------------------------------------------------------------

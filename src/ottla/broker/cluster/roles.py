@@ -17,6 +17,7 @@ from ottla.log.truncation import Truncation
 from ottla.machines.controller.state import NO_LEADER, PartitionState, Versioned
 from ottla.machines.replication import LeaderReplication
 from ottla.model.ids import TopicId
+from ottla.model.durability import Durability
 from ottla.ports import Completion
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class Roles(PartitionEvents):
     def take(self, partition: Partition, found: Versioned[PartitionState]) -> None:
         """The role that the image gives to this broker's replica."""
         state = found.value
+        was_read_here = partition.is_read_here
         partition.leader, partition.replicas = state.leader, state.replicas
         partition.isr = tuple(member.broker_id for member in state.isr)
+        if was_read_here and not partition.is_read_here:
+            partition.wake_fetches()
         member = self._membership.member
         if member is None or partition.log.failed is not None:
             self.stand_by(partition, state.leader_epoch)
@@ -123,7 +127,7 @@ class Roles(PartitionEvents):
         self.fetchers.leave(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)
         partition.follow(Following(partition, state.leader_member, state.leader_epoch, watermark), state.leader_epoch)
-        if isinstance(partition.log, FileLog) and partition.log.damages and not partition.log.truncating:
+        if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
             assert partition.following is not None
             log.warning("%s-%d: damaged here, built anew from its leader", partition.topic.name, partition.index)
             partition.following.rebuild(partition.log.start_offset)
@@ -149,6 +153,30 @@ class Roles(PartitionEvents):
         log.error("%s-%d: its log has failed on this broker", partition.topic.name, partition.index)
         self.stand_by(partition, partition.leader_epoch)
         self.failures.report()
+
+    # -- damage -----------------------------------------------------------------------------------------------
+
+    def damaged_classes(self) -> frozenset[Durability]:
+        """Of logs that wait to be built anew."""
+        return frozenset(each.topic.config.durability for each in self._broker.partitions() if _is_damaged(each))
+
+    def _is_known_as_damaged(self, partition: Partition) -> bool:
+        """Whether this incarnation said so when it registered: it was in no ISR then, so nobody counts on this log."""
+        registration = self._membership.registration
+        since = registration.kept.since(partition.topic.config.durability) if registration is not None else 0
+        return registration is not None and since == registration.epoch
+
+    def check_damage(self) -> None:
+        """A read found damage that no start-up had found. Others have to lead, and this replica must not be elected
+        while it is built anew: it comes back as an incarnation that has lost what it had (SAFETY 3)."""
+        found = [each for each in self._broker.partitions() if _is_damaged(each)]
+        unknown = [each for each in found if not self._is_known_as_damaged(each)]
+        if unknown and self._membership.registration is not None:
+            names = ", ".join(f"{each.topic.name}-{each.index}" for each in unknown)
+            log.error("%s: damaged here; this broker gives its leaderships up and begins anew", names)
+            self._membership.start_over()
+
+    # -- what logs are told -----------------------------------------------------------------------------------
 
     def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
         file_log = partition.log
@@ -180,3 +208,7 @@ def _begin_above_what_was_lost(partition: Partition, leader_epoch: int) -> None:
     epoch before can have given out (SAFETY 25): each epoch has a range of its own."""
     if isinstance(partition.log, MemoryLog) and partition.log.end_offset == 0 and leader_epoch > 0:
         partition.log.reset_to(leader_epoch * OFFSETS_OF_AN_EPOCH)
+
+
+def _is_damaged(partition: Partition) -> bool:
+    return isinstance(partition.log, FileLog) and bool(partition.log.damages)

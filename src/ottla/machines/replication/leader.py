@@ -29,6 +29,8 @@ class Follower:
     broker_epoch: int
     caught_up_ms: float
     """When it last had, acknowledged, all that the leader had."""
+    start: int = UNKNOWN
+    """Where its log begins."""
     end: int = UNKNOWN
     acknowledged_end: int = UNKNOWN
     heard_ms: float = 0.0
@@ -86,6 +88,15 @@ class LeaderReplication:
     def follower(self, broker_id: int) -> Follower | None:
         return self._followers.get(broker_id)
 
+    def in_sync_with(self, offset: int) -> list[tuple[int, int]]:
+        """(end, broker id) of the followers in sync that have the record at this offset, or are about to."""
+        found = []
+        for member in self.isr:
+            follower = self._followers.get(member)
+            if follower is not None and follower.start <= offset <= follower.end:
+                found.append((follower.end, member))
+        return found
+
     def least_end_needed(self) -> int:
         """Everybody in sync has what lies below."""
         ends = [follower.end for member in self.isr if (follower := self._followers.get(member)) is not None]
@@ -98,12 +109,13 @@ class LeaderReplication:
         self._acknowledged_end = acknowledged_end
         return self._advance()
 
-    def on_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: float) -> bool:
-        """A follower of this leader epoch asks from this offset on, and its history does not diverge."""
+    def on_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: float, start: int = UNKNOWN) -> bool:
+        """A follower of this leader epoch asks from this offset on, and its history does not diverge. Its log begins at
+        `start`."""
         follower = self._follower_for(broker_id, broker_epoch, now_ms)
         if follower is None:
             return False
-        follower.end = offset
+        follower.start, follower.end = start, offset
         if self._acknowledges_by_fetch:
             follower.acknowledged_end = offset
         else:

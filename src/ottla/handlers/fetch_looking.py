@@ -1,0 +1,152 @@
+"""What a fetch request finds when it looks at one of its partitions: as a consumer, or as a follower."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.broker.divergence import NO_COMMON_EPOCH, divergence
+from ottla.broker.partition import Partition
+from ottla.handlers.api import Context
+from ottla.handlers.partitions import check_leader_epoch
+from ottla.log.batches import Slice
+from ottla.log.contract import ColdRead
+from ottla.model.errors import ErrorCode, Refused
+from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.wire.produce import TopicKey
+
+READ_COMMITTED = 1
+
+
+class Looked(NamedTuple):
+    data: PartitionData
+    cold: tuple[Partition, ColdRead] | None = None
+    """A read that needs the disk: its records are not in the data yet."""
+    is_urgent: bool = False
+    """Something in it cannot wait: an error, another replica to read from, histories that part."""
+    is_behind: bool = False
+    """A follower does not know the watermark."""
+
+
+class Looking:
+    """One request's way of looking."""
+
+    __slots__ = ("_broker", "_committed_only", "_request", "as_follower")
+
+    def __init__(self, ctx: Context, request: FetchRequest) -> None:
+        self._broker = ctx.broker
+        self._request = request
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self.as_follower = request.replica_id >= 0
+
+    def partition(self, topic: TopicKey, index: int) -> Partition | None:
+        found = self._broker.topic_by(topic)
+        return found.partition(index) if found is not None else None
+
+    def look(self, topic: TopicKey, wanted: FetchPartition, budget: int, *, has_some: bool) -> Looked:
+        """At most `budget` bytes; the first partition with records may exceed it, so that a reader always gets on."""
+        partition = self.partition(topic, wanted.partition)
+        if partition is None:
+            return _failed(wanted, self._missing(topic, wanted.partition))
+        error = self._refusal(partition, wanted)
+        if error is not ErrorCode.none:
+            return _failed(wanted, error)
+        if self.as_follower:
+            return self._look_as_follower(partition, wanted, budget, has_some)
+        replica = self._preferred_replica(partition, wanted)
+        if replica is not None:
+            data = self.data(partition, wanted.partition, _nothing(wanted))
+            return Looked(data._replace(preferred_read_replica=replica), is_urgent=True)
+        if has_some and budget <= 0:
+            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
+        limit = min(wanted.max_bytes, budget)
+        outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
+        return self._looked(partition, wanted, outcome, limit, has_some)
+
+    def _look_as_follower(self, partition: Partition, wanted: FetchPartition, budget: int, has_some: bool) -> Looked:
+        if has_some and budget <= 0:
+            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
+        diverging = self._note_follower(partition, wanted)
+        if diverging == NO_COMMON_EPOCH:
+            return _failed(wanted, ErrorCode.unknown_leader_epoch)
+        if diverging is not None:
+            data = self.data(partition, wanted.partition, Slice([], 0, 0))
+            return Looked(data._replace(diverging=diverging), is_urgent=True)
+        limit = min(wanted.max_bytes, budget)
+        outcome = partition.read_as_follower(wanted.fetch_offset, limit)
+        looked = self._looked(partition, wanted, outcome, limit, has_some)
+        is_behind = min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark
+        return looked._replace(is_behind=is_behind)
+
+    def _looked(
+        self,
+        partition: Partition,
+        wanted: FetchPartition,
+        outcome: Slice | ColdRead | Refused,
+        limit: int,
+        has_some: bool,
+    ) -> Looked:
+        if isinstance(outcome, ColdRead):
+            return Looked(self.data(partition, wanted.partition, _nothing(wanted)), (partition, outcome))
+        if isinstance(outcome, Slice) and has_some and outcome.size_bytes > limit:
+            outcome = _nothing(wanted)
+        data = self.data(partition, wanted.partition, outcome)
+        return Looked(data, is_urgent=isinstance(outcome, Refused))
+
+    # -- who may read -----------------------------------------------------------------------------------------
+
+    def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
+        found = self._broker.topic_by(topic)
+        if found is None and not isinstance(topic, str):
+            return ErrorCode.unknown_topic_id
+        is_elsewhere = found is not None and found.has(index)
+        return ErrorCode.not_leader_or_follower if is_elsewhere else ErrorCode.unknown_topic_or_partition
+
+    def _refusal(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
+        request = self._request
+        if self.as_follower and not self._broker.knows_replica(request.replica_id, request.replica_epoch):
+            return ErrorCode.stale_broker_epoch
+        # Whoever says no rack was sent by nobody: it takes a follower for the leader.
+        may_follow = not self.as_follower and bool(request.rack_id)
+        if not (partition.is_read_here if may_follow else partition.is_led_here):
+            return ErrorCode.not_leader_or_follower
+        return check_leader_epoch(partition, wanted.current_leader_epoch)
+
+    def _preferred_replica(self, partition: Partition, wanted: FetchPartition) -> int | None:
+        rack, offset = self._request.rack_id, wanted.fetch_offset
+        if not rack or not partition.log_start_offset <= offset <= partition.log_end_offset:
+            return None
+        return self._broker.preferred_read_replica(partition, rack, offset)
+
+    def _note_follower(self, partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+        """Where its history parts from ours, if it does; else what it has counts from now on."""
+        diverging = divergence(partition.log.epochs, partition.log.end_offset, wanted)
+        if diverging is None and partition.leading is not None:
+            now_ms = self._broker.clock.monotonic_ms()
+            replica = self._request.replica_id, self._request.replica_epoch
+            if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms, wanted.log_start_offset):
+                partition.on_watermark()
+            self._broker.on_follower_heard(partition)
+        return diverging
+
+    # -- what is answered -------------------------------------------------------------------------------------
+
+    def data(self, partition: Partition, index: int, outcome: Slice | Refused) -> PartitionData:
+        marks = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+        if isinstance(outcome, Refused):
+            return PartitionData(index, outcome.error, *marks)
+        return PartitionData(
+            index,
+            ErrorCode.none,
+            *marks,
+            aborted=() if self._committed_only else None,
+            records=outcome.buffers,
+            records_size=outcome.size_bytes,
+        )
+
+
+def _nothing(wanted: FetchPartition) -> Slice:
+    return Slice([], 0, wanted.fetch_offset)
+
+
+def _failed(wanted: FetchPartition, error: ErrorCode) -> Looked:
+    return Looked(PartitionData(wanted.partition, error), is_urgent=True)
