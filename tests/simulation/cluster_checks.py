@@ -120,6 +120,9 @@ class ClusterChecks:
         running = self._world.running
         return "nobody" if running is None else f"{running.host.name}/{running.host.incarnation}"
 
+    def _may_be_damaged(self, process: str) -> bool:
+        return bool(self.survivors.damaged[process.partition("/")[0]])
+
     # -- the store ---------------------------------------------------------------------------------------------
 
     def _on_transaction(self, batch: Batch) -> None:
@@ -171,7 +174,7 @@ class ClusterChecks:
             return  # deposed before it began: it may go on until it hears of that, and commits nothing
         self._newest[key] = epoch, partition.log, process
         committed = self._committed.setdefault(key, Committed())
-        missing = committed.first_missing(partition.log)
+        missing = committed.first_missing(partition.log, may_be_damaged=self._may_be_damaged(process))
         if missing is not None:
             self._on_missing(partition, epoch, committed, *missing)
 
@@ -238,7 +241,7 @@ class ClusterChecks:
         newest_epoch, log, process = self._newest[key]
         committed.extend(partition.log, watermark)
         if newest_epoch > epoch:
-            missing = committed.first_missing(log)
+            missing = committed.first_missing(log, may_be_damaged=self._may_be_damaged(process))
             if missing is not None:
                 text = f"{self._process()} moved it to {watermark} in epoch {epoch}, but {process} leads in epoch"
                 self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.broker.partition import AnyLog
-from ottla.log.contract import ColdRead
-from ottla.model.errors import Refused
+from ottla.log.batches import Slice
+from ottla.log.contract import ColdRead, Damage
+from ottla.log.file_log import FileLog
+from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import BatchHeader, split_batches
 
 READ_BYTES_MAX = 1 << 20
@@ -17,21 +19,38 @@ class UnreadableLogError(Exception):
     """A log refuses to be read where it should have records."""
 
 
+class DamagedLogError(UnreadableLogError):
+    """Because they are not what was written."""
+
+
 def read_batches(log: AnyLog, offset: int, upto: int) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Whole batches, from the one that holds the offset."""
+    """Whole batches, from the one that holds the offset. The log's owner does not notice."""
     while offset < upto:
-        part = log.read(offset, READ_BYTES_MAX, upto)
-        if isinstance(part, ColdRead):
-            cold = part
-            part = cold.run()
-            cold.ended()
+        part = _read(log, offset, upto)
         if isinstance(part, Refused):
-            raise UnreadableLogError(f"offset {offset}: {part.error.name} {part.message}")
+            kind = DamagedLogError if part.error is ErrorCode.corrupt_message else UnreadableLogError
+            raise kind(f"offset {offset}: {part.error.name} {part.message}")
         if part.next_offset <= offset:
             raise UnreadableLogError(f"there is nothing at offset {offset}")
         for header, batch in split_batches(memoryview(b"".join(part.buffers))):
             yield header, bytes(batch)
         offset = part.next_offset
+
+
+def _read(log: AnyLog, offset: int, upto: int) -> Slice | Refused:
+    part = log.read(offset, READ_BYTES_MAX, upto)
+    if not isinstance(part, ColdRead):
+        return part
+    assert isinstance(log, FileLog)
+    log.add_damage = _ignore  # type: ignore[method-assign] # a reader that nobody else may notice
+    try:
+        return part.run()
+    finally:
+        del log.add_damage
+        part.ended()
+
+
+def _ignore(damage: Damage) -> None: ...
 
 
 @dataclass
@@ -55,8 +74,9 @@ class Committed:
                 self.batches[header.base_offset] = CommittedBatch(header.leader_epoch, header.next_offset, content)
         self.end = max(self.end, upto)
 
-    def first_missing(self, log: AnyLog) -> tuple[int, str] | None:
-        """The first offset of what is not in the log as it was, and why; None if all is there."""
+    def first_missing(self, log: AnyLog, *, may_be_damaged: bool = False) -> tuple[int, str] | None:
+        """The first offset of what is not in the log as it was, and why; None if all is there. Damage that is never
+        served as data is not missing: whoever meets it has others to turn to."""
         if log.end_offset < self.end:
             upto, missing = log.end_offset, (log.end_offset, f"the log ends at {log.end_offset}")
         else:
@@ -72,7 +92,8 @@ class Committed:
                     return place, f"another batch, of epoch {header.leader_epoch}"
                 place = header.next_offset
         except UnreadableLogError as error:
-            return place, str(error)
+            is_allowed = may_be_damaged and isinstance(error, DamagedLogError)
+            return missing if is_allowed else (place, str(error))
         return missing
 
     def forget_from(self, offset: int) -> None:

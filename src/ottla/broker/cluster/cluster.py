@@ -164,6 +164,7 @@ class Cluster(MembershipEvents):
     def _tick(self) -> None:
         try:
             self._roles.check_isrs()
+            self._roles.check_damage()
         finally:
             if self._placing.is_running:
                 self._arm()

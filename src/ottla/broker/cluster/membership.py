@@ -112,7 +112,7 @@ class Membership:
             await _give_back(self.lease)
 
     def start_over(self) -> None:
-        """This incarnation does not have what it said it had. It leads nothing from now on, and the next one says so."""
+        """This incarnation does not have what it said it had. It leads nothing from now on; the next one says so."""
         self._lose()
 
     async def seen(self, revision: Revision) -> None:

@@ -14,10 +14,10 @@ from ottla.broker.partition import Partition, PartitionEvents, Role
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
-from ottla.machines.controller.state import NO_LEADER, PartitionState, Versioned
+from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, Versioned
 from ottla.machines.replication import LeaderReplication
-from ottla.model.ids import TopicId
 from ottla.model.durability import Durability
+from ottla.model.ids import TopicId
 from ottla.ports import Completion
 
 if TYPE_CHECKING:
@@ -166,11 +166,24 @@ class Roles(PartitionEvents):
         since = registration.kept.since(partition.topic.config.durability) if registration is not None else 0
         return registration is not None and since == registration.epoch
 
+    def _others_are_in_sync(self, durability: Durability) -> bool:
+        """Whether every partition of this class has somebody else to lead it. What is damaged here is better than
+        nothing."""
+        image, me = self._membership.image, self._broker.node_id
+        for partition in self._broker.partitions():
+            found = image.partition(PartitionKey(partition.topic.id, partition.index))
+            if found is not None and partition.topic.config.durability is durability and found.value.in_isr(me):
+                others = [member for member in found.value.isr if member.broker_id != me]
+                if not any(image.registration(member.broker_id) is not None for member in others):
+                    return False
+        return True
+
     def check_damage(self) -> None:
         """A read found damage that no start-up had found. Others have to lead, and this replica must not be elected
         while it is built anew: it comes back as an incarnation that has lost what it had (SAFETY 3)."""
         found = [each for each in self._broker.partitions() if _is_damaged(each)]
         unknown = [each for each in found if not self._is_known_as_damaged(each)]
+        unknown = [each for each in unknown if self._others_are_in_sync(each.topic.config.durability)]
         if unknown and self._membership.registration is not None:
             names = ", ".join(f"{each.topic.name}-{each.index}" for each in unknown)
             log.error("%s: damaged here; this broker gives its leaderships up and begins anew", names)

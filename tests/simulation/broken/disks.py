@@ -1,0 +1,150 @@
+"""Variants that break what holds between a broker and its disk: the journal, truncations, failed syncs."""
+
+from __future__ import annotations
+
+from ottla.log import cuts, recovery, repair
+from ottla.log.file_log import FileLog
+from ottla.log.flush import Flush
+from ottla.log.flusher import Flusher
+from ottla.log.journal import recovery as journal_recovery
+from ottla.log.journal import scan
+from ottla.log.truncation import Truncation
+from tests.simulation.broken.editing import Edit
+from tests.simulation.broken.log_run import ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS
+from tests.simulation.broken.variants import Variant, logs
+
+ANY = frozenset({ACKNOWLEDGED, CONTENT, DAMAGE})
+
+VARIANTS = (
+    Variant(
+        "skip the journal's truncate entries",
+        rule="SAFETY 5",
+        breaks="A start replays what was appended, also what a later truncation took back.",
+        edits=(Edit(cuts.Cuts, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "ignore the journal's lap",
+        rule="SAFETY 7",
+        breaks="What an earlier pass over a journal file left behind the present one counts as its continuation.",
+        edits=(Edit(scan, "_counts", "and header.sequence > released", ""),),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "retry a failed fsync",
+        rule="SAFETY 11",
+        breaks="A segment whose sync failed is synced again; the kernel has called its pages clean, and says yes.",
+        edits=(
+            Edit(
+                Flusher,
+                "_on_flush_failed",
+                "log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))",
+                "self.want(log)",
+            ),
+        ),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "write anew what was cut off",
+        rule="SAFETY 5, 11",
+        breaks="A segment that is written anew from the journal gets what a truncation took back.",
+        edits=(Edit(repair, "_write_anew", "standing_entries(log.shared.read_journal)", "log.shared.read_journal()"),),
+        checkers=ANY,
+        simulation=logs,
+        seeds=(78,),
+    ),
+    Variant(
+        "acknowledge before the journal is durable",
+        rule="SAFETY 13",
+        breaks="A `disk` log acknowledges what it has appended.",
+        edits=(
+            Edit(
+                FileLog,
+                "acknowledged_end",
+                "self._journaled_end if self.is_journaled else",
+                "self.end_offset if self.is_journaled else",
+            ),
+        ),
+        checkers=frozenset({ACKNOWLEDGED}),
+        simulation=logs,
+    ),
+    Variant(
+        "give journal space back before the segments are synced",
+        rule="SAFETY 10",
+        breaks="A checkpoint says that segments are durable, and they were only written.",
+        edits=(Edit(Flush, "_sync_segments", "if not self._syncs:", "if True:"),),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "keep the recovery point over a truncation",
+        rule="SAFETY 6",
+        breaks="The files are cut while the checkpoint still says that they reach further.",
+        edits=(
+            Edit(
+                Truncation,
+                "_journal_it",
+                "self._flusher.write_point(log, point, lambda failure: self._cut(point, failure))",
+                "self._cut(point, None)",
+            ),
+        ),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "truncate without the journal",
+        rule="SAFETY 5",
+        breaks="A truncation is not in the journal, which still has what was cut off.",
+        edits=(Edit(Truncation, "_journal_it", "if log.is_journaled:", "if False:"),),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "keep producers over a truncation",
+        rule="SAFETY 21",
+        breaks="What a producer sent into the part that was cut off is still known of it.",
+        edits=(
+            Edit(
+                FileLog,
+                "become",
+                "self.epochs, self.producers = fresh.epochs, fresh.producers",
+                "self.epochs = fresh.epochs",
+            ),
+        ),
+        checkers=frozenset({PRODUCERS}),
+        simulation=logs,
+    ),
+    Variant(
+        "keep every byte of a segment",
+        rule="SAFETY 6",
+        breaks="A recovered `disk` log is all that its segments hold, also what was never acknowledged.",
+        edits=(
+            Edit(
+                recovery,
+                "open_file_log",
+                "if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):",
+                "if up_to_point:",
+            ),
+        ),
+        checkers=ANY,
+        simulation=logs,
+    ),
+    Variant(
+        "replay a torn block",
+        rule="SAFETY 7",
+        breaks="The journal's last block is used even if it was not written in full.",
+        edits=(
+            Edit(
+                journal_recovery,
+                "_decide",
+                "torn_end = TornEnd(block.path, header.offset, header.sequence)",
+                "usable.append(block)",
+            ),
+        ),
+        checkers=ANY,
+        simulation=logs,
+    ),
+)

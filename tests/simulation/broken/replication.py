@@ -1,0 +1,248 @@
+"""Variants that break what holds between brokers: acknowledgement, membership, epochs, elections."""
+
+from __future__ import annotations
+
+from ottla.broker import divergence
+from ottla.broker.cluster import controller_duty
+from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.roles import Roles
+from ottla.broker.partition import Partition
+from ottla.machines.controller import broker_requests, election, isr
+from ottla.machines.controller.election import View
+from ottla.machines.replication import LeaderReplication
+from tests.simulation.broken.editing import Edit
+from tests.simulation.broken.variants import Variant
+
+RECORDS = frozenset({"acknowledged", "seen", "committed", "watermark", "replicas", "one history an epoch", "election"})
+"""Which of them speaks first depends on who dies."""
+
+VARIANTS = (
+    Variant(
+        "acknowledge before the followers have it",
+        rule="SAFETY 13",
+        breaks="The watermark is the leader's own acknowledged end, whatever its followers have.",
+        edits=(
+            Edit(
+                LeaderReplication, "_advance", "for members in (self.isr, self.proposed or ()):", "for members in ():"
+            ),
+        ),
+        checkers=frozenset({"watermark"}),
+    ),
+    Variant(
+        "acknowledge before the ISR change is stored",
+        rule="SAFETY 15",
+        breaks="A shrink of the ISR counts from when it is sent, not from when the store has it.",
+        edits=(
+            Edit(
+                LeaderReplication,
+                "on_isr_sent",
+                "self.proposed = dict(isr)",
+                "self.proposed = dict(isr); self.isr = dict(isr)",
+            ),
+        ),
+        checkers=frozenset({"watermark"}),
+    ),
+    Variant(
+        "an expansion counts when it is stored",
+        rule="SAFETY 15",
+        breaks="A replica that joins the ISR does not hold the watermark back until the leader knows that it joined.",
+        edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
+        checkers=frozenset({"watermark"}),
+    ),
+    Variant(
+        "accept a stale epoch",
+        rule="SAFETY 17",
+        breaks="A leader stores its ISR whatever the partition's epoch is by now: a deposed one undoes the election.",
+        edits=(Edit(isr, "isr_change", "return Write(tuple(conditions),", "return Write((),"),),
+        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
+    ),
+    Variant(
+        "go on in the old epoch after a restart",
+        rule="SAFETY 1",
+        breaks="A leader that comes back inside its lease, as another incarnation, leads on in the epoch that it had.",
+        edits=(
+            Edit(View, "leader_stands", "and registration.epoch == state.leader_broker_epoch", ""),
+            Edit(election, "_led_by", "current != state.leader_member", "current.broker_id != state.leader"),
+        ),
+        checkers=frozenset({"one leader an epoch", "one history an epoch"}),
+    ),
+    Variant(
+        "elect outside the ISR",
+        rule="SAFETY 4",
+        breaks="Any replica that is alive may lead, in the order of the replicas.",
+        edits=(
+            Edit(
+                election,
+                "decide",
+                "in_sync = [member for member in state.isr if view.is_alive(member)]",
+                "in_sync = [view.current(each) for each in state.replicas if view.can_lead(each)]",
+            ),
+        ),
+        checkers=frozenset({"election", "committed"}),
+    ),
+    Variant(
+        "elect an empty memory replica",
+        rule="SAFETY 3",
+        breaks="A `memory` replica that started again counts as the member of the ISR that it was before.",
+        edits=(
+            Edit(broker_requests, "kept_since", "memory=epoch", "memory=previous.kept.memory if previous else epoch"),
+        ),
+        checkers=frozenset({"election", "committed"}),
+    ),
+    Variant(
+        "a cache replica survives a power cut",
+        rule="SAFETY 3",
+        breaks="Neither the boot id nor a clean shutdown is asked for: what the page cache had counts as kept.",
+        edits=(
+            Edit(
+                broker_requests,
+                "kept_since",
+                "had_its_pages = start.boot_id == previous.boot_id or start.clean_shutdown_epoch == previous.epoch",
+                "had_its_pages = True",
+            ),
+        ),
+        checkers=frozenset({"election", "committed"}),
+    ),
+    Variant(
+        "a replaced disk counts as the old one",
+        rule="SAFETY 3",
+        breaks="The directory's id is not compared: a broker with an empty disk is the member of the ISR that it was.",
+        edits=(
+            Edit(
+                broker_requests,
+                "kept_since",
+                "if previous is not None and previous.directory_id == start.directory_id:",
+                "if previous is not None:",
+            ),
+        ),
+        checkers=frozenset({"election", "committed"}),
+    ),
+    Variant(
+        "skip a truncation",
+        rule="SAFETY 5",
+        breaks="A follower whose history parts from its leader's keeps what it has and fetches on.",
+        edits=(Edit(divergence, "divergence", "if wanted.last_fetched_epoch < 0:", "if True:"),),
+        checkers=frozenset({"committed", "replicas", "watermark", "acknowledged"}),
+    ),
+    Variant(
+        "truncate to the watermark",
+        rule="SAFETY 20",
+        breaks="A follower of a new leader cuts its log at the watermark that it knows, which may be an old one.",
+        edits=(
+            Edit(
+                Roles,
+                "_follow",
+                "self.fetchers.follow(partition, registration)",
+                "partition.log.truncating or watermark < partition.log.start_offset or "
+                "self.truncate_log(partition, watermark, lambda _: None); "
+                "self.fetchers.follow(partition, registration)",
+            ),
+        ),
+        checkers=frozenset({"committed", "watermark"}),
+    ),
+    Variant(
+        "a follower acknowledges before its sync",
+        rule="SAFETY 13, 14",
+        breaks="What a follower asks beyond counts as acknowledged, as if it were synced.",
+        edits=(Edit(LeaderReplication, "on_fetched", "if self._acknowledges_by_fetch:", "if True:"),),
+        checkers=frozenset({"watermark", "committed"}),
+    ),
+    Variant(
+        "two are enough",
+        rule="SAFETY 13",
+        breaks="The watermark is what two replicas have, not what every member of the ISR has.",
+        edits=(
+            Edit(
+                LeaderReplication,
+                "_advance",
+                "if least <= self.high_watermark:",
+                "ends = sorted([self._acknowledged_end, *(f.acknowledged_end for f in self._followers.values())])\n"
+                "    least = min(self._acknowledged_end, ends[-2])\n"
+                "    if least <= self.high_watermark:",
+            ),
+        ),
+        checkers=frozenset({"watermark"}),
+    ),
+    Variant(
+        "the last replica standing moves the watermark",
+        rule="SAFETY 4",
+        breaks="The watermark goes on below min.insync.replicas, while eligible replicas do not have it.",
+        edits=(
+            Edit(LeaderReplication, "_advance", "if not self.has_enough_in_sync or self._has_eligible:", "if False:"),
+        ),
+        checkers=frozenset({"committed", "seen"}),
+    ),
+    Variant(
+        "join the ISR without the epoch's start",
+        rule="SAFETY 15",
+        breaks="A replica joins the ISR as soon as it fetches.",
+        edits=(
+            Edit(LeaderReplication, "_in_sync_epoch", "and follower.acknowledged_end >= self.high_watermark", ""),
+            Edit(LeaderReplication, "_in_sync_epoch", "and follower.acknowledged_end >= self._epoch_start", ""),
+            Edit(
+                LeaderReplication,
+                "_in_sync_epoch",
+                "and now_ms - follower.caught_up_ms <= self._lag_max_ms",
+                "",
+            ),
+        ),
+        checkers=frozenset({"watermark", "committed"}),
+    ),
+    Variant(
+        "show what is not committed",
+        rule="SAFETY 20",
+        breaks="A consumer reads up to the end of the leader's log.",
+        edits=(
+            Edit(
+                Partition,
+                "read",
+                "return self.log.read(offset, max_bytes, upto)",
+                "return self.log.read(offset, max_bytes, self.log.end_offset)",
+            ),
+        ),
+        checkers=frozenset({"seen"}),
+    ),
+    Variant(
+        "answer a duplicate at once",
+        rule="SAFETY 21",
+        breaks="A retry of what is in the log is acknowledged before the log's record is.",
+        edits=(
+            Edit(
+                Partition,
+                "_judge",
+                "return Appended(batch.base_offset, batch.end_offset,",
+                "return Appended(batch.base_offset, 0,",
+            ),
+        ),
+        checkers=frozenset({"acknowledged"}),
+    ),
+    Variant(
+        "forget producers at a failover",
+        rule="SAFETY 21",
+        breaks="A follower does not learn from its leader's batches what the producers sent.",
+        edits=(
+            Edit(
+                Following,
+                "_append",
+                "log.append(header, batch)",
+                "log.append(header, batch); log.producers.expire(1 << 62)",
+            ),
+        ),
+        checkers=frozenset({"once", "order"}),
+    ),
+    Variant(
+        "a fenced controller writes on",
+        rule="SAFETY 17",
+        breaks="What the controller writes is not compared with the controller's entry or the partitions' versions.",
+        edits=(
+            Edit(
+                controller_duty.ControllerDuty,
+                "_try",
+                "revision = await commit(self._membership.store, write)",
+                'revision = await commit(self._membership.store, write if "control" in write.why else '
+                "type(write)((), write.operations, write.why))",
+            ),
+        ),
+        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
+    ),
+)

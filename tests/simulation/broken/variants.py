@@ -1,0 +1,86 @@
+"""What a broken variant is, and how it is found out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.simulation.broken.editing import Edit, edited
+from tests.simulation.broken.log_run import LogRun
+from tests.simulation.campaign.outcomes import Failed, failure_of
+from tests.simulation.cluster_run import ClusterRun
+
+SEEDS_MAX = 200
+Simulation = Callable[[int], None]
+"""One seed. Raises what it finds."""
+
+
+def cluster(seed: int) -> None:
+    run = ClusterRun(seed)
+    run.execute()
+    run.check()
+
+
+def logs(seed: int) -> None:
+    LogRun(seed).execute()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    rule: str
+    """Which forbids it."""
+    breaks: str
+    """In the words of the code: what it does that it must not do."""
+    edits: tuple[Edit, ...]
+    checkers: frozenset[str]
+    """Those that may find it. Anything else, an exception too, does not count."""
+    simulation: Simulation = cluster
+    seeds: tuple[int, ...] = ()
+    """Known to catch it: tried first, so that nobody waits for the others."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    seed: int
+    failed: Failed
+    tried: int
+
+
+def catch(variant: Variant, seeds: Iterable[int]) -> Caught | None:
+    """The first of the seeds with which one of the variant's checkers speaks up."""
+    with edited(variant.edits), _quiet():
+        for tried, seed in enumerate(seeds, 1):
+            failed = run(variant.simulation, seed)
+            if failed is not None and failed.checker in variant.checkers:
+                return Caught(seed, failed, tried)
+    return None
+
+
+def run(simulation: Simulation, seed: int) -> Failed | None:
+    try:
+        simulation(seed)
+    except Exception as error:
+        return failure_of(error)
+    return None
+
+
+def known_first(variant: Variant) -> Iterator[int]:
+    yield from variant.seeds
+    yield from (seed for seed in range(SEEDS_MAX) if seed not in variant.seeds)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Brokers under faults have much to say, broken ones more."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
