@@ -76,15 +76,21 @@ def test_damaged_headers(seed: int) -> None:
 
 @pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\x00\xff\xff\xff"])
 def test_a_length_that_lies_allocates_nothing(length: bytes) -> None:
+    decoders = [
+        decoder
+        for api in APIS
+        for version in range(api.versions[0], api.versions[1] + 1)
+        for decoder in _decoders(api.key, version)
+    ]
+    for decoder in decoders:  # what they import and make at their first call is not what is measured
+        with contextlib.suppress(MalformedRequest):
+            decoder(memoryview(bytes(40)))
     tracemalloc.start()
     try:
-        for api in APIS:
-            for version in range(api.versions[0], api.versions[1] + 1):
-                for start in range(24):
-                    body = memoryview(bytes(start) + length + bytes(16))
-                    for decoder in _decoders(api.key, version):
-                        with contextlib.suppress(MalformedRequest):
-                            decoder(body)
+        for decoder in decoders:
+            for start in range(24):
+                with contextlib.suppress(MalformedRequest):
+                    decoder(memoryview(bytes(start) + length + bytes(16)))
         assert tracemalloc.get_traced_memory()[1] < PEAK_BYTES_MAX
     finally:
         tracemalloc.stop()
