@@ -36,6 +36,7 @@ LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
     broker_rack: str | None
     broker_session_timeout_ms: int
     connections_max_idle_ms: int
@@ -49,6 +50,8 @@ class BrokerConfig:
     host_shared: bool
     journal_bytes: int
     journal_file_bytes: int
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
     log_retention_check_interval_ms: int
     max_connections: int
     max_incremental_fetch_session_cache_slots: int
@@ -75,6 +78,13 @@ _OWN_KEYS = [
         _BOOLEAN,
         "true",
         "Whether a topic is created when a client first asks for it.",
+        dynamic=False,
+    ),
+    ConfigKey(
+        "auto.leader.rebalance.enable",
+        _BOOLEAN,
+        "true",
+        "Whether partitions go back by themselves to the replica that should lead them, as after a restart.",
         dynamic=False,
     ),
     ConfigKey("broker.rack", _STRING, None, "The rack or zone of this broker.", dynamic=False),
@@ -108,6 +118,22 @@ _OWN_KEYS = [
         "57671680",
         "The most bytes of records in one fetch reply, whatever the client asks for.",
         Range(1024),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "leader.imbalance.check.interval.seconds",
+        _LONG,
+        "300",
+        "How often the controller looks for leaders that are not where they should be.",
+        Range(1),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "leader.imbalance.per.broker.percentage",
+        _INT,
+        "10",
+        "How much of what a broker should lead others may lead, before it gets all of it back.",
+        Range(0),
         dynamic=False,
     ),
     ConfigKey(

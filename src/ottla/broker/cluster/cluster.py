@@ -21,6 +21,7 @@ from ottla.broker.cluster.partition_admin import PartitionAdmin
 from ottla.broker.cluster.placing import Placing
 from ottla.broker.cluster.producer_ids import reserve_producer_ids
 from ottla.broker.cluster.read_replicas import preferred_read_replica
+from ottla.broker.cluster.rebalancing import Rebalancing
 from ottla.broker.cluster.waiting import sleep
 from ottla.broker.partition import Partition
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
@@ -52,6 +53,7 @@ class Cluster(MembershipEvents):
         self.partition_admin = PartitionAdmin(self, allow_shared_machine=broker.config.host_shared)
         self._placing = Placing(broker, membership, self.rules)
         self._roles = self._placing.roles
+        self._rebalancing = Rebalancing(self.controller, membership, broker.clock, broker.static_config)
         self._timer: Timer | None = None
 
     # -- life -------------------------------------------------------------------------------------------------
@@ -74,6 +76,7 @@ class Cluster(MembershipEvents):
         self.membership.failed_logs = self._roles.failures.failed_logs
         self.membership.damaged_classes = self._roles.damaged_classes
         self.controller.start()
+        self._rebalancing.start()
         await self.membership.join(start)
         self._arm()
 
@@ -97,6 +100,7 @@ class Cluster(MembershipEvents):
         self._placing.is_running = False
         if self._timer is not None:
             self._timer.cancel()
+        self._rebalancing.stop()
         await self.controller.stop()
         await self._roles.stop()
         await self.membership.leave()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import islice
 
 from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.membership import Membership, MembershipEvents
@@ -94,10 +95,18 @@ class ControllerDuty(MembershipEvents):
                 log.info("broker %d is the controller", entry.value.broker_id)
                 self._was_controller = True
                 self._planner.start_over()
-            preferred, self._preferred = self._preferred, set()
+            preferred = self._next_preferred()
             for write in self._planner.plan(self._membership.image, entry, self.limits, preferred):
                 if not await self._try(write):
                     break
+
+    def _next_preferred(self) -> frozenset[PartitionKey]:
+        """No more than one plan takes; the rest has its turn in the next one."""
+        chosen = frozenset(islice(self._preferred, CHANGES_MAX))
+        self._preferred -= chosen
+        if self._preferred:
+            self._changed.set()
+        return chosen
 
     async def _stand_for_election(self) -> None:
         member, lease = self._membership.member, self._membership.lease
