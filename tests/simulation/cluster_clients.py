@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ottla.client.consumer import Consumer
 from ottla.client.deliveries import RecordMetadata
-from ottla.client.errors import ClientError, DeliveryError, DeliveryTimedOutError
+from ottla.client.errors import ClientError, CorruptBatchError, DeliveryError, DeliveryTimedOutError
 from ottla.client.fetched import ConsumerRecord
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import Acks
@@ -45,14 +45,23 @@ class History:
 
 
 class Clients:
-    """`has_losses` says of a partition whether records were lost that its class may lose."""
+    """`has_losses` says of a partition whether records were lost that its class may lose, `may_be_damaged` whether bits
+    flipped anywhere."""
 
-    def __init__(self, seed: int, servers: str, topics: dict[str, int], has_losses: Callable[[str, int], bool]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        servers: str,
+        topics: dict[str, int],
+        has_losses: Callable[[str, int], bool],
+        may_be_damaged: Callable[[], bool],
+    ) -> None:
         self._seed = seed
         self._servers = servers
         self.partition_counts = topics
         """Of each topic, as far as clients may know."""
         self._has_losses = has_losses
+        self._may_be_damaged = may_be_damaged
         self.history = History()
         self.is_over = False
 
@@ -123,10 +132,20 @@ class Clients:
         consumer.subscribe(list(self.partition_counts))
         try:
             while True:
-                for record in await consumer.fetch_records(100):
+                for record in await self._fetched(consumer, 100):
                     self._note(name, seen, record)
         finally:
             await consumer.close()
+
+    async def _fetched(self, consumer: Consumer, count_max: int) -> list[ConsumerRecord]:
+        """A leader that finds damage says so, and gives way."""
+        try:
+            return await consumer.fetch_records(count_max)
+        except CorruptBatchError:
+            if not self._may_be_damaged():
+                raise
+            await asyncio.sleep(0.5)
+            return []
 
     def _note(self, name: str, seen: dict[Place, bytes], record: ConsumerRecord) -> None:
         place, value = _noted(record)
@@ -146,7 +165,7 @@ class Clients:
             consumer.assign(partitions)
             wanted = sum(ends.values()) - sum(starts.values())
             while len(log) < wanted:
-                for record in await consumer.fetch_records(1000):
+                for record in await self._fetched(consumer, 1000):
                     place, value = _noted(record)
                     if place in log:
                         raise Violation("order of reading", f"{place} came twice")

@@ -63,7 +63,8 @@ class ClusterRun:
         self._troubles: DiskTroubles | None = None
         self._set_up_brokers(Random(f"{seed}/setup"))
         counts = {topic.name: topic.partitions for topic in self.plan.topics}
-        self.clients = Clients(seed, self.server, counts, self.checks.has_losses)
+        damaged = self.checks.survivors.damaged
+        self.clients = Clients(seed, self.server, counts, self.checks.has_losses, lambda: damaged.total() > 0)
         self.operator = Operator(seed, self.server, self.plan, self.clients)
 
     @property
