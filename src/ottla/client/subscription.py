@@ -44,7 +44,7 @@ class Subscription:
 
     def discover(self) -> None:
         """Adds the partitions of subscribed topics that are not read yet."""
-        for topic in self._subscribed:
+        for topic in sorted(self._subscribed):
             view = self._metadata.cached(topic)
             if view is None:
                 continue
@@ -56,7 +56,7 @@ class Subscription:
 
     def note_unknown_topics(self, now_s: float, report: Callable[[], None]) -> None:
         """After each refresh of the metadata: a topic that stays unknown becomes a failure."""
-        for topic in self._subscribed | {at.topic for at in self.readers}:
+        for topic in sorted(self._subscribed | {at.topic for at in self.readers}):
             error = self._metadata.topic_error(topic)
             if error is None:
                 self._unknown_since_s.pop(topic, None)
