@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.drain import drain
 from ottla.cli.failures import FailedError
 from ottla.cli.serving import log_to_stderr, run_broker
 from ottla.cli.up import DiskKind, LogLevel, settings_from
@@ -22,6 +23,7 @@ NEEDED = {
 """What a broker of a cluster cannot have a default for, and what it is."""
 
 commands = typer.Typer(help="Runs one broker of a cluster, or drains one.", invoke_without_command=True)
+commands.command("drain")(drain)
 
 
 @commands.callback()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
-from ottla.cli import broker, consume, doctor, log_files, produce, topics, up
+from ottla.cli import broker, cluster, consume, doctor, log_files, produce, topics, up
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 program = typer.Typer(
@@ -23,6 +23,7 @@ program = typer.Typer(
 )
 program.command("up")(up.up)
 program.add_typer(broker.commands, name="broker")
+program.add_typer(cluster.commands, name="cluster")
 program.add_typer(topics.commands, name="topics")
 program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)

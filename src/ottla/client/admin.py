@@ -186,7 +186,9 @@ class Admin(PartitionAdmin):
             for result in reply.results:
                 if result.error_code != ErrorCode.unknown_topic_or_partition:
                     check(result, _resource_text(TOPIC, result.resource_name))
-                    found.update({result.resource_name: each.value for each in result.configs if each.name == key})
+                    found[result.resource_name] = next(
+                        (each.value for each in result.configs if each.name == key), None
+                    )
         return found
 
     async def alter_configs(
