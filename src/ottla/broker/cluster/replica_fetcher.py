@@ -57,8 +57,8 @@ class ReplicaFetcher:
         self.member = Member(broker_id, broker_epoch)
         """As whom it fetches."""
         self._followed: dict[Key, Partition] = {}
-        self._held_back: dict[Key, float] = {}
-        """Partitions that met an error, and until when they are left out."""
+        self._held_back: set[Key] = set()
+        """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
         self._changed = asyncio.Event()
         self._connection: Connection | None = None
         self._acknowledged: dict[Key, Partition] = {}
@@ -78,7 +78,7 @@ class ReplicaFetcher:
     def leave(self, partition: Partition) -> None:
         key = _key_of(partition)
         self._followed.pop(key, None)
-        self._held_back.pop(key, None)
+        self._held_back.discard(key)
         self._acknowledged.pop(key, None)
         self._changed.set()
 
@@ -183,10 +183,9 @@ class ReplicaFetcher:
         return False
 
     def _wanted(self) -> dict[Key, FetchPartition]:
-        now_ms = self._clock.monotonic_ms()
         wanted: dict[Key, FetchPartition] = {}
         for key, partition in self._followed.items():
-            if self._held_back.get(key, 0.0) > now_ms or partition.following is None:
+            if key in self._held_back or partition.following is None:
                 continue
             fetch = partition.following.next_fetch()
             if fetch is not None:
@@ -216,8 +215,13 @@ class ReplicaFetcher:
             return
         # Epochs and leaders that do not agree: one side has not heard of the last election yet.
         log.debug("partition %d of %s at %s: %s", key[1], key[0], self._address, error.name)
-        self._held_back[key] = self._clock.monotonic_ms() + RETRY_MS
-        self._clock.call_later(RETRY_MS, self._changed.set)
+        self._held_back.add(key)
+        self._clock.call_later(RETRY_MS, lambda: self._let_go(key))
+
+    def _let_go(self, key: Key) -> None:
+        """By the timer alone, not by the clock: a timer that fires a moment early would leave it held back for ever."""
+        self._held_back.discard(key)
+        self._changed.set()
 
 
 def _key_of(partition: Partition) -> Key:
