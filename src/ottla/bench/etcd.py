@@ -33,7 +33,7 @@ def running_etcd(program: str, directory: Path) -> Iterator[str]:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         _wait_for(client_port, process)
-        yield f"etcd://127.0.0.1:{client_port}"
+        yield f"etcd:127.0.0.1:{client_port}"
     finally:
         process.kill()
         process.wait()

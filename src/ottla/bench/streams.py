@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
 from ottla.client import Producer
+from ottla.client.deliveries import RecordMetadata
 from ottla.client.errors import ClientError
 
 PAUSE_S = 0.002
@@ -50,7 +52,7 @@ class Stream(ABC):
     def longest_gap(self, begin: float, end: float) -> float:
         """Between acknowledgements, in seconds. The time must be over."""
         moments = [begin, *(at for at in self.acknowledged_at if begin < at < end), end]
-        return max(later - earlier for earlier, later in zip(moments, moments[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(moments))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -105,7 +107,7 @@ class OttlaStream(Stream):
                 await asyncio.sleep(PAUSE_S)
             await producer.flush()
 
-    def _on_done(self, sent: asyncio.Future[object]) -> None:
+    def _on_done(self, sent: asyncio.Future[RecordMetadata]) -> None:
         if not sent.cancelled() and isinstance(error := sent.exception(), ClientError):
             self.failures.append(str(error))
         else:
