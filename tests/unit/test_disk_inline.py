@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from ottla.adapters import disk as disk_module
-from ottla.adapters.disk import INLINE_BYTES_MAX, InlineWrites, RealDiskQueue
-from ottla.adapters.files import RealFileSystem
+from ottla.adapters._disk_py import write_all as write_all_in_python
+from ottla.adapters.disk import INLINE_BYTES_MAX, SLOW_WRITE_S, InlineWrites, RealDiskQueue
+from ottla.adapters.files import RealFile, RealFileSystem, WriteAll, best_write_all
+from ottla.adapters.kernel import is_memory_file_system
 
 
 class Bench:
@@ -51,16 +53,33 @@ async def test_a_large_write_takes_the_thread_and_a_small_one_stays_behind_it(tm
     bench.queue.close()
 
 
-async def test_after_a_slow_write_the_thread_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_write_that_waited_long_the_thread_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tmp_path)
-    times = iter([0.0, 0.0, 1.0, 1.1])
-    monkeypatch.setattr(disk_module, "monotonic", lambda: next(times))
+    monkeypatch.setattr(RealFile, "write_and_time", lambda *_: 2 * SLOW_WRITE_S)
     bench.write(0, b"slow")
     assert bench.ended == [None]
+    monkeypatch.undo()
     bench.write(4, b"next")
     assert bench.ended == [None], "not on the loop's thread now"
     await bench.wait_for(2)
     bench.queue.close()
+
+
+@pytest.mark.parametrize("write_all", [write_all_in_python, best_write_all()])
+def test_only_waiting_for_the_disk_counts_as_slow(tmp_path: Path, write_all: WriteAll) -> None:
+    """Not the time in which others had the processor."""
+    if is_memory_file_system(str(tmp_path)):
+        pytest.skip("nothing waits for a disk here")
+    data = [bytes(64 * 1024)]
+    for flags, waits in ((os.O_DSYNC, True), (0, False)):
+        fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT | flags)
+        try:
+            times_s = [write_all(fd, 0, data) for _ in range(20)]
+        finally:
+            os.close(fd)
+        assert (min(times_s) > 0.0) is waits, times_s
 
 
 async def test_a_failure_is_delivered(tmp_path: Path) -> None:

@@ -50,7 +50,9 @@ cdef extern from * nogil:
     #include <errno.h>
     #include <fcntl.h>
     #include <limits.h>
+    #include <sys/resource.h>
     #include <sys/uio.h>
+    #include <time.h>
     #include <unistd.h>
 
     #ifndef IOV_MAX
@@ -63,6 +65,23 @@ cdef extern from * nogil:
         return preadv2(fd, vectors, count, offset, RWF_NOWAIT);
     #else
         errno = EOPNOTSUPP;
+        return -1;
+    #endif
+    }
+
+    static double ottla_now_s(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec + now.tv_nsec / 1e9;
+    }
+
+    /* How often this thread gave up the processor to wait for something; -1 where nobody counts that. Being
+       preempted is something else, and says nothing about the disk. */
+    static long ottla_waits(void) {
+    #ifdef RUSAGE_THREAD
+        struct rusage usage;
+        return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : -1;
+    #else
         return -1;
     #endif
     }
@@ -80,6 +99,8 @@ cdef extern from * nogil:
     ssize_t pwritev(int, iovec*, int, int64_t)
     ssize_t ottla_read_nowait(int, iovec*, int, int64_t)
     int ottla_sync(int)
+    double ottla_now_s()
+    long ottla_waits()
 
 cdef enum:
     BOUNCE_BYTES_STEP = 262144
@@ -423,10 +444,16 @@ cdef int _grow_bounce(Bounce* bounce, size_t total, size_t alignment) noexcept n
 
 
 def write_all(int fd, int64_t offset, data):
-    """Blocking: writes all of the bytes or raises. Without the lock, as every call that may wait for the disk."""
+    """Blocking: writes all of the bytes or raises. Without the lock, as every call that may wait for the disk.
+
+    Returns for how many seconds it did so: 0 if it only copied, however long it was kept from running. Measured here,
+    where the lock has not been waited for yet.
+    """
     cdef Py_ssize_t count = len(data)
     cdef Py_ssize_t number = 0
     cdef int error = ENOMEM
+    cdef double took_s = 0.0
+    cdef long waits = 0
     cdef Py_buffer* buffers = <Py_buffer*>calloc(count + 1, sizeof(Py_buffer) + sizeof(iovec))
     cdef iovec* vectors = <iovec*>(buffers + count + 1)
     if buffers == NULL:
@@ -438,7 +465,12 @@ def write_all(int fd, int64_t offset, data):
             vectors[number].iov_len = buffers[number].len
             number += 1
         with nogil:
+            waits = ottla_waits()
+            took_s = -ottla_now_s()
             error = _write_vectors(fd, vectors, <int>count, offset)
+            took_s += ottla_now_s()
+            if waits >= 0 and waits == ottla_waits():
+                took_s = 0.0
     finally:
         while number > 0:
             number -= 1
@@ -446,6 +478,7 @@ def write_all(int fd, int64_t offset, data):
         free(buffers)
     if error:
         raise OSError(error, os.strerror(error))
+    return took_s
 
 
 def read_nowait(int fd, int64_t offset, target):

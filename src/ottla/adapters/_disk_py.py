@@ -9,11 +9,13 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import sys
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from time import monotonic
 from typing import Protocol
 
 from ottla.adapters.delivery import LoopDelivery
@@ -127,8 +129,20 @@ class DiskThread:
         return memoryview(self._bounce)[:total]
 
 
-def write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
-    """Blocking: writes all of the bytes or raises."""
+def write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> float:
+    """Blocking: writes all of the bytes or raises. Returns for how many seconds it waited for something: 0 if it only
+    copied, however long it was kept from running."""
+    waits, began_s = _waits_of_thread(), monotonic()
+    _write_all(fd, offset, data)
+    return 0.0 if waits >= 0 and waits == _waits_of_thread() else monotonic() - began_s
+
+
+def _waits_of_thread() -> int:
+    """How often this thread gave up the processor to wait; -1 where nobody counts that."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else -1
+
+
+def _write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
     left = [view for part in data if len(view := memoryview(part).cast("B"))]
     while left:
         written = os.pwritev(fd, left[:BUFFERS_PER_CALL_MAX], offset)

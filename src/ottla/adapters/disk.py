@@ -52,7 +52,8 @@ class InlineWrites:
 
     That way costs two wake-ups, many times a small write, and a large one then copies from another core's cache. But a
     write into the page cache can wait for the disk, when too much is dirty. So a slow one sends those that follow to
-    the thread, for a second, and for twice as long each time that the next try is slow too.
+    the thread, for a second, and for twice as long each time that the next try is slow too. A thread that others kept
+    from running was not slow: on a busy machine, that would send every write on the long way.
     """
 
     __slots__ = ("_period_s", "_until_s")
@@ -65,17 +66,15 @@ class InlineWrites:
         return sum(map(len, data)) <= INLINE_BYTES_MAX and monotonic() >= self._until_s
 
     def write(self, file: RealFile, offset: int, data: Sequence[ReadOnlyBuffer]) -> OSError | None:
-        began_s = monotonic()
         try:
-            file.write_at(offset, data)
+            waited_s = file.write_and_time(offset, data)
         except OSError as error:
             return error
-        finally:
+        if waited_s > SLOW_WRITE_S:
             now_s = monotonic()
-            if now_s - began_s > SLOW_WRITE_S:
-                soon_again = now_s - self._until_s < self._period_s
-                self._period_s = min(2 * self._period_s, SLOW_PERIOD_S_MAX) if soon_again else SLOW_PERIOD_S
-                self._until_s = now_s + self._period_s
+            soon_again = now_s - self._until_s < self._period_s
+            self._period_s = min(2 * self._period_s, SLOW_PERIOD_S_MAX) if soon_again else SLOW_PERIOD_S
+            self._until_s = now_s + self._period_s
         return None
 
 

@@ -29,7 +29,7 @@ READ_BYTES_MAX = 1 << 30
 POOLED_BYTES_MIN = 64 * 1024
 POOL_BYTES_MAX = 32 * 1024 * 1024
 
-WriteAll = Callable[[int, int, Sequence[ReadOnlyBuffer]], None]
+WriteAll = Callable[[int, int, Sequence[ReadOnlyBuffer]], float]
 ReadNowait = Callable[[int, int, memoryview], int | None]
 
 _pool = BufferPool(POOL_BYTES_MAX)
@@ -121,12 +121,17 @@ class RealFile:
             return target[:count]
 
     def write_at(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
+        self.write_and_time(offset, data)
+
+    def write_and_time(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> float:
+        """For how many seconds the write waited for the disk; 0 if it went into the page cache without."""
         with self._in_use() as fd:
             if self._alignment > 1:
                 data = [_aligned_copy([memoryview(part).cast("B") for part in data], offset, self._alignment)]
-            self._write_all(fd, offset, data)
+            waited_s = self._write_all(fd, offset, data)
             if self._syncs_after_write:
                 sync_descriptor(fd)
+            return waited_s
 
     def sync(self) -> None:
         with self._in_use() as fd:
