@@ -63,6 +63,7 @@ def test_the_first_start() -> None:
         (replace(START, directory_id="new", clean_shutdown_epoch=1), Kept(disk=2, cache=2, memory=2)),
         (replace(START, damaged={Durability.DISK}), Kept(disk=2, cache=1, memory=2)),
         (replace(START, damaged={Durability.CACHE}), Kept(disk=1, cache=2, memory=2)),
+        (replace(START, process_id="other"), Kept(disk=1, cache=1, memory=2)),
     ],
 )
 def test_a_restart_keeps_what_the_class_says(then: BrokerStart, kept: Kept) -> None:
@@ -70,6 +71,16 @@ def test_a_restart_keeps_what_the_class_says(then: BrokerStart, kept: Kept) -> N
     register(store)
     store.end_lease(LeaseId(1))
     assert register(store, then, lease=2).kept == kept
+
+
+def test_a_process_that_lost_its_lease_keeps_its_memory() -> None:
+    store = Store()
+    process = replace(START, process_id="one")
+    register(store, process)
+    store.end_lease(LeaseId(1))
+    assert register(store, process, lease=2).kept == Kept(disk=1, cache=1, memory=1)
+    store.end_lease(LeaseId(2))
+    assert register(store, replace(START, process_id="two"), lease=3).kept == Kept(disk=1, cache=1, memory=3)
 
 
 def test_what_was_lost_once_stays_lost() -> None:

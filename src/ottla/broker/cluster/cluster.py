@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from ottla.broker.broker import Node
 from ottla.broker.cluster.commits import commit
@@ -77,7 +79,7 @@ class Cluster(MembershipEvents):
         self.membership.damaged_classes = self._roles.damaged_classes
         self.controller.start()
         self._rebalancing.start()
-        await self.membership.join(start)
+        await self.membership.join(replace(start, process_id=uuid4().hex))
         self._arm()
 
     def damaged_classes(self) -> list[Durability]:

@@ -37,6 +37,8 @@ class BrokerStart:
     """Made with the data directory. One directory has one process at a time."""
     boot_id: str
     """Of the operating system: while it is the same, the page cache is."""
+    process_id: str = ""
+    """No other process has it: while it is the same, what is in memory is. Empty is unknown."""
     rack: str | None = None
     clean_shutdown_epoch: int | None = None
     """The broker epoch that a clean shutdown left in the directory."""
@@ -78,7 +80,7 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
 
 def _registration_write(image: ClusterImage, start: BrokerStart, registration: Registration, lease: LeaseId) -> Write:
     broker_id, epoch = registration.broker_id, registration.epoch
-    incarnation = Incarnation(epoch, start.directory_id, start.boot_id, registration.kept)
+    incarnation = Incarnation(epoch, start.directory_id, start.boot_id, registration.kept, start.process_id)
     of_me = [keys.broker(broker_id), keys.incarnation(broker_id)]
     operations: list[Operation] = [
         Put(of_me[0], encoding.encode_registration(registration), lease),
@@ -96,14 +98,16 @@ def _registration_write(image: ClusterImage, start: BrokerStart, registration: R
 
 def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> Kept:
     """For each class, since which epoch this broker has kept what it had."""
-    disk = cache = epoch
+    disk = cache = memory = epoch
     if previous is not None and previous.directory_id == start.directory_id:
         if Durability.DISK not in start.damaged:
             disk = previous.kept.disk
         had_its_pages = start.boot_id == previous.boot_id or start.clean_shutdown_epoch == previous.epoch
         if had_its_pages and Durability.CACHE not in start.damaged:
             cache = previous.kept.cache
-    return Kept(disk=disk, cache=cache, memory=epoch)
+        if start.process_id and start.process_id == previous.process_id:
+            memory = previous.kept.memory  # it lost its lease, and nothing else
+    return Kept(disk=disk, cache=cache, memory=memory)
 
 
 def resume_registration(image: ClusterImage, registration: Registration, lease: LeaseId) -> Write | Refused:

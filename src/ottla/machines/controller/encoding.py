@@ -79,6 +79,7 @@ def encode_incarnation(incarnation: Incarnation) -> bytes:
         epoch=incarnation.epoch,
         directory_id=incarnation.directory_id,
         boot_id=incarnation.boot_id,
+        process_id=incarnation.process_id,
         kept=_kept_fields(incarnation.kept),
     )
 
@@ -183,8 +184,9 @@ def decode_registration(entry: Entry, broker_id: int) -> Registration:
 
 def decode_incarnation(entry: Entry) -> Incarnation:
     fields = _read_fields(entry)
+    process_id = _text(fields, "process_id") if "process_id" in fields else ""
     return Incarnation(
-        _integer(fields, "epoch"), _text(fields, "directory_id"), _text(fields, "boot_id"), _kept(fields)
+        _integer(fields, "epoch"), _text(fields, "directory_id"), _text(fields, "boot_id"), _kept(fields), process_id
     )
 
 

@@ -92,6 +92,7 @@ class Incarnation:
     directory_id: str
     boot_id: str
     kept: Kept
+    process_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
