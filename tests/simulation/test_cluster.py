@@ -28,7 +28,7 @@ __all__ = ["rate"]
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 15, 10)
 PINNED = (13, 49, 66, 78, 82)
-"""Each found a bug: a leader whose segment is damaged where no start-up reads; memory that was given up with a lease."""
+"""Each found a bug: a leader with damage where no start-up reads; memory topics that were given up with a lease."""
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *PINNED})])
