@@ -25,6 +25,7 @@ from ottla.wire.schema import response_type
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
+    from ottla.broker.waits import Expires
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply, to be sent one after another: response header and body, without the size."""
@@ -50,6 +51,8 @@ class ConnectionState:
     peer: str
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    waiting_fetch: Expires | None = None
+    """Of a follower."""
 
 
 @dataclass(slots=True)

@@ -133,8 +133,10 @@ class Fetch:
                 partition.watch(watch, as_follower=self._looking.as_follower)
                 self._watched.append(partition)
         self._ctx.broker.deadlines.add(self._request.max_wait_ms, self)
-        if self._is_behind:
-            self.hurry()
+        if self._looking.as_follower:
+            self._ctx.connection.waiting_fetch = self
+            if self._is_behind:
+                self.hurry()
         assert self._future is not None
         self._future.add_done_callback(lambda _: self._unpark())
 

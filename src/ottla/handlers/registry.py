@@ -33,6 +33,7 @@ from ottla.handlers import (
     offset_for_leader_epoch,
     produce,
     replica_acknowledged,
+    replica_wait_over,
 )
 from ottla.handlers.api import Api, Context, Reply
 
@@ -71,7 +72,7 @@ class Handler:
     handle_raw: Callable[[Context, memoryview], Reply] | None
 
 
-BETWEEN_BROKERS: list[ModuleType] = [replica_acknowledged]
+BETWEEN_BROKERS: list[ModuleType] = [replica_acknowledged, replica_wait_over]
 """Of our own. No client is told of them."""
 
 HANDLERS: dict[int, Handler] = {

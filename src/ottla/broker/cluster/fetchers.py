@@ -1,10 +1,12 @@
-"""The replica fetchers of a broker: one for each incarnation of a broker that leads something followed here."""
+"""The replica fetchers of a broker: for each incarnation of a broker that leads something followed here one for live
+partitions, and one for those that lag behind."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.lanes import CATCH_UP, LIVE, Lane
 from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.client.connection import Address
 from ottla.machines.controller.state import Member, Registration
@@ -19,36 +21,49 @@ class Fetchers:
     def __init__(self, membership: Membership, clock: Clock) -> None:
         self._membership = membership
         self._clock = clock
-        self._by_leader: dict[Member, ReplicaFetcher] = {}
+        self._by_leader: dict[tuple[Member, Lane], ReplicaFetcher] = {}
 
     def follow(self, partition: Partition, leader: Registration) -> None:
         self.drop_idle()
-        fetcher = self._by_leader.get(leader.member)
+        following = partition.following
+        assert following is not None
+        lane = CATCH_UP if following.lag.is_lagging else LIVE
+        self._lane_of(leader.member, Address(leader.host, leader.port), lane).follow(partition)
+
+    def _lane_of(self, leader: Member, address: Address, lane: Lane) -> ReplicaFetcher:
+        fetcher = self._by_leader.get((leader, lane))
         if fetcher is None:
             me = self._membership.member
             assert me is not None
-            fetcher = ReplicaFetcher(self._clock, Address(leader.host, leader.port), *me)
-            self._by_leader[leader.member] = fetcher
-        fetcher.follow(partition)
+            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane)
+            self._by_leader[leader, lane] = fetcher
+        return fetcher
+
+    def _change_lane(self, partition: Partition) -> None:
+        """What was lagging is live, or the reverse. No request for it is under way."""
+        following = partition.following
+        if following is None or following.fetcher is None or following.fetcher.member != self._membership.member:
+            return
+        address = following.fetcher.address
+        following.fetcher.leave(partition)
+        lane = CATCH_UP if following.lag.is_lagging else LIVE
+        self._lane_of(following.leader_member, address, lane).follow(partition)
 
     def leave(self, partition: Partition) -> None:
-        fetcher = self._of(partition)
-        if fetcher is not None:
-            fetcher.leave(partition)
+        following = partition.following
+        if following is not None and following.fetcher is not None:
+            following.fetcher.leave(partition)
 
     def on_acknowledged(self, partition: Partition) -> None:
-        fetcher = self._of(partition)
-        if fetcher is not None:
-            fetcher.on_acknowledged(partition)
-
-    def _of(self, partition: Partition) -> ReplicaFetcher | None:
-        return self._by_leader.get(partition.following.leader_member) if partition.following is not None else None
+        following = partition.following
+        if following is not None and following.fetcher is not None:
+            following.fetcher.on_acknowledged(partition)
 
     def drop_idle(self) -> None:
         me = self._membership.member
-        for member, fetcher in list(self._by_leader.items()):
+        for key, fetcher in list(self._by_leader.items()):
             if fetcher.is_idle or fetcher.member != me:
-                del self._by_leader[member]
+                del self._by_leader[key]
                 asyncio.ensure_future(fetcher.stop())  # noqa: RUF006 # it ends by itself, and nobody waits for it
 
     async def stop(self) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.lanes import LIVE, Lag
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import crc_matches, split_batches
@@ -18,26 +19,36 @@ from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchedPartition
 
 if TYPE_CHECKING:
+    from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
     from ottla.broker.partition import Partition
 
 log = logging.getLogger("ottla.replication")
 
-PARTITION_BYTES_MAX = 1024 * 1024
-
 
 class Following:
-    def __init__(self, partition: Partition, leader: Member, leader_epoch: int, high_watermark: int) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        leader: Member,
+        leader_epoch: int,
+        high_watermark: int,
+        *,
+        is_in_sync: bool = True,
+    ) -> None:
         self._partition = partition
         self.leader_member = leader
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
+        self.lag = Lag(is_lagging=not is_in_sync)
+        self.fetcher: ReplicaFetcher | None = None
+        """By whom it is fetched."""
         self._waits = False
         """A truncation has to end before the next fetch."""
         self.on_ready: Callable[[], None] = _nothing
         """The partition may be fetched again."""
         self.ended = False
 
-    def next_fetch(self) -> FetchPartition | None:
+    def next_fetch(self, bytes_max: int = LIVE.partition_bytes_max) -> FetchPartition | None:
         """None if it cannot be asked for now."""
         log = self._partition.log
         if self._waits or self.ended or log.failed is not None or log.truncating:
@@ -48,7 +59,7 @@ class Following:
             fetch_offset=log.end_offset,
             last_fetched_epoch=log.epochs.latest,
             log_start_offset=log.start_offset,
-            max_bytes=PARTITION_BYTES_MAX,
+            max_bytes=bytes_max,
             high_watermark=self.high_watermark,
         )
 
@@ -66,6 +77,8 @@ class Following:
         error = self._append(answer.records)
         if error is ErrorCode.none:
             self._follow_marks(answer)
+            taken = log.end_offset - asked.fetch_offset
+            self.lag.note(taken, len(answer.records), answer.high_watermark - log.end_offset)
         return error
 
     def _append(self, records: memoryview) -> ErrorCode:

@@ -1,7 +1,9 @@
-"""Fetches from one leader broker everything that this broker follows there: one connection, one request under way.
+"""Fetches from one leader broker what this broker follows there: one connection, one request under way. Live and
+lagging partitions have a fetcher each (`lanes`).
 
-The request waits at the leader until there is something new. When the set of partitions changes meanwhile, the
-connection is given up and the next request names the new set: a new follower must not wait for an old one's silence.
+The request waits at the leader until there is something new. When the set of partitions changes meanwhile, the leader
+is asked to answer at once, and the next request names the new set: a new follower must not wait for an old one's
+silence.
 
 Synced ends travel on the same connection, by themselves, because a request that waits cannot carry them (SAFETY 14).
 """
@@ -9,11 +11,14 @@ Synced ends travel on the same connection, by themselves, because a request that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.lanes import LIVE, Lane, Pace
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
 from ottla.broker.cluster.waiting import sleep
 from ottla.client.connection import Address, Connection
@@ -25,6 +30,7 @@ from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.wire.primitives import MalformedRequest
 from ottla.wire.replica_acknowledged import API_KEY, Acknowledged, encode_acknowledged
+from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
     from ottla.broker.partition import Partition
@@ -37,6 +43,9 @@ CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
 REPORT_ALL_MS = 500.0
+REPLY_BYTES_MAX = 8 * 1024 * 1024
+DISK_WAIT_S = 1.0
+"""A lagging partition goes on then in any case: its disk may be slow, or the log may have failed."""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -49,9 +58,20 @@ Key = tuple[UUID, int]
 
 
 class ReplicaFetcher:
-    def __init__(self, clock: Clock, address: Address, broker_id: int, broker_epoch: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        address: Address,
+        broker_id: int,
+        broker_epoch: int,
+        lane: Lane = LIVE,
+        change_lane: Callable[[Partition], None] = lambda _: None,
+    ) -> None:
         self._clock = clock
-        self._address = address
+        self.address = address
+        self.lane = lane
+        self._change_lane = change_lane
+        self._pace = Pace()
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self.member = Member(broker_id, broker_epoch)
@@ -60,16 +80,19 @@ class ReplicaFetcher:
         self._held_back: set[Key] = set()
         """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
         self._changed = asyncio.Event()
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
         self._acknowledged: dict[Key, Partition] = {}
         self._report_is_due = False
         self._report_all_at_ms = 0.0
+        self._disk_took_some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, partition: Partition) -> None:
         following = partition.following
         assert following is not None
-        self._followed[_key_of(partition)] = partition
+        key = _key_of(partition)
+        self._followed[key] = self._acknowledged[key] = partition
+        following.fetcher = self
         following.on_ready = self._changed.set
         self._changed.set()
         if self._task is None:
@@ -81,6 +104,7 @@ class ReplicaFetcher:
         self._held_back.discard(key)
         self._acknowledged.pop(key, None)
         self._changed.set()
+        self._disk_took_some.set()
 
     @property
     def is_idle(self) -> bool:
@@ -97,13 +121,14 @@ class ReplicaFetcher:
     def on_acknowledged(self, partition: Partition) -> None:
         """Of a `disk` log. All of one turn of the loop leave in one message."""
         self._acknowledged[_key_of(partition)] = partition
+        self._disk_took_some.set()
         if not self._report_is_due:
             self._report_is_due = True
             self._clock.call_soon(self._report)
 
     def _report(self) -> None:
         self._report_is_due = False
-        connection = self._connection
+        connection = self.connection
         if connection is None or not connection.is_open:
             return  # all ends are told again with the next connection
         entries = [
@@ -128,21 +153,21 @@ class ReplicaFetcher:
     async def _run(self) -> None:
         while True:
             try:
-                self._connection = await Connection.open(
-                    self._address,
+                self.connection = await Connection.open(
+                    self.address,
                     client_id=f"ottla-replica-{self._broker_id}",
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
                 )
-                await self._fetch_on(self._connection)
+                await self._fetch_on(self.connection)
             except (ClientError, OSError, MalformedRequest) as error:
-                log.debug("fetching from %s: %s", self._address, error)
+                log.debug("fetching from %s: %s", self.address, error)
                 await sleep(self._clock, RETRY_MS)
             finally:
                 self._disconnect()
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             connection.end(ConnectionLostError("the replica fetcher needs another connection"))
 
@@ -156,38 +181,62 @@ class ReplicaFetcher:
             if not wanted:
                 await self._changed.wait()
                 continue
-            body = encode_fetch_request(FETCH_VERSION, session.request(wanted))
+            wait_ms = WAIT_MS_MAX if all(self._is_lag_known(key) for key in wanted) else 0
+            body = encode_fetch_request(FETCH_VERSION, session.request(wanted, self._round_bytes, wait_ms))
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
             self._repeat_reports()
             self._report()
-            if not await self._answered(reply):
-                return
+            await self._until_answered(connection, reply)
             response = parse_fetch_response(reply.result(), FETCH_VERSION)
             if ErrorCode(response.error) in SESSION_ERRORS:
                 session.reset()
                 continue
             session.on_reply(response.session_id)
             self._take(wanted, response)
+            if self.lane.waits_for_disk:
+                await self._until_disk_has_it()
 
-    async def _answered(self, reply: asyncio.Future[memoryview]) -> bool:
-        """False if the set of partitions changed before the leader answered."""
+    async def _until_answered(self, connection: Connection, reply: asyncio.Future[memoryview]) -> None:
+        """If the set of partitions changes meanwhile, the leader need not wait for anything new."""
         changed = asyncio.ensure_future(self._changed.wait())
         both: list[asyncio.Future[Any]] = [reply, changed]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
-        if reply.done():
-            return True
-        reply.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return False
+        if not reply.done():
+            connection.send_unanswered(WAIT_OVER_KEY, 0, [])
+            await asyncio.wait([reply])
+
+    def _is_lag_known(self, key: Key) -> bool:
+        following = self._followed[key].following
+        return following is None or following.lag.is_known
+
+    @property
+    def _round_bytes(self) -> int:
+        return self._pace.round_bytes if self.lane.waits_for_disk else REPLY_BYTES_MAX
+
+    async def _until_disk_has_it(self) -> None:
+        """What this round brought is on its way to the disk, in front of what live partitions bring next."""
+        followings = [each.following for each in self._followed.values() if each.following is not None]
+        self._pace.note(sum([each.lag.size_bytes for each in followings]), self._clock.monotonic_ms())
+        ends = {key: partition.log.end_offset for key, partition in self._followed.items()}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISK_WAIT_S):
+                while any(self._is_on_its_way(key, end) for key, end in ends.items()):
+                    self._disk_took_some.clear()
+                    await self._disk_took_some.wait()
+
+    def _is_on_its_way(self, key: Key, end: int) -> bool:
+        partition = self._followed.get(key)
+        return partition is not None and partition.log.failed is None and partition.log.acknowledged_end < end
 
     def _wanted(self) -> dict[Key, FetchPartition]:
         wanted: dict[Key, FetchPartition] = {}
         for key, partition in self._followed.items():
             if key in self._held_back or partition.following is None:
                 continue
-            fetch = partition.following.next_fetch()
+            fetch = partition.following.next_fetch(min(self.lane.partition_bytes_max, self._round_bytes))
             if fetch is not None:
                 wanted[key] = fetch
             elif partition.log.truncating:
@@ -207,6 +256,8 @@ class ReplicaFetcher:
                 error = partition.following.take(asked[key], answer)
                 if error is not ErrorCode.none:
                     self._on_error(key, partition.following, error, answer.log_start_offset)
+                elif partition.following.lag.is_lagging != self.lane.waits_for_disk:
+                    self._change_lane(partition)
 
     def _on_error(self, key: Key, following: Following, error: ErrorCode, leader_start: int) -> None:
         if error is ErrorCode.offset_out_of_range:
@@ -214,7 +265,7 @@ class ReplicaFetcher:
             following.rebuild(max(leader_start, 0))
             return
         # Epochs and leaders that do not agree: one side has not heard of the last election yet.
-        log.debug("partition %d of %s at %s: %s", key[1], key[0], self._address, error.name)
+        log.debug("partition %d of %s at %s: %s", key[1], key[0], self.address, error.name)
         self._held_back.add(key)
         self._clock.call_later(RETRY_MS, lambda: self._let_go(key))
 

@@ -12,7 +12,6 @@ from ottla.wire.produce import TopicKey
 Key = tuple[UUID, int]
 T = TypeVar("T")
 WAIT_MS_MAX = 500
-REPLY_BYTES_MAX = 8 * 1024 * 1024
 EPOCH_MAX = 2**31 - 1
 
 
@@ -24,16 +23,16 @@ class ReplicaSession:
         self._epoch = 0
         self._known: dict[Key, FetchPartition] = {}
 
-    def request(self, wanted: Mapping[Key, FetchPartition]) -> FetchRequest:
+    def request(self, wanted: Mapping[Key, FetchPartition], bytes_max: int, wait_ms: int = WAIT_MS_MAX) -> FetchRequest:
         changed = [key for key, partition in wanted.items() if self._known.get(key) != partition]
         forgotten = [key for key in self._known if key not in wanted]
         self._known = dict(wanted)
         return FetchRequest(
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch,
-            max_wait_ms=WAIT_MS_MAX,
+            max_wait_ms=wait_ms,
             min_bytes=1,
-            max_bytes=REPLY_BYTES_MAX,
+            max_bytes=bytes_max,
             isolation_level=0,
             session_id=self._session_id,
             session_epoch=self._epoch,

@@ -126,7 +126,9 @@ class Roles(PartitionEvents):
             return
         self.fetchers.leave(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)
-        partition.follow(Following(partition, state.leader_member, state.leader_epoch, watermark), state.leader_epoch)
+        is_in_sync = self._membership.member in state.isr
+        following = Following(partition, state.leader_member, state.leader_epoch, watermark, is_in_sync=is_in_sync)
+        partition.follow(following, state.leader_epoch)
         if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
             assert partition.following is not None
             log.warning("%s-%d: damaged here, built anew from its leader", partition.topic.name, partition.index)
