@@ -173,7 +173,12 @@ class Brokers:
         return connection
 
     async def close(self) -> None:
+        """For good."""
         self._closed = True
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """Whoever needs a connection again gets a new one."""
         opening = list(self._opening.values())
         for task in opening:
             task.cancel()

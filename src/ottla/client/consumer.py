@@ -101,7 +101,7 @@ class Consumer:
         try:
             await self._metadata.refresh()
         except BaseException:
-            await self._brokers.close()
+            await self._brokers.disconnect()  # it may be started again
             raise
         self._fetcher = Fetcher(
             self._settings, self._brokers, self._metadata, self._subscription.readers, self._on_metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -174,11 +174,30 @@ class Metadata:
         except BaseException:
             self._stale = True
             raise
-        self.view, self._topic_errors = read_view(reply)
+        view, self._topic_errors = read_view(reply)
+        self.view = newest(self.view, view)
         if self._topic_errors:
             self._stale = True
         self._refreshed_at_s = asyncio.get_running_loop().time()
         self._brokers.update_nodes(self.view.nodes.items())
+
+
+def newest(known: ClusterView, told: ClusterView) -> ClusterView:
+    """What was told, without partitions of which a later leader epoch is known: a broker that lags behind would send
+    the client back to a leader that is none any more (KIP-320)."""
+    topics = dict(told.topics)
+    for name, topic in told.topics.items():
+        before = known.topics.get(name)
+        if before is None or before.id is None or before.id != topic.id:
+            continue
+        kept = {
+            index: old
+            for index, old in before.partitions.items()
+            if index in topic.partitions and 0 <= topic.partitions[index].leader_epoch < old.leader_epoch
+        }
+        if kept:
+            topics[name] = _topic_view(name, topic.id, {**topic.partitions, **kept}, topic.internal)
+    return replace(told, topics=topics)
 
 
 async def fetch_all(brokers: Brokers) -> tuple[ClusterView, dict[str, ErrorCode]]:
@@ -217,6 +236,10 @@ def _read_topic(entry: Any) -> TopicView:
         )
         for each in entry.partitions
     }
+    return _topic_view(entry.name, entry.topic_id, partitions, bool(entry.is_internal))
+
+
+def _topic_view(name: str, topic_id: UUID | None, partitions: Mapping[int, PartitionView], internal: bool) -> TopicView:
     ordered = dict(sorted(partitions.items()))
     led = tuple(index for index, partition in ordered.items() if partition.leader != NO_LEADER)
-    return TopicView(entry.name, entry.topic_id, ordered, led or tuple(ordered), bool(entry.is_internal))
+    return TopicView(name, topic_id, ordered, led or tuple(ordered), internal)

@@ -126,7 +126,7 @@ class Producer:
             await self._metadata.refresh()
             identity = await get_identity(self._brokers, self._settings) if self._settings.idempotence else None
         except BaseException:
-            await self._brokers.close()
+            await self._brokers.disconnect()  # it may be started again
             raise
         self._sender = Sender(self._settings, self._brokers, self._metadata, identity, self._on_settled, self._flushes)
         self._placement = Placement(self._settings, self._sender, self._room, self._sticky)
