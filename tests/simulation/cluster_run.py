@@ -132,9 +132,11 @@ class ClusterRun:
             try:
                 with self.world:
                     self._execute()
-            except SimulationError:
+            except SimulationError as error:
                 if self.checks.violations:
                     raise self.checks.violations[0] from None
+                if isinstance(error.__cause__, Violation):
+                    raise error.__cause__ from None
                 raise
 
     def _execute(self) -> None:
