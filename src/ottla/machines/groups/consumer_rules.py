@@ -1,0 +1,73 @@
+"""What a group of the consumer protocol allows: who may commit and read offsets, what it subscribes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ottla.machines.groups.records import ConsumerMember, MemberState
+from ottla.machines.groups.requests import CommitOffsets, FetchOffsets
+from ottla.machines.groups.tables import ConsumerGroup
+from ottla.model.errors import ErrorCode
+
+
+def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> ErrorCode | None:
+    if request.generation < 0 and not group.members:
+        return None
+    member = group.members.get(request.member_id)
+    if member is None:
+        return ErrorCode.unknown_member_id
+    if request.producer_id is None and member.classic is None and not request.knows_epochs:
+        return ErrorCode.unsupported_version
+    return _epoch_refusal(group, request.member_id, member, request.generation)
+
+
+def offset_fetch_refusal(group: ConsumerGroup, request: FetchOffsets) -> ErrorCode | None:
+    if request.member_id is None and request.member_epoch < 0:
+        return None
+    member = group.members.get(request.member_id or "")
+    if member is None or request.member_id is None:
+        return ErrorCode.unknown_member_id
+    return _epoch_refusal(group, request.member_id, member, request.member_epoch)
+
+
+def _epoch_refusal(group: ConsumerGroup, member_id: str, member: ConsumerMember, epoch: int) -> ErrorCode | None:
+    current = group.current.get(member_id)
+    if current is not None and current.epoch == epoch:
+        return None
+    return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
+
+
+def is_subscribed(group: ConsumerGroup, topic: str) -> bool:
+    return any(topic in topics_of(group, member) for member in group.members.values())
+
+
+def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
+    """By name and by regular expression. Also names of topics that do not exist."""
+    names = frozenset(member.subscribed_names)
+    if member.subscribed_regex:
+        resolved = group.regexes.get(member.subscribed_regex)
+        if resolved is not None:
+            return names.union(resolved.topics)
+    return names
+
+
+def group_state(group: ConsumerGroup) -> str:
+    if not group.members:
+        return "Empty"
+    if group.epoch > group.target_epoch:
+        return "Assigning"
+    if all(is_reconciled(group, member_id) for member_id in group.members):
+        return "Stable"
+    return "Reconciling"
+
+
+def is_reconciled(group: ConsumerGroup, member_id: str) -> bool:
+    current = group.current[member_id]
+    return current.state is MemberState.STABLE and current.epoch == group.target_epoch
+
+
+def preferred_assignor(group: ConsumerGroup, assignors: Sequence[str]) -> str:
+    """Of those that members ask for, the one that most of them want; else the first that is configured."""
+    votes = Counter(member.assignor for member in group.members.values() if member.assignor is not None)
+    return max(sorted(votes), key=votes.__getitem__, default=assignors[0])

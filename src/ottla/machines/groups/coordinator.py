@@ -1,0 +1,146 @@
+"""The group coordinator of one partition of `__consumer_offsets`: requests in, records and answers out (ADR 10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ottla.machines.groups import (
+    classic_join,
+    classic_membership,
+    classic_rebalance,
+    encoding,
+    listing,
+    offset_requests,
+)
+from ottla.machines.groups.classic_group import ClassicGroup
+from ottla.machines.groups.config import GroupConfig
+from ottla.machines.groups.records import TopicFacts, Unknown, Unreadable
+from ottla.machines.groups.requests import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeConsumerGroup,
+    DescribeGroup,
+    FetchOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    Request,
+    SyncGroup,
+    TopicsChanged,
+)
+from ottla.machines.groups.shard import Instant, Shard, Step, Ticket
+from ottla.machines.groups.tables import Tables
+from ottla.machines.groups.timers import TimerKind, TimerName
+
+UNREADABLE_KEPT = 10
+"""Sentences about unreadable records that are kept for the report."""
+
+_HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
+    JoinGroup: classic_join.join_group,
+    SyncGroup: classic_membership.sync_group,
+    Heartbeat: classic_membership.heartbeat,
+    LeaveGroup: classic_membership.leave_group,
+    CommitOffsets: offset_requests.commit_offsets,
+    FetchOffsets: offset_requests.fetch_offsets,
+    DeleteOffsets: offset_requests.delete_offsets,
+    DeleteGroup: listing.delete_group,
+    ListGroups: listing.list_groups,
+    DescribeGroup: listing.describe_group,
+    DescribeConsumerGroup: listing.describe_consumer_group,
+}
+
+
+class GroupCoordinator:
+    """First `replay` the log, then `loaded`, then requests. After a failed append, drop it and load another."""
+
+    def __init__(self, config: GroupConfig) -> None:
+        self.tables = Tables()
+        self._shard = Shard(config, self.tables)
+        self.skipped: Counter[int] = Counter()
+        """Records of kinds that are not known here, by the kind."""
+        self.unreadable: list[str] = []
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def replay(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> None:
+        """A record of the log, from its beginning on. `producer_id` if it is part of a transaction."""
+        record = Unreadable("a record without a key") if key is None else encoding.decode(key, value)
+        if isinstance(record, Unknown):
+            self.skipped[record.key_version] += 1
+        elif isinstance(record, Unreadable):
+            if len(self.unreadable) < UNREADABLE_KEPT:
+                self.unreadable.append(record.why)
+        else:
+            self.tables.apply(record, producer_id)
+
+    def replay_marker(self, producer_id: int, *, is_committed: bool) -> None:
+        self.tables.offsets.complete(producer_id, is_committed=is_committed)
+
+    def loaded(self, topics: TopicsChanged, now: Instant) -> Step:
+        """All members that the log knows are taken for alive: each has a whole session to show up."""
+        shard = self._shard
+        shard.begin(now)
+        for name, generation in sorted(self.tables.classic.items()):
+            group = shard.classic[name] = ClassicGroup.of(name, generation)
+            for member in group.members.values():
+                classic_rebalance.keep_session(shard, group, member)
+            is_unassigned = generation.leader is None
+            if group.members and (is_unassigned or len(group.members) > shard.config.size_max):
+                classic_rebalance.prepare(shard, group)
+        shard.start_timer(TimerKind.RETENTION, "", shard.config.offsets_retention_check_interval_ms)
+        self._see_topics(topics)
+        return shard.end()
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets have no answer yet."""
+        return self._shard.waiting
+
+    def handle(self, ticket: Ticket, request: Request, now: Instant) -> Step:
+        self._shard.begin(now)
+        self._shard.waiting += 1
+        _HANDLERS[type(request)](self._shard, ticket, request)
+        return self._shard.end()
+
+    def tick(self, now: Instant) -> Step:
+        """What is due by now."""
+        self._shard.begin(now)
+        while (name := self._shard.timers.pop_due(now.elapsed_ms)) is not None:
+            self._on_timeout(name)
+        return self._shard.end()
+
+    def topics_changed(self, topics: TopicsChanged, now: Instant) -> Step:
+        self._shard.begin(now)
+        self._see_topics(topics)
+        return self._shard.end()
+
+    def complete_transaction(self, producer_id: int, *, is_committed: bool, now: Instant) -> Step:
+        """Its marker is appended with this step: the offsets of the transaction count, or are forgotten."""
+        self._shard.begin(now)
+        self.replay_marker(producer_id, is_committed=is_committed)
+        return self._shard.end()
+
+    def _see_topics(self, topics: TopicsChanged) -> None:
+        shard = self._shard
+        shard.topics = {name: TopicFacts(*facts) for name, facts in topics.topics.items()}
+        shard.topic_names = {facts.id: name for name, facts in shard.topics.items()}
+        offset_requests.remove_of_topics(shard, topics.deleted)
+
+    def _on_timeout(self, name: TimerName) -> None:
+        shard = self._shard
+        match name.kind:
+            case TimerKind.SESSION:
+                classic_rebalance.on_session_timeout(shard, name.group, name.member_id)
+            case TimerKind.JOIN:
+                classic_rebalance.on_join_timeout(shard, name.group)
+            case TimerKind.SYNC:
+                classic_rebalance.on_sync_timeout(shard, name.group)
+            case TimerKind.RETENTION:
+                listing.clean_up(shard)
+                shard.start_timer(TimerKind.RETENTION, "", shard.config.offsets_retention_check_interval_ms)

@@ -1,0 +1,174 @@
+"""The primitive fields of Kafka's binary formats, read strictly: whatever does not fit says what is wrong.
+
+Records of `__consumer_offsets` and the subscriptions that classic consumers embed in them are made of these.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+from uuid import UUID
+
+T = TypeVar("T")
+
+
+class MalformedError(Exception):
+    """Bytes that are not what they should be. Caught where a record or a subscription is decoded."""
+
+
+class FieldReader:
+    """Reads one message. With `flexible`, lengths are varints and structures end with tagged fields."""
+
+    def __init__(self, data: bytes, *, flexible: bool = False) -> None:
+        self._data = data
+        self._at = 0
+        self.flexible = flexible
+
+    def take(self, size: int) -> bytes:
+        end = self._at + size
+        if size < 0 or end > len(self._data):
+            raise MalformedError(f"{size} bytes wanted at {self._at}, {len(self._data) - self._at} are there")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def int8(self) -> int:
+        return self._number(">b", 1)
+
+    def int16(self) -> int:
+        return self._number(">h", 2)
+
+    def int32(self) -> int:
+        return self._number(">i", 4)
+
+    def int64(self) -> int:
+        return self._number(">q", 8)
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self.take(16))
+
+    def varint(self) -> int:
+        """Unsigned."""
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if not byte & 0x80:
+                break
+            shift += 7
+            if shift > 28:
+                raise MalformedError(f"a varint of more than five bytes ends at {self._at}")
+        return value
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise MalformedError(f"a string that must not be null is null before {self._at}")
+        return text
+
+    def nullable_string(self) -> str | None:
+        length = self.varint() - 1 if self.flexible else self.int16()
+        if length == -1:
+            return None
+        try:
+            return self.take(length).decode()
+        except UnicodeDecodeError as error:
+            raise MalformedError(f"a string before {self._at} is not UTF-8: {error.reason}") from None
+
+    def bytes_(self) -> bytes:
+        length = self.varint() - 1 if self.flexible else self.int32()
+        if length < 0:
+            raise MalformedError(f"bytes that must not be null are null before {self._at}")
+        return self.take(length)
+
+    def array(self, read: Callable[[], T]) -> tuple[T, ...]:
+        length = self.varint() - 1 if self.flexible else self.int32()
+        if length < 0:
+            raise MalformedError(f"an array that must not be null is null before {self._at}")
+        if length > len(self._data) - self._at:
+            raise MalformedError(f"an array of {length} entries in {len(self._data) - self._at} bytes")
+        return tuple(read() for _ in range(length))
+
+    def tags(self) -> dict[int, bytes]:
+        """Nothing where the version has none."""
+        if not self.flexible:
+            return {}
+        found = {}
+        for _ in range(self.varint()):
+            tag = self.varint()
+            found[tag] = self.take(self.varint())
+        return found
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise MalformedError(f"{len(self._data) - self._at} bytes too many")
+
+    def _number(self, layout: str, size: int) -> int:
+        number: int = struct.unpack(layout, self.take(size))[0]
+        return number
+
+
+class FieldWriter:
+    def __init__(self, *, flexible: bool = False) -> None:
+        self._parts: list[bytes] = []
+        self.flexible = flexible
+
+    def int8(self, value: int) -> None:
+        self._parts.append(struct.pack(">b", value))
+
+    def int16(self, value: int) -> None:
+        self._parts.append(struct.pack(">h", value))
+
+    def int32(self, value: int) -> None:
+        self._parts.append(struct.pack(">i", value))
+
+    def int64(self, value: int) -> None:
+        self._parts.append(struct.pack(">q", value))
+
+    def uuid(self, value: UUID) -> None:
+        self._parts.append(value.bytes)
+
+    def varint(self, value: int) -> None:
+        out = bytearray()
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+        self._parts.append(bytes(out))
+
+    def string(self, text: str | None) -> None:
+        data = None if text is None else text.encode()
+        if self.flexible:
+            self.varint(0 if data is None else len(data) + 1)
+        else:
+            self.int16(-1 if data is None else len(data))
+        self._parts.append(data or b"")
+
+    def bytes_(self, data: bytes) -> None:
+        self._length(len(data))
+        self._parts.append(data)
+
+    def array(self, values: Iterable[T], write: Callable[[T], None]) -> None:
+        listed = list(values)
+        self._length(len(listed))
+        for value in listed:
+            write(value)
+
+    def tags(self, values: Mapping[int, bytes] | None = None) -> None:
+        if not self.flexible:
+            return
+        self.varint(len(values or {}))
+        for tag, data in sorted((values or {}).items()):
+            self.varint(tag)
+            self.varint(len(data))
+            self._parts.append(data)
+
+    def done(self) -> bytes:
+        return b"".join(self._parts)
+
+    def _length(self, length: int) -> None:
+        if self.flexible:
+            self.varint(length + 1)
+        else:
+            self.int32(length)

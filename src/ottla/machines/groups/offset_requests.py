@@ -1,0 +1,220 @@
+"""Offsets: commit, fetch, delete, expiry.
+
+Who may commit: a member of the current generation or epoch; anybody else only while the group has no members, without
+naming a generation (an administrator, or a consumer that assigns its partitions itself: a simple group).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
+from ottla.machines.groups.consumer_rules import is_subscribed, offset_commit_refusal, offset_fetch_refusal
+from ottla.machines.groups.offset_table import OffsetKey
+from ottla.machines.groups.records import NO_TIME, CommittedOffset, OffsetRecord
+from ottla.machines.groups.replies import (
+    NONE,
+    CommitReply,
+    DeleteOffsetsReply,
+    FetchedOffset,
+    FetchOffsetsReply,
+)
+from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOffsets, ToCommit
+from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.timers import TimerKind
+from ottla.model.errors import ErrorCode
+
+Expiry = Callable[[CommittedOffset], int]
+"""From when on an offset's retention is counted."""
+
+
+def commit_offsets(shard: Shard, ticket: Ticket, request: CommitOffsets) -> None:
+    refusal = _commit_refusal(shard, request)
+    if refusal is not None:
+        shard.answer(ticket, CommitReply((refusal,) * len(request.offsets)))
+        return
+    _keep_session(shard, request)
+    shard.answer(ticket, CommitReply(tuple(_commit(shard, request, offset) for offset in request.offsets)))
+
+
+def _commit(shard: Shard, request: CommitOffsets, offset: ToCommit) -> ErrorCode:
+    if len(offset.metadata) > shard.config.offset_metadata_max_bytes:
+        return ErrorCode.offset_metadata_too_large
+    now_ms = shard.now.wall_ms
+    expires_ms = NO_TIME if request.retention_ms < 0 else now_ms + request.retention_ms
+    value = CommittedOffset(offset.offset, offset.leader_epoch, offset.metadata, now_ms, expires_ms)
+    record = OffsetRecord(request.group, offset.topic, offset.partition, value)
+    if request.producer_id is None:
+        shard.emit(record)
+    else:
+        shard.emit_in_transaction(record, request.producer_id)
+    return NONE
+
+
+def _commit_refusal(shard: Shard, request: CommitOffsets) -> ErrorCode | None:
+    is_transactional = request.producer_id is not None
+    consumer_group = shard.tables.consumer.get(request.group)
+    if consumer_group is not None:
+        refusal = offset_commit_refusal(consumer_group, request)
+        if is_transactional and refusal is ErrorCode.stale_member_epoch:
+            return ErrorCode.illegal_generation
+        return refusal
+    group = shard.classic.get(request.group)
+    if group is not None:
+        return _classic_commit_refusal(group, request)
+    if request.generation < 0:
+        return None
+    if shard.tables.offsets.has_group(request.group):
+        return ErrorCode.unknown_member_id
+    if request.knows_epochs and not is_transactional:
+        return ErrorCode.group_id_not_found
+    return ErrorCode.illegal_generation
+
+
+def _classic_commit_refusal(group: ClassicGroup, request: CommitOffsets) -> ErrorCode | None:
+    is_transactional = request.producer_id is not None
+    if request.generation < 0 and group.state is ClassicState.EMPTY:
+        return None
+    if request.generation >= 0 or request.member_id or request.instance_id is not None:
+        refusal = group.refusal(request.member_id, request.instance_id)
+        if refusal is not None:
+            return refusal
+        if request.generation != group.generation:
+            return ErrorCode.illegal_generation
+    elif not is_transactional:
+        return ErrorCode.unknown_member_id
+    if not is_transactional and group.state is ClassicState.COMPLETING:
+        return ErrorCode.rebalance_in_progress
+    return None
+
+
+def _keep_session(shard: Shard, request: CommitOffsets) -> None:
+    """A commit of a classic member counts as a heartbeat."""
+    group = shard.classic.get(request.group)
+    if group is None or request.producer_id is not None:
+        return
+    member = group.members.get(request.member_id)
+    if member is not None and group.state in (ClassicState.STABLE, ClassicState.PREPARING):
+        shard.start_timer(TimerKind.SESSION, group.name, member.session_timeout_ms, member.member_id)
+
+
+def fetch_offsets(shard: Shard, ticket: Ticket, request: FetchOffsets) -> None:
+    group = shard.tables.consumer.get(request.group)
+    refusal = None if group is None else offset_fetch_refusal(group, request)
+    if refusal is not None:
+        shard.answer(ticket, FetchOffsetsReply(refusal))
+        return
+    found = (_fetched(shard, key, request.require_stable) for key in _wanted(shard, request))
+    shard.answer(ticket, FetchOffsetsReply(NONE, tuple(found)))
+
+
+def _wanted(shard: Shard, request: FetchOffsets) -> Iterable[OffsetKey]:
+    if request.topics is None:
+        offsets = shard.tables.offsets
+        return [key for key in offsets.keys(request.group) if offsets.get(key) is not None]
+    return _keys(request.group, request.topics)
+
+
+def _keys(group: str, topics: Iterable[tuple[str, tuple[int, ...]]]) -> list[OffsetKey]:
+    return [OffsetKey(group, topic, partition) for topic, partitions in topics for partition in partitions]
+
+
+def _fetched(shard: Shard, key: OffsetKey, require_stable: bool) -> FetchedOffset:
+    offsets = shard.tables.offsets
+    if require_stable and offsets.is_pending(key):
+        return FetchedOffset(key.topic, key.partition, None, ErrorCode.unstable_offset_commit)
+    return FetchedOffset(key.topic, key.partition, offsets.get(key))
+
+
+def delete_offsets(shard: Shard, ticket: Ticket, request: DeleteOffsets) -> None:
+    refusal = _delete_refusal(shard, request.group)
+    if refusal is not None:
+        shard.answer(ticket, DeleteOffsetsReply(refusal))
+        return
+    done = tuple((key.topic, key.partition, _delete(shard, key)) for key in _keys(request.group, request.topics))
+    shard.answer(ticket, DeleteOffsetsReply(NONE, done))
+
+
+def _delete_refusal(shard: Shard, name: str) -> ErrorCode | None:
+    if not name:
+        return ErrorCode.invalid_group_id
+    if not shard.exists(name):
+        return ErrorCode.group_id_not_found
+    group = shard.classic.get(name)
+    if group is not None and group.state is not ClassicState.EMPTY and not group.uses_consumer_protocol:
+        # What such members read is known to nobody but them.
+        return ErrorCode.non_empty_group
+    return None
+
+
+def _delete(shard: Shard, key: OffsetKey) -> ErrorCode:
+    if _is_subscribed(shard, key.group, key.topic):
+        return ErrorCode.group_subscribed_to_topic
+    if shard.tables.offsets.get(key) is not None or shard.tables.offsets.is_pending(key):
+        remove(shard, key)
+    return NONE
+
+
+def _is_subscribed(shard: Shard, name: str, topic: str) -> bool:
+    consumer_group = shard.tables.consumer.get(name)
+    if consumer_group is not None:
+        return is_subscribed(consumer_group, topic)
+    group = shard.classic.get(name)
+    return group is not None and group.is_subscribed(topic)
+
+
+def remove(shard: Shard, key: OffsetKey) -> None:
+    shard.emit(OffsetRecord(key.group, key.topic, key.partition, None))
+
+
+def remove_all(shard: Shard, group: str) -> None:
+    for key in list(shard.tables.offsets.keys(group)):
+        remove(shard, key)
+
+
+def remove_of_topics(shard: Shard, topics: Iterable[str]) -> None:
+    """The topics are gone. One that is created again under the same name begins without offsets."""
+    gone = frozenset(topics)
+    for group in sorted(shard.tables.offsets.groups()):
+        for key in list(shard.tables.offsets.keys(group)):
+            if key.topic in gone:
+                remove(shard, key)
+
+
+def expire(shard: Shard, group: str) -> bool:
+    """Removes what has outlived its retention; whether nothing is left, and nothing is under way."""
+    offsets = shard.tables.offsets
+    base = _expiry(shard, group)
+    if base is None:
+        return not offsets.has_group(group)
+    for key in list(offsets.keys(group)):
+        value = offsets.get(key)
+        if value is None or offsets.is_pending(key) or _is_subscribed(shard, group, key.topic):
+            continue
+        if _is_expired(shard, value, base):
+            remove(shard, key)
+    return not offsets.has_group(group)
+
+
+def _is_expired(shard: Shard, value: CommittedOffset, base: Expiry) -> bool:
+    now_ms = shard.now.wall_ms
+    if value.expires_ms != NO_TIME:
+        return now_ms >= value.expires_ms
+    return now_ms - base(value) >= shard.config.offsets_retention_ms
+
+
+def _expiry(shard: Shard, name: str) -> Expiry | None:
+    """None: nothing expires now."""
+    group = shard.classic.get(name)
+    if group is None or group.protocol_type is None:
+        return _since_commit
+    if group.state is ClassicState.EMPTY:
+        since_ms = group.since_ms
+        return _since_commit if since_ms == NO_TIME else lambda _: since_ms
+    if group.state is ClassicState.STABLE and group.subscribed() is not None:
+        return _since_commit
+    return None
+
+
+def _since_commit(value: CommittedOffset) -> int:
+    return value.committed_ms

@@ -1,0 +1,93 @@
+"""The committed offsets of all groups of a partition of `__consumer_offsets`, and those of open transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.machines.groups.records import CommittedOffset, OffsetRecord
+
+TopicOffsets = dict[str, dict[int, CommittedOffset]]
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class Pending(NamedTuple):
+    """An offset of an open transaction. A later commit outside of it wins, whatever becomes of the transaction."""
+
+    value: CommittedOffset
+    is_superseded: bool = False
+
+
+@dataclass(slots=True)
+class OffsetTable:
+    committed: dict[str, TopicOffsets] = field(default_factory=dict)
+    pending: dict[int, dict[OffsetKey, Pending]] = field(default_factory=dict)
+    """By producer id: what its open transaction commits if it commits."""
+
+    def has_group(self, group: str) -> bool:
+        return group in self.committed or self.has_pending(group)
+
+    def groups(self) -> set[str]:
+        return {*self.committed, *(key.group for offsets in self.pending.values() for key in offsets)}
+
+    def get(self, key: OffsetKey) -> CommittedOffset | None:
+        return self.committed.get(key.group, {}).get(key.topic, {}).get(key.partition)
+
+    def of(self, group: str) -> TopicOffsets:
+        return self.committed.get(group, {})
+
+    def keys(self, group: str) -> Iterator[OffsetKey]:
+        """Also of offsets that are only pending."""
+        for topic, partitions in self.of(group).items():
+            for partition in partitions:
+                yield OffsetKey(group, topic, partition)
+        for offsets in self.pending.values():
+            yield from (key for key in offsets if key.group == group and self.get(key) is None)
+
+    def is_pending(self, key: OffsetKey) -> bool:
+        return any(key in offsets for offsets in self.pending.values())
+
+    def has_pending(self, group: str) -> bool:
+        return any(key.group == group for offsets in self.pending.values() for key in offsets)
+
+    # -- changes: only by records and by the markers of transactions ----------------------------------------------
+
+    def apply(self, record: OffsetRecord, producer_id: int | None = None) -> None:
+        key = OffsetKey(record.group, record.topic, record.partition)
+        if record.value is None:
+            self._remove(key)
+        elif producer_id is None:
+            self._put(key, record.value)
+            for offsets in self.pending.values():
+                if key in offsets:
+                    offsets[key] = offsets[key]._replace(is_superseded=True)
+        else:
+            self.pending.setdefault(producer_id, {})[key] = Pending(record.value)
+
+    def complete(self, producer_id: int, *, is_committed: bool) -> None:
+        """The marker of a transaction."""
+        for key, pending in self.pending.pop(producer_id, {}).items():
+            if is_committed and not pending.is_superseded:
+                self._put(key, pending.value)
+
+    def _put(self, key: OffsetKey, value: CommittedOffset) -> None:
+        self.committed.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = value
+
+    def _remove(self, key: OffsetKey) -> None:
+        topics = self.committed.get(key.group, {})
+        partitions = topics.get(key.topic, {})
+        partitions.pop(key.partition, None)
+        if not partitions:
+            topics.pop(key.topic, None)
+        if not topics:
+            self.committed.pop(key.group, None)
+        for producer_id, offsets in list(self.pending.items()):
+            offsets.pop(key, None)
+            if not offsets:
+                del self.pending[producer_id]

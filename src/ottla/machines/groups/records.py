@@ -1,0 +1,196 @@
+"""What a partition of `__consumer_offsets` holds, as values: one class for each kind of key.
+
+A record says what is now; `value` None is a tombstone: it is no more. Nothing else of a group survives a failover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.model.ids import TopicId
+
+NO_TIME = -1
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+Assigned = tuple[TopicId, int]
+Assignment = frozenset[Assigned]
+NOTHING: Assignment = frozenset()
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    expires_ms: int = NO_TIME
+    """Only if the commit asked for a retention of its own, as old clients can."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMember:
+    """A member of a generation of the classic protocol."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGeneration:
+    """The last generation of a classic group. With members and without a leader, it has not been assigned yet."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    since_ms: int
+    members: tuple[ClassicMember, ...] = ()
+
+
+class TopicFacts(NamedTuple):
+    """What a group knows of a topic that it subscribes to."""
+
+    id: TopicId
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicProtocols:
+    """What a member of a consumer group that still speaks the classic protocol has said of itself."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """What a member of the consumer protocol (KIP-848) has said of itself."""
+
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_names: tuple[str, ...]
+    subscribed_regex: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    classic: ClassicProtocols | None = None
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target. The numbers are those of Kafka's records."""
+
+    STABLE = 1
+    UNREVOKED_PARTITIONS = 2
+    """It has been told to give partitions up, and has not confirmed it."""
+    UNRELEASED_PARTITIONS = 3
+    """It waits for partitions that others still have."""
+    UNKNOWN = 127
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentAssignment:
+    """What a member has, and what it has been told to give up. Both are its own until it confirms."""
+
+    epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Assignment = NOTHING
+    revoking: Assignment = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    topics: tuple[str, ...]
+    version: int
+    resolved_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    group: str
+    topic: str
+    partition: int
+    value: CommittedOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicRecord:
+    group: str
+    value: ClassicGeneration | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpochRecord:
+    group: str
+    value: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribedTopicsRecord:
+    group: str
+    value: tuple[tuple[str, TopicFacts], ...] | None
+    """Sorted by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    group: str
+    member_id: str
+    value: ConsumerMember | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochRecord:
+    group: str
+    value: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    group: str
+    member_id: str
+    value: Assignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRecord:
+    group: str
+    member_id: str
+    value: CurrentAssignment | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegexRecord:
+    group: str
+    regex: str
+    value: ResolvedRegex | None
+
+
+ConsumerRecord = (
+    GroupEpochRecord
+    | SubscribedTopicsRecord
+    | MemberRecord
+    | TargetEpochRecord
+    | TargetRecord
+    | CurrentRecord
+    | RegexRecord
+)
+Record = OffsetRecord | ClassicRecord | ConsumerRecord
+
+
+class Unknown(NamedTuple):
+    """A record of a kind that this coordinator does not keep, such as a share group's. It stays in the log."""
+
+    key_version: int
+
+
+class Unreadable(NamedTuple):
+    why: str

@@ -1,0 +1,88 @@
+"""Deadlines by name: set, moved, cancelled, and found when they are due.
+
+A heartbeat moves a deadline, thousands of times before one is ever due. So moving one later costs a dictionary entry;
+the heap is looked at again only when the earlier time has come.
+"""
+
+from __future__ import annotations
+
+import heapq
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class TimerKind(IntEnum):
+    SESSION = 0
+    JOIN = 1
+    """A classic group's: the join phase ends."""
+    SYNC = 2
+    """A classic group's: whoever has not sent SyncGroup by now is out."""
+    REVOCATION = 3
+    """A consumer group's member has to give up partitions by now."""
+    MEMBER_JOIN = 4
+    """A classic member of a consumer group has to join again by now."""
+    MEMBER_SYNC = 5
+    RETENTION = 6
+
+
+class TimerName(NamedTuple):
+    kind: TimerKind
+    group: str = ""
+    member_id: str = ""
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._deadlines: dict[TimerName, int] = {}
+        self._heap: list[tuple[int, TimerName]] = []
+        self._queued: dict[TimerName, int] = {}
+        """The one entry of each name in the heap that counts; it is not later than the deadline."""
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def __contains__(self, name: TimerName) -> bool:
+        return name in self._deadlines
+
+    def set(self, name: TimerName, at_ms: int) -> None:
+        self._deadlines[name] = at_ms
+        queued = self._queued.get(name)
+        if queued is None or at_ms < queued:
+            self._queue(name, at_ms)
+
+    def cancel(self, name: TimerName) -> None:
+        self._deadlines.pop(name, None)
+
+    def next_ms(self) -> int | None:
+        """The first deadline, or some time before it."""
+        while self._heap:
+            at_ms, name = self._heap[0]
+            if self._queued.get(name) == at_ms and name in self._deadlines:
+                return at_ms
+            self._drop_first()
+        return None
+
+    def pop_due(self, now_ms: int) -> TimerName | None:
+        """One that is due, which is then no longer set."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            name = self._drop_first()
+            deadline = self._deadlines.get(name) if name is not None else None
+            if name is None or deadline is None:
+                continue
+            if deadline <= now_ms:
+                del self._deadlines[name]
+                return name
+            self._queue(name, deadline)
+        return None
+
+    def _queue(self, name: TimerName, at_ms: int) -> None:
+        self._queued[name] = at_ms
+        heapq.heappush(self._heap, (at_ms, name))
+
+    def _drop_first(self) -> TimerName | None:
+        """Its name if it was the entry that counts."""
+        at_ms, name = heapq.heappop(self._heap)
+        if self._queued.get(name) != at_ms:
+            return None
+        del self._queued[name]
+        return name
