@@ -16,9 +16,13 @@ from typing import Any
 from ottla.client.admin import Admin
 from ottla.client.apis import ClientApi, call, open_connection
 from ottla.client.connection import Address
+from ottla.client.consumer import Consumer
 from ottla.client.errors import ClientError, TopicExistsError
+from ottla.client.fetched import TopicPartition
+from ottla.client.producer import Producer
 from tests.simulation.cluster_clients import Clients
 from tests.simulation.cluster_plan import ClusterPlan, PlannedTopic
+from tests.simulation.violations import Violation
 
 ELECT = ClientApi(43, "ElectLeaders", (2, 2))
 REASSIGN = ClientApi(45, "AlterPartitionReassignments", (0, 0))
@@ -36,6 +40,10 @@ class Operator:
         self._clients = clients
         self.done: Counter[str] = Counter()
         """What succeeded."""
+        self._created = 0
+        """How often the topic that comes and goes was asked for: its records say which time it was."""
+        self._deleted = 0
+        """Up to which of these it is certainly gone."""
 
     async def create_topics(self) -> None:
         for topic in self._plan.topics:
@@ -81,11 +89,34 @@ class Operator:
                     await admin.create_partitions(topic.name, total)
                 self._clients.partition_counts[topic.name] = total
             case "create topic":
-                async with self._admin() as admin:
-                    await admin.create_topic(CHURN, partitions=2, replication_factor=3)
+                await self._create_and_write()
             case "delete topic":
+                created = self._created
                 async with self._admin() as admin:
                     await admin.delete_topic(CHURN)
+                self._deleted = created
+
+    async def _create_and_write(self) -> None:
+        self._created += 1
+        async with self._admin() as admin:
+            await admin.create_topic(CHURN, partitions=1, replication_factor=3)
+        async with Producer(self._servers, delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
+            for _ in range(3):
+                await producer.send(CHURN, b"%d" % self._created, partition=0)
+
+    async def check_deleted(self) -> None:
+        """A topic that was deleted does not come back, nor do its records in another one of its name."""
+        async with self._admin() as admin:
+            if CHURN not in [topic.name for topic in await admin.list_topics()]:
+                return
+        async with Consumer(self._servers, auto_offset_reset="earliest") as consumer:
+            end = (await consumer.end_offsets([(CHURN, 0)]))[TopicPartition(CHURN, 0)]
+            consumer.assign([(CHURN, 0)])
+            found: list[int] = []
+            while len(found) < end:
+                found += [int(record.value or b"") for record in await consumer.fetch_records(100)]
+        if found and min(found) <= self._deleted:
+            raise Violation("deleted", f"{CHURN}: records of {found}, and {self._deleted} was deleted")
 
     async def _reassign(self, topic: str, partition: int, replicas: list[int]) -> None:
         target = {"partition_index": partition, "replicas": tuple(replicas)}

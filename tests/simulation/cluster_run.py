@@ -87,8 +87,10 @@ class ClusterRun:
             for number, name in enumerate(plan.brokers, 1)
         }
         self.checks = ClusterChecks(world, self.store, self.programs, PROPERTIES)
+        skews = Random(f"{self.seed}/skew")
         for name, program in self.programs.items():
-            world.host(name, program=self._restarting(program), drift_ppm=rng.uniform(-100, 100))
+            skew_ms = skews.choice((0, 0, 1, -1)) * skews.uniform(0, 5000)
+            world.host(name, program=self._restarting(program), skew_ms=skew_ms, drift_ppm=rng.uniform(-100, 100))
         for name in plan.clients:
             world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
         world.after(PROBE_S, self._probe)
@@ -151,11 +153,12 @@ class ClusterRun:
         world.run_for(self.plan.ends_s)
         clients.is_over = True
         self._eventually("the operator's work ends", operating.done, 30)
-        self._eventually("all partitions have a leader", self._all_are_led, 60, meanwhile=self._give_up_what_is_lost)
-        self._eventually("all is delivered or given up", lambda: all(task.done() for task in producing), 120)
-        self._eventually("all replicas are in sync", self._is_whole, 60)
+        self._eventually("all partitions have a leader", self._all_are_led, 30, meanwhile=self._give_up_what_is_lost)
+        self._eventually("all is delivered or given up", lambda: all(task.done() for task in producing), 45)
+        self._eventually("all replicas are in sync", self._is_whole, 30)
         self.log = self._driven("all can be read", clients.read_all())
-        self._eventually("consumers get everything", self._all_is_seen, 60)
+        self._driven("what was deleted is gone", self.operator.check_deleted())
+        self._eventually("consumers get everything", self._all_is_seen, 30)
         for task in consuming:
             task.cancel()
         self._eventually("consumers end", lambda: all(task.done() for task in consuming), 60)
