@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ottla.machines.groups import encoding
@@ -128,10 +128,10 @@ class Groups:
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
-    def commit(self, group: str, offset: int, topic: str = "orders", partition: int = 0, **more: object) -> str:
+    def commit(self, group: str, offset: int, topic: str = "orders", partition: int = 0, **more: Any) -> str:
         """The name of the error."""
         to_commit = ToCommit(topic=topic, partition=partition, offset=offset)
-        request = replace(CommitOffsets(group=group, offsets=(to_commit,)), **more)  # type: ignore[arg-type] # by name
+        request = replace(CommitOffsets(group=group, offsets=(to_commit,)), **more)
         reply = self.expect(CommitReply, self.ask(request))
         return reply.errors[0].name
 
@@ -142,7 +142,7 @@ class Groups:
 
     # -- the classic protocol --------------------------------------------------------------------------------------
 
-    def join_request(self, group: str = "g", member_id: str = "", **more: object) -> JoinGroup:
+    def join_request(self, group: str = "g", member_id: str = "", **more: Any) -> JoinGroup:
         request = JoinGroup(
             group=group,
             member_id=member_id,
@@ -153,9 +153,9 @@ class Groups:
             client_host="/127.0.0.1",
             fresh_id=str(next(self._tickets)),
         )
-        return replace(request, **more)  # type: ignore[arg-type] # by name
+        return replace(request, **more)
 
-    def join(self, group: str = "g", member_id: str = "", **more: object) -> int:
+    def join(self, group: str = "g", member_id: str = "", **more: Any) -> int:
         """The ticket of a JoinGroup that waits. A new dynamic member first fetches its id."""
         request = self.join_request(group, member_id, **more)
         if not member_id and request.needs_known_id and request.instance_id is None:
@@ -186,9 +186,9 @@ class Groups:
         reply = self.expect(LeaveReply, self.ask(LeaveGroup(group=group, members=members)))
         return [member.error.name for member in reply.members]
 
-    def assemble(self, size: int = 1, group: str = "g", **more: object) -> list[JoinReply]:
+    def assemble(self, size: int = 1, group: str = "g", **more: Any) -> list[JoinReply]:
         """A stable group of so many members, the leader first. Each has its member id as its assignment."""
-        tickets = [self.join(group, **more) for _ in range(size)]  # type: ignore[arg-type] # by name
+        tickets = [self.join(group, **more) for _ in range(size)]
         self.wait(DELAY_MS * 2)
         members = sorted((self.joined(ticket) for ticket in tickets), key=lambda each: each.leader != each.member_id)
         self.settle(members, group)
