@@ -15,6 +15,7 @@ help:
 	@echo "make demo    three brokers, a million records, the leader killed in mid-stream, and the proof that nothing was lost"
 	@echo "make test    every test; 'make test-fast' leaves out real clients and killed processes"
 	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
+	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine"
 	@echo "make docs    writes the generated pages of docs/ again"
@@ -50,6 +51,10 @@ SEEDS ?= 100
 FROM ?= 0
 simulate: setup
 	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
+
+siege: setup
+	$(BIN)/python scripts/prepare_coordination.py
+	$(BIN)/python -m tests.processes.siege --minutes $(MINUTES)
 
 check: setup
 	$(BIN)/ruff check .

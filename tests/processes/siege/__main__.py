@@ -10,6 +10,7 @@ import argparse
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from random import SystemRandom
 from tests.conformance.coordination.servers import why_no_etcd
 from tests.processes.siege.campaign import judge, lay_siege_aloud
 from tests.processes.siege.cluster import Shape
+from tests.processes.siege.node import LOG_LEVEL
 
 SHAPES = (Shape(3, "sqlite"), Shape(3, "etcd"), Shape(5, "sqlite"), Shape(5, "etcd"))
 
@@ -35,7 +37,7 @@ def main() -> int:
     failed = 0
     for number, shape in enumerate(shapes, 1):
         own = directory / f"{number}-{shape.brokers}-{shape.store}"
-        failed += not _one(own, shape, options.minutes * 60 / len(shapes), options.seed)
+        failed += not _one(own, shape, options.minutes * 60 / len(shapes), options.seed, options.only)
     if not failed and not options.keep:
         shutil.rmtree(directory)
     return 1 if failed else 0
@@ -48,10 +50,14 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, default=int(os.environ.get("OTTLA_SEED") or SystemRandom().randrange(1 << 32))
     )
     parser.add_argument("--shape", action="append", help="brokers,store, as 3,sqlite; several in turn")
+    parser.add_argument("--only", action="append", help="a kind of fault; several may be given")
     parser.add_argument("--directory", help="for histories and logs; it must not be there")
     parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
     parser.add_argument("--judge", type=Path, help="only check this history")
-    return parser.parse_args()
+    parser.add_argument("--log-level", default="info", help="of the brokers")
+    options = parser.parse_args()
+    os.environ[LOG_LEVEL] = options.log_level
+    return options
 
 
 def _shapes(options: argparse.Namespace) -> list[Shape]:
@@ -64,13 +70,14 @@ def _shapes(options: argparse.Namespace) -> list[Shape]:
     return [shape for shape in SHAPES if shape.store != "etcd" or not missing]
 
 
-def _one(directory: Path, shape: Shape, seconds: float, seed: int) -> bool:
+def _one(directory: Path, shape: Shape, seconds: float, seed: int, only: list[str] | None) -> bool:
     """In a process of its own, which enters a network of its own."""
     process = multiprocessing.get_context("spawn").Process(
-        target=lay_siege_aloud, args=(directory, shape, seconds, seed)
+        target=lay_siege_aloud, args=(directory, shape, seconds, seed, only)
     )
     began_s = time.monotonic()
     process.start()
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     process.join()
     minutes = (time.monotonic() - began_s) / 60
     findings, text = judge(directory, f"{shape}: {minutes:.1f} minutes, seed {seed}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,6 +17,9 @@ from tests.processes.siege.nemesis import Nemesis, Say
 from tests.processes.siege.processes import Clients
 from tests.processes.siege.summary import render, totals
 
+Only = Sequence[str] | None
+"""Kinds of faults; without, all that are possible."""
+
 FIRST_CALM_S = 5.0
 LAST_CALM_S = 5.0
 AT_ONCE_SHARE = 0.3
@@ -23,16 +29,23 @@ ACKNOWLEDGED_LEAST = 1000
 FINAL_READERS = ("librdkafka", "ottla")
 
 
-def lay_siege_aloud(directory: Path, shape: Shape, seconds: float, seed: int) -> None:
+def lay_siege_aloud(directory: Path, shape: Shape, seconds: float, seed: int, only: Only = None) -> None:
+    """In a process of its own. SIGTERM ends it in order."""
+    signal.signal(signal.SIGTERM, _end_in_order)
     began_s = time.monotonic()
 
     def say(sentence: str) -> None:
         print(f"{time.monotonic() - began_s:7.1f} {sentence}", flush=True)
 
-    lay_siege(directory, shape, seconds, seed, say)
+    lay_siege(directory, shape, seconds, seed, say, only)
 
 
-def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say) -> None:
+def _end_in_order(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the end
+    sys.exit(1)
+
+
+def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say, only: Only = None) -> None:
     """Leaves the history in `directory`, and the brokers' logs. Faults begin for so many seconds, each kind at least
     once."""
     directory.mkdir(parents=True)
@@ -44,7 +57,7 @@ def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say
                 say(f"left out, {sentence}")
             cluster.start()
             clients = Clients(directory, cluster.bootstrap, cluster.partitions, f"{seed} {shape}")
-            nemesis = Nemesis(cluster, recorder, Random(f"{seed} {shape}"), say)
+            nemesis = Nemesis(cluster, recorder, Random(f"{seed} {shape}"), say, only)
             try:
                 clients.start()
                 _faults(nemesis, seconds)

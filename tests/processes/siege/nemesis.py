@@ -6,7 +6,7 @@ All choices follow from a seed. What the brokers make of it depends on time, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.processes.siege.cluster import Cluster
@@ -24,12 +24,14 @@ Say = Callable[[str], None]
 
 
 class Nemesis:
-    def __init__(self, cluster: Cluster, recorder: Recorder, chance: Random, say: Say) -> None:
+    def __init__(
+        self, cluster: Cluster, recorder: Recorder, chance: Random, say: Say, only: Sequence[str] | None = None
+    ) -> None:
         self._cluster = cluster
         self._recorder = recorder
         self._chance = chance
         self._say = say
-        self.kinds = possible(cluster)
+        self.kinds = [kind for kind in possible(cluster) if only is None or kind in only]
 
     def calm(self, seconds: float, name: str = "calm") -> None:
         self._phase(name)

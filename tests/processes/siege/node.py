@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 from tests.processes.siege.disks import Disk
 
+LOG_LEVEL = "SIEGE_LOG_LEVEL"
+"""In the environment: of the brokers."""
 BACKING = ".volatile"
 """Where a volatile disk keeps what has no durable name yet. A real disk would not have it after a power cut."""
 
@@ -59,7 +61,8 @@ class Node:
         host, _, port = self.address.rpartition(":")
         where = ["--host", host, "--port", port, "--data", str(self.disk.path), "--config", str(self._config_path)]
         kind = ["--disk", "volatile"] if self.is_volatile else []
-        return [sys.executable, "-m", "ottla", "up", *where, *kind]
+        level = ["--log-level", os.environ.get(LOG_LEVEL, "info")]
+        return [sys.executable, "-m", "ottla", "up", *where, *kind, *level]
 
     def kill(self) -> None:
         self._is_wanted = False

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.processes.siege.history import SUFFIX
 
 PACKAGE = "tests.processes.siege"
-WRITERS = ("librdkafka", "librdkafka-plain", "aiokafka", "ottla")
+WRITERS = ("librdkafka", "kafka-python", "aiokafka", "ottla")
 READERS = ("librdkafka", "aiokafka", "ottla")
 WRITERS_END_S = 60.0
 READERS_END_S = 30.0

@@ -23,6 +23,8 @@ from tests.processes.siege.values import Value, identify, sequence_of, source_of
 TURN_S = (4.0, 12.0)
 """How long a reader follows before it does something else."""
 BACK_MAX = 1500
+ASK_SHARE = 0.1
+"""Of the polls are followed by a question for the end of a log."""
 
 Where = tuple[str, int]
 
@@ -115,6 +117,8 @@ async def follow(reader: Reader, chance: random.Random, stopping: asyncio.Event)
         until_s = loop.time() + chance.uniform(*TURN_S)
         while loop.time() < until_s and not stopping.is_set():
             await reader.poll()
+            if chance.random() < ASK_SHARE:
+                await reader.end(chance.choice(list(reader.positions)))
         where = chance.choice(list(reader.positions))
         if chance.random() < 0.6:
             end = await reader.end(where)

@@ -1,4 +1,4 @@
-"""Producers of three libraries behind one small interface: hand over a value, learn what became of it.
+"""Producers of four libraries behind one small interface: hand over a value, learn what became of it.
 
 `done` is told the offset, or that the value certainly failed, or that nobody knows. It may be called on another thread.
 """
@@ -13,23 +13,19 @@ from typing import Any, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from kafka import KafkaProducer
+from kafka.errors import MessageSizeTooLargeError, NotEnoughReplicasError, UnknownTopicOrPartitionError
 
 from ottla.client import Producer as OwnProducer
 from ottla.client.errors import DeliveryError
 
 DELIVERY_TIMEOUT_MS = 15_000
 REQUEST_TIMEOUT_MS = 5_000
+PATIENCE_MS = 600_000
 
-REFUSED = {
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-"""What a broker answers before it has appended anything."""
+CERTAIN = (NotEnoughReplicasError, MessageSizeTooLargeError, UnknownTopicOrPartitionError)
+"""What a broker answers before it has appended anything. NOT_LEADER_OR_FOLLOWER is not among them: a leader that is
+deposed while a write waits for its followers says it too, here and in Kafka."""
 
 
 class Outcome(NamedTuple):
@@ -58,27 +54,28 @@ class Sender(Protocol):
 
 
 class ConfluentSender:
-    """librdkafka, idempotent, or without idempotence and retries: then the broker's first answer is the outcome."""
+    """librdkafka. It is never out of patience: when a record times out, it begins a new producer epoch and renumbers
+    all that wait, also what may have been written. That would be a duplicate of its own making."""
 
-    def __init__(self, bootstrap: str, *, idempotent: bool) -> None:
-        self.in_order = idempotent
-        settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "log_level": 2,
-            "acks": -1,
-            "linger.ms": 2,
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            "socket.timeout.ms": REQUEST_TIMEOUT_MS,
-            "request.timeout.ms": REQUEST_TIMEOUT_MS,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 200,
-            "topic.metadata.refresh.interval.ms": 5000,
-        }
-        if idempotent:
-            settings |= {"enable.idempotence": True, "retry.backoff.ms": 20, "retry.backoff.max.ms": 200}
-        else:
-            settings |= {"message.send.max.retries": 0, "max.in.flight.requests.per.connection": 1}
-        self._producer = Producer(settings)
+    in_order = True
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "log_level": 2,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": PATIENCE_MS,
+                "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 200,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 200,
+                "topic.metadata.refresh.interval.ms": 5000,
+            }
+        )
         self._ended = threading.Event()
         self._poller = threading.Thread(target=self._poll, daemon=True)
 
@@ -97,17 +94,59 @@ class ConfluentSender:
             raise SenderFailedError(str(problem)) from problem
 
     def _report(self, done: Done, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            done(Outcome(message.offset()))
-        else:
-            done(Outcome(None, error.name(), is_certain=not self.in_order and error.code() in REFUSED))
+        done(Outcome(message.offset()) if error is None else Outcome(None, error.name(), is_certain=False))
 
     async def flush(self) -> None:
-        await asyncio.to_thread(self._producer.flush, DELIVERY_TIMEOUT_MS / 1000 + 5)
+        await asyncio.to_thread(self._producer.flush, PATIENCE_MS / 1000)
 
     async def close(self) -> None:
         self._ended.set()
         await asyncio.to_thread(self._poller.join)
+
+
+class KafkaPythonSender:
+    """Without idempotence, and without trying again: the first answer is the outcome. librdkafka cannot be told that:
+    it sends again by itself what a leader refused that had just been deposed."""
+
+    in_order = False
+
+    def __init__(self, bootstrap: str) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": bootstrap.split(","),
+            "acks": "all",
+            "enable_idempotence": False,
+            "retries": 0,
+            "max_in_flight_requests_per_connection": 1,
+            "linger_ms": 2,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
+            "max_block_ms": 2_000,
+            "metadata_max_age_ms": 5_000,
+        }
+        self._producer: KafkaProducer | None = None
+
+    async def start(self) -> None:
+        self._producer = await asyncio.to_thread(KafkaProducer, **self._settings)
+
+    async def send(self, topic: str, partition: int, value: bytes, done: Done) -> None:
+        assert self._producer is not None
+        try:
+            future = self._producer.send(topic, value, partition=partition)
+        except Exception as problem:
+            raise SenderFailedError(repr(problem)) from problem
+        future.add_callback(lambda metadata: done(Outcome(metadata.offset)))
+        future.add_errback(functools.partial(self._report, done))
+
+    def _report(self, done: Done, error: Exception) -> None:
+        done(Outcome(None, type(error).__name__, is_certain=isinstance(error, CERTAIN)))
+
+    async def flush(self) -> None:
+        assert self._producer is not None
+        await asyncio.to_thread(self._producer.flush, DELIVERY_TIMEOUT_MS / 1000 + 5)
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await asyncio.to_thread(self._producer.close, 5)
 
 
 class AiokafkaSender:
@@ -200,8 +239,8 @@ class OwnSender:
 
 
 SENDERS: dict[str, Callable[[str], Sender]] = {
-    "librdkafka": functools.partial(ConfluentSender, idempotent=True),
-    "librdkafka-plain": functools.partial(ConfluentSender, idempotent=False),
+    "librdkafka": ConfluentSender,
+    "kafka-python": KafkaPythonSender,
     "aiokafka": AiokafkaSender,
     "ottla": OwnSender,
 }
