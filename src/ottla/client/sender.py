@@ -349,8 +349,12 @@ class Sender:
         except PASSING_FAILURES as failure:
             for queue in self._busy:
                 self._why_not[queue] = str(failure)
-        if self._metadata.needs_refresh:
+        if self._metadata.needs_refresh or self._lacks_a_leader():
+            # Without a pause this would ask again as fast as brokers answer.
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
+
+    def _lacks_a_leader(self) -> bool:
+        return any(self._metadata.leader(queue.topic, queue.partition) is None for queue in self._busy)
 
     def _arm_timer(self, at_s: float) -> None:
         if self._timer is not None:
