@@ -8,7 +8,7 @@ PYX := $(shell find src -name '*.pyx')
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
 REAL_TESTS := $(wildcard tests/conformance tests/processes)
 
-.PHONY: help setup demo test test-fast test-real simulate check bench docs clean
+.PHONY: help setup demo test test-fast test-real simulate check bench bench-failover docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -18,6 +18,7 @@ help:
 	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine"
+	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
 	@echo "make docs    writes the generated pages of docs/ again"
 
 setup: $(COMPILED)
@@ -65,6 +66,10 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m ottla.bench.broker
+
+bench-failover: setup
+	$(BIN)/python scripts/prepare_coordination.py
+	$(BIN)/python -m ottla.bench.failover
 
 docs: setup
 	$(BIN)/python scripts/generate_docs.py

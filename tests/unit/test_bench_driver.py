@@ -63,7 +63,7 @@ def load_for(port: int, requests: bytes, **changes: object) -> Load:
         "inflight": 3,
         "warm_up_s": 0.02,
         "seconds": 0.05,
-        "server_pid": os.getpid(),
+        "server_pids": (os.getpid(),),
     }
     return Load(**{**values, **changes})  # type: ignore[arg-type] # the test's own values
 

@@ -1,4 +1,4 @@
-"""`make bench`: one broker on this machine, against the floor.
+"""`make bench`: one broker, and three with a copy on each, against the floor of this machine.
 
     python -m ottla.bench.broker [--quick] [--only PATTERN] [--list]
 
@@ -65,8 +65,10 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m ottla.bench.broker", description="One broker against the floor.")
-    parser.add_argument("--quick", action="store_true", help="everything for a moment: less than 90 s, rough figures")
+    parser = argparse.ArgumentParser(
+        prog="python -m ottla.bench.broker", description="One broker, and three, against the floor."
+    )
+    parser.add_argument("--quick", action="store_true", help="everything for a moment: two minutes, rough figures")
     parser.add_argument("--only", metavar="PATTERN", help="the steps whose name this regular expression finds")
     parser.add_argument("--list", action="store_true", help="the steps and how long each takes")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results go (default: bench-results)")

@@ -47,6 +47,12 @@ class Caller:
         head = self._read(_SIZE.size)
         return head + self._read(_SIZE.unpack(head)[0])
 
+    def exchange_many(self, frame: bytes, count: int) -> None:
+        """So many under way at once; their replies are read and forgotten."""
+        self._connection.sendall(frame * count)
+        for _ in range(count):
+            self._read(_SIZE.unpack(self._read(_SIZE.size))[0])
+
     def _read(self, size: int) -> bytes:
         data = bytearray(size)
         view = memoryview(data)

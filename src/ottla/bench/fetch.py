@@ -1,4 +1,4 @@
-"""Fetch from one broker: from its tail cache, and after a restart, when only the files have the records.
+"""Fetch from the leader: from its tail cache, and after a restart, when only the files have the records.
 
 Each request asks for at most 1 MB of one partition and the next request for what follows, from the first offset to the
 last and again. The floor answers each request with as many bytes out of memory.
@@ -22,6 +22,7 @@ from ottla.bench.frames import (
 from ottla.bench.pipeline import Load, Measured, drive
 from ottla.bench.produce import KB
 from ottla.bench.results import Row
+from ottla.bench.targets import Target
 from ottla.bench.throughput import FLOOR, Content, figures_of
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 
@@ -76,15 +77,14 @@ class Fetches:
     """Topics stay over a restart of the broker."""
 
     bench: Workbench
+    target: Target
     pace: Pace
     topics: dict[tuple[FetchCase, str], FilledTopic] = field(default_factory=dict)
 
     def hot(self, case: FetchCase) -> list[Row]:
-        bench = self.bench
         topics = {durability: self._filled(case, durability) for durability in CLASSES}
         rows = self._compare(case.name, "tail cache", topics)
-        with bench.caller() as caller:
-            caller.delete_topics([topics["memory"].name])
+        self.target.delete([topics["memory"].name])
         del self.topics[case, "memory"]
         return rows
 
@@ -113,8 +113,8 @@ class Fetches:
         name = f"fetch-{len(self.topics)}-{case.batch_bytes_max}-{case.record_bytes}-{durability}"
         batch = prepare_batch(case.record_bytes, case.batch_bytes_max, bench.timestamp_ms)
         topic = self.topics[case, durability] = FilledTopic(name, batch, TOPIC_BYTES // len(batch.data))
-        with bench.caller() as caller:
-            caller.create_topics([name], 1, {"ottla.durability": durability})
+        self.target.create([name], {"ottla.durability": durability})
+        with self.target.caller(name) as caller:
             fill(caller, topic)
         bench.advance(FILL_S, "")
         return topic
@@ -124,31 +124,37 @@ class Fetches:
         runs: dict[str, list[Measured]] = {FLOOR: [], **{durability: [] for durability in topics}}
         for _ in range(self.pace.repetitions):
             for subject, found in runs.items():
-                bench.advance(0, f"fetch {name}, {place}: {subject}")
+                bench.advance(0, f"{self.target.prefix}fetch {name}, {place}: {subject}")
                 topic = next(iter(topics.values())) if subject == FLOOR else topics[subject]
                 found.append(self._run_on_floor(topic) if subject == FLOOR else self._run_on_broker(topic))
                 bench.advance(self.pace.measurement_s, "")
         content = next(iter(topics.values())).content
         case = f"{name}, {place}"
-        return [Row("fetch", case, subject, figures_of(content, found, runs[FLOOR])) for subject, found in runs.items()]
+        group = f"{self.target.prefix}fetch"
+        return [Row(group, case, subject, figures_of(content, found, runs[FLOOR])) for subject, found in runs.items()]
 
     def _run_on_broker(self, topic: FilledTopic) -> Measured:
-        broker = self.bench.broker
         requests = topic.requests()
-        with self.bench.caller() as caller:
+        with self.target.caller(topic.name) as caller:
             reply_bytes = len(caller.exchange(requests[0]))
         checks = (*size_checks(reply_bytes), (fetch_error_at(topic.name), 0))
-        return self._drive(requests, reply_bytes, broker.port, broker.pid, checks)
+        port = self.target.leader(topic.name).port
+        return self._drive(requests, reply_bytes, port, self.target.pids(), checks)
 
     def _run_on_floor(self, topic: FilledTopic) -> Measured:
         floor = self.bench.floor
         requests = topic.requests()
         reply_bytes = topic.batches_a_reply * len(topic.batch.data)
         floor.expect(Exchange(len(requests[0]), reply_bytes, writes=False))
-        return self._drive(requests, reply_bytes, floor.port, floor.pid, ())
+        return self._drive(requests, reply_bytes, floor.port, (floor.pid,), ())
 
     def _drive(
-        self, requests: list[bytes], reply_bytes: int, port: int, pid: int, checks: tuple[tuple[int, int], ...]
+        self,
+        requests: list[bytes],
+        reply_bytes: int,
+        port: int,
+        pids: tuple[int, ...],
+        checks: tuple[tuple[int, int], ...],
     ) -> Measured:
         pace = self.pace
         load = Load(
@@ -159,7 +165,7 @@ class Fetches:
             inflight=INFLIGHT,
             warm_up_s=pace.warm_up_s,
             seconds=pace.seconds,
-            server_pid=pid,
+            server_pids=pids,
             checks=checks,
         )
         return self.bench.driver.call(drive, load)
@@ -168,8 +174,11 @@ class Fetches:
 def fill(caller: Caller, topic: FilledTopic) -> None:
     """Exactly so many batches."""
     frame = produce_frame(topic.name, topic.batch)
-    for _ in range(topic.batches):
-        caller.exchange(frame)
+    left = topic.batches
+    while left:
+        count = min(left, FILL_INFLIGHT)
+        caller.exchange_many(frame, count)
+        left -= count
     expected = topic.batches * topic.batch.record_count
     if caller.end_offset(topic.name) != expected:
         raise RuntimeError(f"{topic.name} does not end at {expected}")

@@ -118,7 +118,7 @@ def run_floor(
 
 def _load(port: int, pid: int, frame_bytes: int, inflight: int, seconds: float) -> Load:
     frame = (frame_bytes - 4).to_bytes(4, "big") + bytes(frame_bytes - 4)
-    return Load(port, frame, frame_bytes, REPLY_BYTES, inflight, WARM_UP_S, seconds, pid)
+    return Load(port, frame, frame_bytes, REPLY_BYTES, inflight, WARM_UP_S, seconds, (pid,))
 
 
 def serve_floor(pipe: Connection, path: str) -> None:

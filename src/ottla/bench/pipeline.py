@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ottla.bench.processes import cpu_seconds
+from ottla.bench.processes import cpu_seconds_of_all
 
 RECEIVE_BYTES = 1 << 20
 SILENCE_S = 20.0
@@ -38,7 +38,8 @@ class Load:
     inflight: int
     warm_up_s: float
     seconds: float
-    server_pid: int
+    server_pids: Sequence[int]
+    """Whose CPU time counts."""
     checks: Sequence[tuple[int, int]] = ()
     """(position, byte): what each reply must have there."""
 
@@ -93,12 +94,12 @@ class Pipeline:
         self._send(self._load.inflight)
         self._turn_until(time.perf_counter() + self._load.warm_up_s, {})
         measured = self.measured
-        server_cpu, driver_cpu = cpu_seconds(self._load.server_pid), time.process_time()
+        server_cpu, driver_cpu = cpu_seconds_of_all(self._load.server_pids), time.process_time()
         begin = time.perf_counter()
         measured.requests = self._turn_until(begin + self._load.seconds, measured.latencies)
         measured.seconds = time.perf_counter() - begin
         measured.driver_cpu_s = time.process_time() - driver_cpu
-        measured.server_cpu_s = cpu_seconds(self._load.server_pid) - server_cpu
+        measured.server_cpu_s = cpu_seconds_of_all(self._load.server_pids) - server_cpu
         while self._under_way:
             self._note({}, time.perf_counter(), self._receive())
         return measured

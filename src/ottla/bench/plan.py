@@ -25,11 +25,15 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     pace = bench.pace
     client_s = 0.4 if quick else 1.5
     journal_s = 0.5 if quick else 1.0
-    fetches = fetch.Fetches(bench, fetch_pace(pace))
-    fetched_cases = fetch.CASES[1::2] if quick else fetch.CASES
+    fetches = fetch.Fetches(bench, bench.one, fetch_pace(pace))
+    fetched_cases = fetch.CASES[1::2]
     steps = [Step("start", sizes.ESTIMATE_START_S, lambda: sizes.measure_start(bench))]
     steps += [
-        Step(f"produce {case.name}", produce.estimate_s(pace), lambda case=case: produce.measure(bench, case))  # type: ignore[misc] # mypy does not see the default
+        Step(
+            f"produce {case.name}",
+            produce.estimate_s(pace),
+            lambda case=case: produce.measure(bench, case, bench.one, pace),  # type: ignore[misc] # mypy does not see the default
+        )
         for case in produce.CASES
     ]
     steps += [
@@ -55,12 +59,36 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     steps.append(Step("journal", estimate_s, lambda: journal_alone.measure(bench, journal_s)))
     count = sizes.TOPICS_QUICK if quick else sizes.TOPICS
     steps.append(Step("topics", sizes.estimate_topics_s(count), lambda: sizes.measure_topics(bench, count)))
+    return steps + replicated_steps(bench)
+
+
+def replicated_steps(bench: Workbench) -> list[Step]:
+    """Three brokers, three copies, acks=all, min.insync.replicas=2."""
+    pace = replace(bench.pace, repetitions=min(bench.pace.repetitions, 2))
+    steps = [
+        Step(
+            f"three brokers, produce {case.name}",
+            produce.estimate_s(pace, produce.REPLICATED_FLOORS),
+            lambda case=case: produce.measure(bench, case, bench.three, pace),  # type: ignore[misc] # as above
+        )
+        for case in produce.REPLICATED_CASES
+    ]
+    reading_pace = fetch_pace(pace)
+    steps += [
+        Step(
+            f"three brokers, fetch {case.name}",
+            fetch.estimate_hot_s(reading_pace),
+            lambda case=case: fetch.Fetches(bench, bench.three, reading_pace).hot(case),  # type: ignore[misc] # as above
+        )
+        for case in fetch.CASES[:3]
+    ]
     return steps
 
 
 def fetch_pace(pace: Pace) -> Pace:
     """Reads settle faster than writes: no file grows, no retention runs."""
-    return replace(pace, warm_up_s=pace.warm_up_s * 0.6, seconds=pace.seconds * 0.7)
+    repetitions = min(pace.repetitions, 2)
+    return replace(pace, warm_up_s=pace.warm_up_s * 0.6, seconds=pace.seconds * 0.7, repetitions=repetitions)
 
 
 def chosen(steps: list[Step], pattern: str | None) -> list[Step]:

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,10 @@ def cpu_seconds(pid: int) -> float:
         return sum(int((thread / "schedstat").read_text(encoding="ascii").split()[0]) for thread in threads) / 1e9
     except (OSError, IndexError):
         return _cpu_seconds_in_ticks(pid)
+
+
+def cpu_seconds_of_all(pids: Iterable[int]) -> float:
+    return sum(cpu_seconds(pid) for pid in pids)
 
 
 def _cpu_seconds_in_ticks(pid: int) -> float:

@@ -1,13 +1,15 @@
-"""Produce through one broker, in each durability class, beside the floor."""
+"""Produce through one broker or three, in each durability class, beside the floor."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.bench.floor import Exchange
 from ottla.bench.frames import PreparedBatch, prepare_batch, produce_error_at, produce_frame, size_checks
 from ottla.bench.pipeline import Load, Measured, drive
 from ottla.bench.results import Goal, Row
+from ottla.bench.targets import OneBroker, Target
 from ottla.bench.throughput import FLOOR, FLOORS, KEEPING_FLOOR, Content, figures_of, rate_ratio
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 
@@ -45,74 +47,89 @@ CASES = (
 """16 in flight, if the name does not say otherwise. 16 KB is the Java client's `batch.size`."""
 
 
-def estimate_s(pace: Pace) -> float:
-    return pace.repetitions * (len(FLOORS) + len(CLASSES)) * pace.measurement_s
+REPLICATED_CASES = (*CASES[:3], CASES[5])
+"""With three copies."""
 
 
-def measure(bench: Workbench, case: ProduceCase) -> list[Row]:
+REPLICATED_FLOORS = (FLOOR,)
+
+
+def estimate_s(pace: Pace, floors: Sequence[str] = FLOORS) -> float:
+    return pace.repetitions * (len(floors) + len(CLASSES)) * pace.measurement_s
+
+
+def measure(bench: Workbench, case: ProduceCase, target: Target, pace: Pace) -> list[Row]:
     """The floors and the classes in turns: noise of the machine hits all of them."""
     batch = prepare_batch(case.record_bytes, case.batch_bytes_max, bench.timestamp_ms)
     number = CASES.index(case) if case in CASES else 0
     topics = {durability: f"produce-{number}-{durability}" for durability in CLASSES}
-    runs: dict[str, list[Measured]] = {subject: [] for subject in (*FLOORS, *CLASSES)}
+    floors = FLOORS if isinstance(target, OneBroker) else REPLICATED_FLOORS
+    runs: dict[str, list[Measured]] = {subject: [] for subject in (*floors, *CLASSES)}
     for durability, topic in topics.items():
-        with bench.caller() as caller:
-            caller.create_topics([topic], 1, {**TOPIC_CONFIGS, "ottla.durability": durability})
-    for _ in range(bench.pace.repetitions):
-        for subject in FLOORS:
-            bench.advance(0, f"produce {case.name}: {subject}")
-            runs[subject].append(run_on_floor(bench, case, batch, keeps=subject == KEEPING_FLOOR))
-            bench.advance(bench.pace.measurement_s, "")
+        target.create([topic], {**TOPIC_CONFIGS, "ottla.durability": durability})
+    name = f"{target.prefix}produce"
+    for _ in range(pace.repetitions):
+        for subject in floors:
+            bench.advance(0, f"{name} {case.name}: {subject}")
+            runs[subject].append(run_on_floor(bench, case, batch, pace, keeps=subject == KEEPING_FLOOR))
+            bench.advance(pace.measurement_s, "")
         for durability, topic in topics.items():
-            bench.advance(0, f"produce {case.name}: {durability}")
-            runs[durability].append(run_on_broker(bench, case, batch, topic))
-            bench.advance(bench.pace.measurement_s, "")
-    with bench.caller() as caller:
-        caller.delete_topics(topics.values())
+            bench.advance(0, f"{name} {case.name}: {durability}")
+            runs[durability].append(run_on_broker(bench, case, batch, topic, target, pace))
+            bench.advance(pace.measurement_s, "")
+    target.delete(list(topics.values()))
     content = Content(batch.value_bytes, batch.record_count)
     return [
-        Row("produce", case.name, subject, figures_of(content, found, runs[FLOOR]), goal_for(case, subject, runs))
+        Row(name, case.name, subject, figures_of(content, found, runs[FLOOR]), goal_for(case, subject, runs, target))
         for subject, found in runs.items()
     ]
 
 
-def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]]) -> Goal | None:
-    if subject != case.goal_of:
+def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]], target: Target) -> Goal | None:
+    if subject != case.goal_of or not isinstance(target, OneBroker):
         return None
     if subject == "cache":
         return Goal("of the floor", rate_ratio(runs[subject], runs[FLOOR]), CACHE_GOAL)
     return Goal("of memory's requests/s", rate_ratio(runs[subject], runs["memory"]), DISK_GOAL)
 
 
-def run_on_floor(bench: Workbench, case: ProduceCase, batch: PreparedBatch, *, keeps: bool = False) -> Measured:
+def run_on_floor(
+    bench: Workbench, case: ProduceCase, batch: PreparedBatch, pace: Pace, *, keeps: bool = False
+) -> Measured:
     """The same bytes as the broker gets."""
     frame = produce_frame("produce-0-memory", batch)
     exchange = Exchange(len(frame), keeps=keeps)
     bench.floor.expect(exchange)
-    pace = bench.pace
-    reply_bytes = exchange.reply_bytes
     load = Load(
-        bench.floor.port, frame, len(frame), reply_bytes, case.inflight, pace.warm_up_s, pace.seconds, bench.floor.pid
+        port=bench.floor.port,
+        requests=frame,
+        request_bytes=len(frame),
+        reply_bytes=exchange.reply_bytes,
+        inflight=case.inflight,
+        warm_up_s=pace.warm_up_s,
+        seconds=pace.seconds,
+        server_pids=(bench.floor.pid,),
     )
     return bench.driver.call(drive, load)
 
 
-def run_on_broker(bench: Workbench, case: ProduceCase, batch: PreparedBatch, topic: str) -> Measured:
+def run_on_broker(
+    bench: Workbench, case: ProduceCase, batch: PreparedBatch, topic: str, target: Target, pace: Pace
+) -> Measured:
     frame = produce_frame(topic, batch)
-    pace = bench.pace
-    with bench.caller() as caller:
+    with target.caller(topic) as caller:
         begin_offset = caller.end_offset(topic)
         reply_bytes = len(caller.exchange(frame))
         checks = (*size_checks(reply_bytes), (produce_error_at(topic), 0))
         load = Load(
-            port=bench.broker.port,
+            port=target.leader(topic).port,
             requests=frame,
             request_bytes=len(frame),
             reply_bytes=reply_bytes,
             inflight=case.inflight,
             warm_up_s=pace.warm_up_s,
             seconds=pace.seconds,
-            server_pid=bench.broker.pid,
+            server_pids=target.pids(),
             checks=checks,
         )
         measured = bench.driver.call(drive, load)

@@ -18,6 +18,7 @@ HISTORY = (
     ("MB/s, produce in 128 KB batches", "produce 1 KB, 128 KB batches", "mb_per_s"),
     ("requests/s, 1 KB, 64 in flight", "produce 1 KB, one a batch, 64 in flight", "requests_per_s"),
     ("CPU seconds per GB, produce in 128 KB batches", "produce 1 KB, 128 KB batches", "cpu_s_per_gb"),
+    ("MB/s, three copies, 1 KB in 16 KB batches", "three brokers, produce 1 KB, 16 KB batches", "mb_per_s"),
     ("MB/s, fetch from the tail cache", "fetch 1 KB, 16 KB batches, tail cache", "mb_per_s"),
 )
 
@@ -48,8 +49,8 @@ def write_report(path: Path, run: Run, rows: Sequence[Row], history: Sequence[di
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>One broker against the floor</title><style>{STYLE}</style></head><body>",
-        "<h1>One broker against the floor</h1>",
+        f"<title>Ottla against the floor</title><style>{STYLE}</style></head><body>",
+        "<h1>Ottla against the floor</h1>",
         f"<p>{escape(_where(run))}</p>",
         _goals(rows),
         *_plots(rows),
@@ -80,7 +81,7 @@ def _goals(rows: Sequence[Row]) -> str:
 
 def _plots(rows: Sequence[Row]) -> list[str]:
     plots = []
-    for group in ("produce", "fetch"):
+    for group in ("produce", "fetch", "three brokers, produce", "three brokers, fetch"):
         found = [row for row in rows if row.group == group]
         if not found:
             continue

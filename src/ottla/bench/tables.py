@@ -92,6 +92,10 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
 TITLES = {
     "produce": "produce, one connection, acks=all (MB/s and records/s of values; latency of a closed loop)",
     "fetch": "fetch, one connection, at most 1 MB a request, 2 requests in flight",
+    "three brokers, produce": (
+        "three brokers, RF 3, min.insync.replicas=2: produce, one connection, acks=all (CPU of all three)"
+    ),
+    "three brokers, fetch": "three brokers, RF 3: fetch from the leader, 2 requests in flight (CPU of all three)",
     "librdkafka": "a real client: confluent-kafka (librdkafka), mostly bound by itself",
     "journal alone": "the journal alone, no sockets, no segments",
     "single": "starting, idling, a thousand topics",

@@ -15,7 +15,9 @@ from typing import Self
 from ottla.bench.calls import Caller
 from ottla.bench.floor import FloorProcess
 from ottla.bench.processes import Worker
+from ottla.bench.targets import OneBroker, ThreeBrokers
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster_processes import ClusterProcesses
 
 CLASSES = ("memory", "cache", "disk")
 TIMESTAMP_AHEAD_MS = 1_800_000
@@ -58,6 +60,17 @@ class Workbench:
     def broker(self) -> BrokerProcess:
         """With the default configuration; shared by the rows that do not ask for one of their own."""
         return self.new_broker()
+
+    @cached_property
+    def one(self) -> OneBroker:
+        return OneBroker(lambda: self.broker)
+
+    @cached_property
+    def three(self) -> ThreeBrokers:
+        """Started for the first row that asks for it."""
+        quiet = ["--log-level", "warning"]
+        cluster = ClusterProcesses(self.directory / "cluster", arguments=quiet, ready_timeout_s=READY_S)
+        return ThreeBrokers(self._stack.enter_context(cluster))
 
     @cached_property
     def floor(self) -> FloorProcess:
