@@ -10,6 +10,7 @@ import pytest
 from ottla.log.batches import Slice
 from ottla.log.checkpoint import decode_checkpoint
 from ottla.log.contract import ColdRead
+from ottla.log.file_log import SEALED_FLUSH_MS
 from ottla.log.retention import apply_retention, expired_segments
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.ports import DiskQueue
@@ -133,6 +134,97 @@ def test_a_crash_at_any_step_of_a_removal(keep: str, steps: int) -> None:
     assert log.start_offset <= 60
     assert bench.read_all() == batches[log.start_offset :]
     assert not log.damages
+
+
+# -- what goes before it was synced ----------------------------------------------------------------------------------
+
+
+def passed_and_unsynced() -> tuple[LogBench, list[bytes]]:
+    """A `cache` log whose first segments have gone within their time to be synced, and what is left in it."""
+    bench = bench_of("cache", retention_ms="1000")
+    bench.append(producer=(7, 0, 0))
+    bench.fill(batches=60)
+    bench.settle(1500)
+    kept = bench.fill(batches=60)
+    bench.retain()
+    assert 0 < bench.log().start_offset <= 61
+    return bench, [batch for batch in kept if read_header(batch).base_offset >= bench.log().start_offset]
+
+
+def test_what_expires_in_its_time_to_be_synced_is_never_synced() -> None:
+    bench, kept = passed_and_unsynced()
+    log = bench.log()
+    assert [segment.synced_end for segment in log.segments] == [0] * len(log.segments)
+    assert files(bench)[0] == log.segments[0].base_offset > 0, "the files are gone"
+    assert bench.read_all()[-len(kept) :] == kept
+    assert not log.wants_flush(bench.clock.now_ms())
+    bench.settle(SEALED_FLUSH_MS)
+    assert log.wants_flush(bench.clock.now_ms()), "full segments that stay are synced"
+    bench.flush()
+    bench.restart("none")
+    assert bench.read_all()[-len(kept) :] == kept
+
+
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_power_cut_after_a_start_that_moved_without_a_sync(keep: Keep, seed: int) -> None:
+    """The start stays where it is, what can still be read is the beginning of what was there, and nothing of what had
+    gone looks like damage."""
+    bench, _ = passed_and_unsynced()
+    log = bench.log()
+    start_offset, everything = log.start_offset, bench.read_all()
+    bench.crash(keep, seed=seed)
+    bench.start()
+    log = bench.log()
+    assert log.start_offset == start_offset
+    found = bench.read_all()
+    assert found == everything[: len(found)]
+    assert found == everything or keep != "all"
+    assert not log.damages
+    assert isinstance(log.producers.judge(7, 0, 0, 0), Duplicate), "its segment is gone, its state is not"
+    more = bench.fill(batches=5)
+    assert bench.read_all() == found + more
+
+
+def test_a_start_inside_a_segment_is_synced_with_it() -> None:
+    """Else a power cut could leave a log that ends before its start."""
+    bench = bench_of("cache")
+    bench.fill(batches=60)
+    start_offset = bench.log().active.base_offset + 1
+    bench.log().advance_start(start_offset, lambda _: None)
+    bench.retain()
+    assert files(bench) == [start_offset - 1]
+    bench.restart("none")
+    assert (bench.log().start_offset, bench.log().end_offset) == (start_offset, 60)
+
+
+def test_a_start_that_moves_is_no_flush() -> None:
+    """The topic's own flush.ms counts from the last real one."""
+    bench = bench_of("cache", retention_ms="1000", flush_ms="8000")
+    for _ in range(9):
+        bench.fill(batches=60)
+        bench.settle(600)
+        bench.retain()
+    assert bench.log().start_offset > 100
+    assert not bench.log().wants_flush(bench.clock.now_ms())
+    bench.settle(1500)
+    assert bench.log().wants_flush(bench.clock.now_ms())
+
+
+def test_a_producer_that_is_known_only_as_of_the_end_makes_it_a_flush() -> None:
+    """Its last batches all lie above the new start; what it did below would be forgotten."""
+    bench = bench_of("cache", retention_ms="1000")
+    bench.fill(batches=40)
+    bench.settle(1500)
+    for sequence in range(40):
+        bench.append(producer=(7, 0, sequence))
+    bench.settle()
+    bench.retain()
+    log = bench.log()
+    assert log.start_offset > 0
+    assert log.active.synced_end == log.active.written_end > 0
+    bench.restart("none")
+    assert isinstance(bench.log().producers.judge(7, 0, 39, 39), Duplicate)
 
 
 def test_retention_by_size_keeps_at_least_that_much() -> None:

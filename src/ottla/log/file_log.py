@@ -22,7 +22,7 @@ from ottla.log.journal import Mutation, pack_key
 from ottla.log.notes import note_batch
 from ottla.log.pending import PendingWrite, PendingWrites
 from ottla.log.refusals import full_disk, sentence_for, slow_disk
-from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment
+from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment, unsynced_since_ms
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import LogState
 from ottla.model.durability import Durability
@@ -35,8 +35,9 @@ from ottla.records.produce_run import ProduceRun
 
 LAZY_WRITE_BYTES = 1024 * 1024
 EARLY_WRITE_BYTES = 256 * 1024
-"""From here on a `cache` log does not gather more until the end of the turn: the client that waits for the answer sends
-its next batches while we write those of this turn."""
+"""From here on a `cache` log does not gather more until the end of the turn: its client goes on while we write."""
+SEALED_FLUSH_MS = 2000
+"""How long a full segment of a `cache` log waits for its sync. One that retention takes before is never synced."""
 RETRY_FULL_DISK_MS = 500.0
 HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
@@ -486,13 +487,12 @@ class FileLog:
         return point is None or point.offset < self.end_offset or point.start_offset != self.start_offset
 
     def wants_flush(self, now_ms: int) -> bool:
-        """For `cache`: a segment is full, or the topic's flush.messages or flush.ms say so."""
-        if len(self.segments) > 1 and self.segments[-2].synced_end < self.segments[-2].written_end:
-            return True
+        """For `cache`: a segment has been full for a while, or the topic's flush.messages or flush.ms say so."""
         flushed = self.recovery_point.offset if self.recovery_point is not None else self.segments[0].base_offset
         if self._written_end - flushed >= self.config.flush_messages:
             return True
-        return now_ms - self.flushed_ms >= self.config.flush_ms
+        is_long_full = now_ms - unsynced_since_ms(self.segments, now_ms) >= SEALED_FLUSH_MS
+        return is_long_full or now_ms - self.flushed_ms >= self.config.flush_ms
 
     def close(self) -> None:
         self.shared.tail.forget(self)

@@ -12,6 +12,7 @@ from ottla.log.checkpoint import RecoveryPoint
 from ottla.log.file_log import FileLog
 from ottla.log.segment import Segment
 from ottla.log.state_file import STATE_FILE, can_tell_as_of, encode_state
+from ottla.ports import FileSystem
 
 Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
 
@@ -91,9 +92,68 @@ class Flush:
         self._queue.call(lambda: shared.with_reserve(lambda: finish_directory(self._log, self._state)), finished)
 
 
+class StartMove:
+    """Tells the checkpoint of a `cache` log's new start, and syncs nothing.
+
+    What retention has passed is removed next: it need not reach the disk before. A log that keeps its records for less
+    time than a full segment waits for its sync never writes them there, unless the kernel does. What stays is as safe
+    as it was: it is synced in its own time, and after a power cut it is read and verified from the new start on.
+    """
+
+    def __init__(self, log: FileLog, point: RecoveryPoint, state: bytes | None, done: Flushed) -> None:
+        self._log = log
+        self._point = point
+        self._state = state
+        self._done = done
+
+    @classmethod
+    def of(cls, log: FileLog, done: Flushed) -> StartMove | None:
+        """None if only a flush can move the start: the log is journaled, the start is in the middle of a segment (which
+        a power cut could take from it), or what producers did before the start is known as of the log's end alone."""
+        start = log.start_offset
+        number = next((number for number, s in enumerate(log.segments) if s.end_offset > start), 0)
+        passed = log.segments[number - 1]
+        if log.is_journaled or log.has_ended or not number or log.segments[number].base_offset != start:
+            return None
+        known = log.recovery_point
+        if known is not None and known.segment_base >= start and log.state_offset >= start:
+            return cls(log, known._replace(start_offset=start), None, done)
+        if not can_tell_as_of(start, log.producers):
+            return None
+        # The end of what is passed, not the beginning of what follows: that is how the point of a reset log looks.
+        point = RecoveryPoint(start, passed.base_offset, passed.written_end, start)
+        return cls(log, point, encode_state(start, log.epochs, log.producers), done)
+
+    def begin(self) -> None:
+        log, state = self._log, self._state
+
+        def finished(_: None, error: BaseException | None) -> None:
+            if error is not None:
+                self._done(None, error if isinstance(error, DirectoryFailedError) else FlushPostponedError(str(error)))
+                return
+            if state is not None:
+                log.state_offset = self._point.offset
+            self._done(self._point, None)
+
+        def write_state() -> None:
+            if state is not None and not log.deleted:
+                # The log may never have been flushed: then its own name is not durable either.
+                _sync_dir(log.shared.disk.files, log.directory.rpartition("/")[0])
+                log.shared.disk.files.replace_file(f"{log.directory}/{STATE_FILE}", state)
+
+        log.shared.disk.sync_queue.call(lambda: log.shared.with_reserve(write_state), finished)
+
+
 def recovery_point_of(log: FileLog) -> RecoveryPoint:
     written = next((s for s in reversed(log.segments) if s.written_end > 0), log.segments[0])
     return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
+
+
+def _sync_dir(files: FileSystem, path: str) -> None:
+    try:
+        files.sync_dir(path)
+    except OSError as error:
+        raise DirectoryFailedError(error.errno, str(error)) from error
 
 
 def finish_directory(log: FileLog, state: bytes | None) -> None:
@@ -108,11 +168,8 @@ def finish_directory(log: FileLog, state: bytes | None) -> None:
         segment.persist_index()
     new = [segment for segment in touched if not segment.entry_durable]
     if new:
-        try:
-            files.sync_dir(log.directory)
-            files.sync_dir(log.directory.rpartition("/")[0])
-        except OSError as error:
-            raise DirectoryFailedError(error.errno, str(error)) from error
+        _sync_dir(files, log.directory)
+        _sync_dir(files, log.directory.rpartition("/")[0])
         for segment in new:
             segment.entry_durable = True
     # Last: the state must never be ahead of segments that a power cut could still take away with their names.

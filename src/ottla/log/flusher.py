@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ottla.log.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.log.file_log import FileLog
-from ottla.log.flush import DirectoryFailedError, Flush, FlushPostponedError
+from ottla.log.flush import DirectoryFailedError, Flush, FlushPostponedError, StartMove
 from ottla.log.rescue import Rescue
 from ottla.log.shared import SharedByLogs
 from ottla.model.ids import LogKey
@@ -32,6 +32,8 @@ class _Round:
     remaining: int
     keeps_journal: bool = False
     """A log could neither be flushed nor rescued, and the journal has entries of it."""
+    moved: set[FileLog] = field(default_factory=set)
+    """Of the logs, those whose start was moved and that were not flushed."""
 
 
 class Flusher:
@@ -50,6 +52,8 @@ class Flusher:
         self._rescue = rescue
         self._running = False
         self._wanted: dict[LogKey, FileLog] = {}
+        self._passed: dict[LogKey, FileLog] = {}
+        """Whose start has moved: the next round has to tell the checkpoint, with or without a flush."""
         self._waiting: list[Callable[[], None]] = []
         self._holds: deque[Callable[[Callable[[], None]], None]] = deque()
         self._everything = False
@@ -66,13 +70,18 @@ class Flusher:
         return self._running
 
     def want(self, log: FileLog) -> None:
-        """The next round includes this log (a cache log that rolled, retention that waits for a checkpoint)."""
+        """The next round flushes this log."""
         self._wanted[log.key] = log
+
+    def want_start(self, log: FileLog) -> None:
+        """Retention waits for a checkpoint with the log's new start."""
+        self._passed[log.key] = log
 
     def forget(self, log: FileLog) -> None:
         """The log is deleted: its point leaves the next checkpoint."""
         self._points.pop(log.key, None)
         self._wanted.pop(log.key, None)
+        self._passed.pop(log.key, None)
         self._rescue.forget(log)
 
     @property
@@ -129,8 +138,10 @@ class Flusher:
         if oldest is not None:
             sequence = oldest[0]
             ends = {log: end for log, end in oldest[1].items() if isinstance(log, FileLog) and not log.deleted}
-        logs = {*self._wanted.values(), *ends}
+        flushed = {*self._wanted.values(), *ends}
+        logs = {*self._passed.values(), *flushed}
         self._wanted.clear()
+        self._passed.clear()
         waiting, self._waiting = self._waiting, []
         if not logs and not sequence:
             self._end_round(waiting, has_released=False)
@@ -143,7 +154,16 @@ class Flusher:
             if log.failed is not None:
                 self._on_flushed(current, log, None, log.failed)
             else:
-                Flush(log, partial(self._on_flushed, current, log)).begin()
+                self._begin_log(current, log, only_start=log not in flushed)
+
+    def _begin_log(self, current: _Round, log: FileLog, *, only_start: bool) -> None:
+        done = partial(self._on_flushed, current, log)
+        move = StartMove.of(log, done) if only_start else None
+        if move is not None:
+            current.moved.add(log)
+            move.begin()
+        else:
+            Flush(log, done).begin()
 
     def _on_flushed(
         self, current: _Round, log: FileLog, point: RecoveryPoint | None, error: BaseException | None
@@ -205,7 +225,8 @@ class Flusher:
                 self._released = released
                 for log, point in points.items():
                     log.recovery_point = point
-                    log.flushed_ms = self._shared.clock.now_ms()
+                    if log not in current.moved:
+                        log.flushed_ms = self._shared.clock.now_ms()
                     if not log.is_dirty:
                         self._shared.unsynced.discard(log)
                 if releases and self._shared.journal is not None:

@@ -69,6 +69,8 @@ def open_file_log(
     if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):
         segments = _open_up_to(opening, bases, point)
     else:
+        if point is not None and bases == [point.segment_base]:
+            bases = _without_passed_end(opening, bases, point, state.offset)
         segments = _open_verified(opening, bases, point, any_start=not trust_checkpoint)
     start_offset = point.start_offset if point is not None else segments[0].base_offset
     _name_gaps(opening, segments, start_offset)
@@ -104,6 +106,21 @@ def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> lis
     for base in passed:
         _remove(opening, base)
     return bases[len(passed) :]
+
+
+def _without_passed_end(opening: Opening, bases: list[int], point: RecoveryPoint, state_offset: int) -> list[int]:
+    """The same for the last file that is left: a power cut took the names of those behind it. It was not synced if only
+    the start had moved, so what is in it says nothing."""
+    (base,) = bases
+    is_passed = point.offset <= min(point.start_offset, state_offset)
+    file = opening.shared.disk.files.open(opening.segment(base).path)
+    try:
+        is_passed = is_passed and file.size() <= point.position
+    finally:
+        file.close()
+    if is_passed:
+        _remove(opening, base)
+    return [] if is_passed else bases
 
 
 def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> None:

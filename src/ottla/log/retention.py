@@ -53,7 +53,7 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int, watermark: int 
     if passed:
         _remove(log, passed)
     if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
-        flusher.want(log)
+        flusher.want_start(log)
         flusher.run()
 
 

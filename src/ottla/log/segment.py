@@ -6,7 +6,7 @@ synced (on stable storage). They never cross: synced <= written <= appended.
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.ports import DataFile, FileSystem
@@ -182,6 +182,16 @@ class Segment:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def unsynced_since_ms(segments: list[Segment], now_ms: int) -> int:
+    """When the oldest full segment that is not synced came to its end. Those before it are synced."""
+    since_ms = now_ms
+    for following, segment in pairwise(reversed(segments)):
+        if segment.synced_end >= segment.written_end:
+            break
+        since_ms = following.created_ms
+    return since_ms
 
 
 def seal_all(segments: list[Segment]) -> None:
