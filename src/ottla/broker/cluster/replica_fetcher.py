@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -193,6 +193,7 @@ class ReplicaFetcher:
                 continue
             session.on_reply(response.session_id)
             self._take(wanted, response)
+            self._note_silence(wanted.keys() - _answered(response))
             if self.lane.waits_for_disk:
                 await self._until_disk_has_it()
 
@@ -259,6 +260,17 @@ class ReplicaFetcher:
                 elif partition.following.lag.is_lagging != self.lane.waits_for_disk:
                     self._change_lane(partition)
 
+    def _note_silence(self, asked: Iterable[Key]) -> None:
+        """A session says nothing of a partition that has nothing new, so its lag is known too: none. Else the next
+        request would not wait either, nor the one after it."""
+        for key in sorted(asked):
+            partition = self._followed.get(key)
+            following = partition.following if partition is not None else None
+            if partition is not None and following is not None and not following.lag.is_known:
+                following.lag.note(0, 0, 0)
+                if following.lag.is_lagging != self.lane.waits_for_disk:
+                    self._change_lane(partition)
+
     def _on_error(self, key: Key, following: Following, error: ErrorCode, leader_start: int) -> None:
         if error is ErrorCode.offset_out_of_range:
             # The leader's log begins above our end, or ends below it in a way that no epoch tells.
@@ -277,3 +289,7 @@ class ReplicaFetcher:
 
 def _key_of(partition: Partition) -> Key:
     return partition.topic.id, partition.index
+
+
+def _answered(response: FetchResponse) -> set[Key]:
+    return {(topic, each.partition) for topic, found in response.topics if isinstance(topic, UUID) for each in found}
