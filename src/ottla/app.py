@@ -160,8 +160,10 @@ async def _compose_in_cluster(
         broker = await start.recover(shared, logs, data_dir)
         server = await _listen(settings, broker)
         await start.join(broker, identity.directory_id.hex)
-    except BaseException:
+    except BaseException as failure:
         await start.store.close()
+        if isinstance(failure, BadCoordinationError):
+            raise BadSettingsError(str(failure)) from failure
         raise
     return _warned(RunningBroker(broker, server, disk, lock, store=start.store), settings, data_dir)
 

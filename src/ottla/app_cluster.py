@@ -12,10 +12,10 @@ from ottla.broker.broker import Broker
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
 from ottla.broker.cluster.identity import agree_on_cluster_id, take_clean_shutdown
-from ottla.broker.cluster.membership import Membership
+from ottla.broker.cluster.membership import BrokerIdInUseError, Membership
 from ottla.broker.cluster.no_catalog import NoCatalog
 from ottla.broker.log_store import LogStore
-from ottla.coordination.opening import open_coordination
+from ottla.coordination.opening import BadCoordinationError, open_coordination
 from ottla.coordination.port import Coordination, UnavailableError
 from ottla.coordination.sqlite.lease_files import boot_id
 from ottla.log.shared import SharedByLogs
@@ -25,6 +25,8 @@ from ottla.model.broker_config import BrokerConfig
 log = logging.getLogger("ottla")
 
 COORDINATION_RETRY_S = 0.5
+COORDINATION_PATIENCE_S = 2.0
+"""An attempt to reach a machine that does not answer takes its time; whoever waits wants to know what for."""
 
 
 class ClusterStart:
@@ -59,6 +61,7 @@ class ClusterStart:
         return broker
 
     async def join(self, broker: Broker, directory_id: str) -> None:
+        """Raises BadCoordinationError."""
         config = self._config
         assert broker.cluster is not None
         start = BrokerStart(
@@ -72,14 +75,28 @@ class ClusterStart:
             clean_shutdown_epoch=self._clean_epoch,
             damaged=broker.cluster.damaged_classes(),
         )
-        await broker.join(start)
+        try:
+            await broker.join(start)
+        except BrokerIdInUseError as failure:
+            raise BadCoordinationError(
+                f"node.id={config.node_id} is in use. {failure} Give this broker another node.id, or stop that one."
+            ) from failure
 
 
 async def _opened(text: str, clock: RealClock) -> Coordination:
     """Waits for a store that is not there yet: the machines of a cluster start in any order."""
-    while True:
-        try:
-            return await open_coordination(text, clock)
-        except UnavailableError as error:
-            log.warning("the coordination store %s is not available yet: %s", text, error)
-            await asyncio.sleep(COORDINATION_RETRY_S)
+    patience = asyncio.get_running_loop().call_later(
+        COORDINATION_PATIENCE_S, log.warning, "waiting for the coordination store %s", text
+    )
+    said = ""
+    try:
+        while True:
+            try:
+                return await open_coordination(text, clock)
+            except UnavailableError as error:
+                if str(error) != said:
+                    log.warning("the coordination store %s is not available yet: %s", text, error)
+                    said = str(error)
+                await asyncio.sleep(COORDINATION_RETRY_S)
+    finally:
+        patience.cancel()

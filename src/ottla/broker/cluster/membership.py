@@ -37,12 +37,18 @@ log = logging.getLogger("ottla.cluster")
 
 RENEWALS_A_TTL = 3
 RETRY_MS = 200.0
+REFUSED_TTLS = 2.5
+"""A broker that is gone leaves its id to others after one TTL at most; a store may take its time to notice."""
 REVISION_ONLY = "controller"
 """A prefix with hardly anything under it: for a snapshot that is wanted for its revision."""
 
 
 class NotRegisteredYetError(UnavailableError):
     """Something in the store stands in the way that will end by itself."""
+
+
+class BrokerIdInUseError(Exception):
+    """What stands in the way of the first registration does not end: another broker has this id, and is alive."""
 
 
 class MembershipEvents:
@@ -97,9 +103,9 @@ class Membership:
         await self._until_available(self._reload)
 
     async def join(self, start: BrokerStart) -> None:
-        """Registers, and stays registered."""
+        """Registers, and stays registered. Raises BrokerIdInUseError."""
         self._start = start
-        await self._until_available(self._register)
+        await self._until_available(self._register, refusals_end_ms=REFUSED_TTLS * self._ttl_ms)
         self._tasks = [asyncio.ensure_future(self._renew_always()), asyncio.ensure_future(self._watch_always())]
 
     async def leave(self) -> None:
@@ -246,15 +252,24 @@ class Membership:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _until_available(self, job: Callable[[], Awaitable[None]]) -> None:
+    async def _until_available(
+        self, job: Callable[[], Awaitable[None]], *, refusals_end_ms: float | None = None
+    ) -> None:
+        """A registration may be refused for `refusals_end_ms` at a stretch; for ever, if that is None."""
         said = ""
+        refused_since_ms: float | None = None
         while True:
+            now_ms = self._clock.monotonic_ms()
             try:
                 await job()
             except NotRegisteredYetError as error:
                 reason = f"not registered yet: {error}"
+                refused_since_ms = now_ms if refused_since_ms is None else refused_since_ms
+                if refusals_end_ms is not None and now_ms - refused_since_ms > refusals_end_ms:
+                    raise BrokerIdInUseError(str(error)) from error
             except UnavailableError as error:
                 reason = f"the coordination store is not available: {error}"
+                refused_since_ms = None  # without the store no lease ends
             else:
                 return
             if reason != said:
