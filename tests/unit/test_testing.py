@@ -139,6 +139,79 @@ def test_a_cluster_that_does_not_run_says_so() -> None:
         cluster.create_topic("orders")
 
 
+def kept_writing(cluster: Cluster, topic: str, values: list[bytes], at: dict[int, Callable[[], None]]) -> None:
+    """Writes one after the other; before some of them something happens."""
+    for number, value in enumerate(values):
+        if number in at:
+            at[number]()
+        write(cluster, topic, [value])
+
+
+def test_three_brokers_and_the_death_of_a_leader(ottla_cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = ottla_cluster
+    assert cluster.broker_ids == cluster.running_brokers == [1, 2, 3]
+    assert len(set(cluster.bootstrap_servers.split(","))) == 3
+    cluster.create_topic("orders")
+    leader = cluster.leader_of("orders")
+    assert leader is not None
+    cluster.wait_until_in_sync()
+    assert sorted(cluster.in_sync("orders")) == [1, 2, 3]
+    kept_writing(cluster, "orders", VALUES[:20], {10: lambda: cluster.kill(leader)})
+    assert cluster.running_brokers == [number for number in (1, 2, 3) if number != leader]
+    assert cluster.leader_of("orders") not in (None, leader)
+    assert leader not in cluster.in_sync("orders")
+    host, _, port = cluster.bootstrap_servers.split(",")[leader - 1].partition(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 5)
+    begin = time.perf_counter()
+    cluster.restart(leader)
+    cluster.wait_until_in_sync()
+    with capsys.disabled():
+        print(f" (in sync again after {(time.perf_counter() - begin) * 1000:.0f} ms)", end="")
+    assert sorted(cluster.in_sync("orders")) == [1, 2, 3]
+    assert read(cluster, "orders", 20) == VALUES[:20]
+
+
+@pytest.mark.parametrize("power_cuts", [False, True])
+def test_all_brokers_of_a_cluster_die(power_cuts: bool, tmp_path: Path) -> None:
+    with Cluster(brokers=3, data_dir=tmp_path, power_cuts=power_cuts) as cluster:
+        address = cluster.bootstrap_servers
+        cluster.create_topic("orders", replication_factor=3)
+        write(cluster, "orders", VALUES)
+        cluster.kill()
+        assert not cluster.is_running
+        cluster.start()
+        assert cluster.bootstrap_servers == address
+        assert read(cluster, "orders", len(VALUES)) == VALUES
+    with Cluster(brokers=3, data_dir=tmp_path) as cluster:
+        assert read(cluster, "orders", len(VALUES)) == VALUES
+
+
+async def test_several_brokers_for_an_async_with_block() -> None:
+    async with Cluster(brokers=2, storage="memory") as cluster:
+        cluster.create_topic("orders", partitions=4)
+        assert {cluster.leader_of("orders", partition) for partition in range(4)} == {1, 2}
+        write(cluster, "orders", VALUES)
+        first = cluster.leader_of("orders")
+        cluster.stop(first)
+        assert cluster.leader_of("orders") not in (None, first)
+        assert read(cluster, "orders", len(VALUES)) == VALUES
+
+
+def test_what_a_cluster_does_not_have(ottla_cluster: Cluster) -> None:
+    with pytest.raises(ValueError, match="there is no broker 4; there are 1, 2, 3"):
+        ottla_cluster.kill(4)
+    with pytest.raises(KeyError, match="orders-0"):
+        ottla_cluster.leader_of("orders")
+    with pytest.raises(TopicRefusedError, match="invalid_replication_factor"):
+        ottla_cluster.create_topic("orders", replication_factor=4)
+    ottla_cluster.create_topic("orders")
+    ottla_cluster.kill(1)
+    ottla_cluster.kill(2)
+    with pytest.raises(TimeoutError, match="do not have all replicas in sync"):
+        ottla_cluster.wait_until_in_sync(timeout_s=0.1)
+
+
 def test_the_plugin_in_a_project_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -151,6 +224,9 @@ def test_the_plugin_in_a_project_of_its_own(pytester: pytest.Pytester) -> None:
 
         def test_factory(ottla_cluster_factory):
             assert ottla_cluster_factory(storage="memory").is_running
+
+        def test_cluster(ottla_cluster):
+            assert ottla_cluster.running_brokers == [1, 2]
         """
     )
-    pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess("-q", "--ottla-brokers", "2").assert_outcomes(passed=3)

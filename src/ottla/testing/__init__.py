@@ -1,10 +1,18 @@
-"""For tests of programs that use Ottla: a real broker inside the test process, on a real port.
+"""For tests of programs that use Ottla: real brokers inside the test process, on real ports.
 
     with Cluster() as cluster:
         cluster.create_topic("orders", partitions=3)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
 
-With pytest, ask for the fixture `ottla` (a fresh cluster for each test) or `ottla_cluster_factory`.
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("orders")
+        leader = cluster.leader_of("orders")
+        cluster.kill(leader)       # another one leads within moments
+        cluster.restart(leader)
+        cluster.wait_until_in_sync()
+
+With pytest, ask for the fixture `ottla` (a fresh broker for each test), `ottla_cluster` (three of them) or
+`ottla_cluster_factory`.
 """
 
 from __future__ import annotations

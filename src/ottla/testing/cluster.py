@@ -1,26 +1,26 @@
-"""A broker inside the test process.
-
-It runs on an event loop and a thread of its own: a test may block, or run another event loop, and the broker goes on.
-"""
+"""One broker or several inside the test process, each on a real port."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
-import uvloop
-
-from ottla.app import BrokerSettings, RunningBroker, start_broker
+from ottla.app import BrokerSettings
+from ottla.broker.broker import Broker
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
+from ottla.testing.broker_thread import BrokerThread
 
-T = TypeVar("T")
+POLL_S = 0.005
+TIMEOUT_S = 30.0
+REPLICAS_MAX = 3
 
 
 class TopicRefusedError(Exception):
@@ -39,84 +39,114 @@ class Cluster:
     `power_cuts`, `kill` also loses whatever was not yet on stable storage; without, it leaves what the death of a
     process leaves.
 
-    The methods block until they are done, which takes milliseconds.
+    With several `brokers` their ids are 1, 2, ..., topics get three replicas, or as many as there are brokers if they
+    are fewer, and each broker can be stopped, killed and started again by its id. With a `port` they take that one and
+    those that follow.
+
+    The methods block until they are done, which takes milliseconds, also in an async test: the brokers have event loops
+    of their own.
     """
 
     def __init__(
         self,
         *,
+        brokers: int = 1,
         storage: str | None = None,
         data_dir: str | PathLike[str] | None = None,
         port: int = 0,
         config: Mapping[str, str] | None = None,
         power_cuts: bool = False,
     ) -> None:
-        self._settings = BrokerSettings(
-            data_dir="" if data_dir is None else fspath(data_dir),
-            host="127.0.0.1",
-            port=port,
-            storage=None if storage is None else Durability(storage),
-            properties=dict(config or {}),
-            disk="volatile" if power_cuts else "real",
-        )
+        if brokers < 1:
+            raise ValueError("a cluster has at least one broker")
+        self._data_dir = "" if data_dir is None else fspath(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._running: RunningBroker | None = None
+        self._threads = {
+            number: BrokerThread(
+                BrokerSettings(
+                    data_dir="",
+                    host="127.0.0.1",
+                    port=port + number - 1 if port else 0,
+                    storage=None if storage is None else Durability(storage),
+                    properties=dict(config or {}),
+                    disk="volatile" if power_cuts else "real",
+                ),
+                number,
+            )
+            for number in range(1, brokers + 1)
+        }
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`; stays the same over restarts."""
-        if not self._settings.port:
-            raise RuntimeError("the cluster was not started")
-        return f"{self._settings.host}:{self._settings.port}"
+        """`host:port,...`; stays the same over restarts."""
+        return ",".join(thread.address for thread in self._threads.values())
 
     @property
     def data_dir(self) -> str:
-        return self._settings.data_dir
+        return self._data_dir
 
     @property
     def is_running(self) -> bool:
-        return self._running is not None
+        """Whether any of its brokers runs."""
+        return bool(self.running_brokers)
 
-    def start(self) -> None:
-        """Starts the broker, or starts it again after `stop` or `kill`, on the same port and the same data."""
-        if self._running is not None:
-            return
-        if not self._settings.data_dir:
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._threads)
+
+    @property
+    def running_brokers(self) -> list[int]:
+        return [number for number, thread in self._threads.items() if thread.running is not None]
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self, broker_id: int | None = None) -> None:
+        """Starts the brokers that do not run, or one of them, on the same ports and the same data as before."""
+        if not self._data_dir:
             self._temporary = tempfile.TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True)
-            self._settings.data_dir = self._temporary.name
-        self._start_loop()
+            self._data_dir = self._temporary.name
+        for number, thread in self._threads.items():
+            self._place(thread.settings, number)
+        starting = [thread for thread in self._chosen(broker_id) if thread.running is None]
+        if not starting:
+            return
         try:
-            self._running = self._call(start_broker(self._settings))
+            with ThreadPoolExecutor(len(starting)) as pool:
+                list(pool.map(BrokerThread.start, starting))
         except BaseException:
-            self._end_loop()
+            for thread in starting:
+                thread.kill()
             raise
-        self._settings.port = self._running.broker.endpoint.port
+        count = len(self.running_brokers)
+        self._wait_until(lambda broker: len(broker.nodes()) >= count and broker.controller_id >= 0, "know one another")
 
-    def stop(self) -> None:
-        """Ends as a broker does that is told to: answers what it accepted and makes it durable."""
-        if self._running is not None:
-            self._end(self._running.stop)
+    def _place(self, settings: BrokerSettings, number: int) -> None:
+        if len(self._threads) == 1:
+            settings.data_dir = self._data_dir
+            return
+        settings.data_dir = os.path.join(self._data_dir, f"broker-{number}")
+        settings.properties = {
+            "default.replication.factor": str(min(len(self._threads), REPLICAS_MAX)),
+            **settings.properties,
+            "node.id": str(number),
+            "ottla.coordination": f"sqlite:{os.path.join(self._data_dir, 'coordination')}",
+            "ottla.host.shared": "true",
+        }
 
-    def kill(self) -> None:
-        """Ends at once, without flushing anything; `start` recovers what is there."""
-        if self._running is not None:
-            self._end(self._running.kill)
+    def stop(self, broker_id: int | None = None) -> None:
+        """Ends as brokers do that are told to: hands leadership over, answers what was accepted, makes it durable."""
+        for thread in self._chosen(broker_id):
+            thread.stop()
 
-    def restart(self) -> None:
-        self.stop()
-        self.start()
+    def kill(self, broker_id: int | None = None) -> None:
+        """Ends all brokers, or one, at once, without flushing anything; `start` recovers what is there."""
+        for thread in self._chosen(broker_id):
+            thread.kill()
 
-    def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
-        """Topic configs by Kafka's names with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
-        if self._running is None:
-            raise RuntimeError("the cluster does not run")
-        broker = self._running.broker
-        named = {key.replace("_", "."): _config_value(value) for key, value in configs.items()}
-        outcome = self._call(broker.create_topic(name, partitions, named))
-        if isinstance(outcome, Refused):
-            raise TopicRefusedError(name, outcome)
+    def restart(self, broker_id: int | None = None) -> None:
+        """Starts again what runs, which is stopped first, or what was killed."""
+        self.stop(broker_id)
+        self.start(broker_id)
 
     def close(self) -> None:
         """Stops, and removes the temporary directory."""
@@ -124,7 +154,85 @@ class Cluster:
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
-            self._settings.data_dir = ""
+            self._data_dir = ""
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = -1, **configs: object) -> None:
+        """Topic configs by Kafka's names with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
+        thread, broker = self._any()
+        named = {key.replace("_", "."): _config_value(value) for key, value in configs.items()}
+        creating = broker.create_topic(name, partitions, named, replication_factor=replication_factor)
+        outcome = thread.call(creating)
+        if isinstance(outcome, Refused):
+            raise TopicRefusedError(name, outcome)
+        self._wait_until(lambda each: each.topics.get(name) is not None, f"know the topic {name!r}")
+
+    def leader_of(self, topic: str, partition: int = 0) -> int | None:
+        """The id of the broker that leads; None while nobody does."""
+        leader, _ = self._layout(topic, partition)
+        return leader if self._runs(leader) else None
+
+    def in_sync(self, topic: str, partition: int = 0) -> list[int]:
+        """The ids of the brokers that are in sync, the leader too."""
+        return list(self._layout(topic, partition)[1])
+
+    def wait_until_in_sync(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Until every partition has a leader and all its replicas in sync. Raises TimeoutError."""
+
+        def is_whole(broker: Broker) -> bool:
+            layouts = [layout for topic in broker.topics for layout in topic.layouts]
+            return all(
+                layout.leader >= 0 and set(layout.isr) == set(layout.replicas) and all(map(self._runs, layout.isr))
+                for layout in layouts
+            )
+
+        self._wait_until(is_whole, "have all replicas in sync", timeout_s)
+
+    def _layout(self, topic: str, partition: int) -> tuple[int, tuple[int, ...]]:
+        thread, broker = self._any()
+
+        async def look() -> tuple[int, tuple[int, ...]] | None:
+            found = broker.topics.get(topic)
+            layouts = [] if found is None else found.layouts
+            return next(((each.leader, each.isr) for each in layouts if each.partition == partition), None)
+
+        layout = thread.call(look())
+        if layout is None:
+            raise KeyError(f"there is no partition {topic}-{partition}")
+        return layout
+
+    # -- the brokers --------------------------------------------------------------------------------------------------
+
+    def _chosen(self, broker_id: int | None) -> list[BrokerThread]:
+        if broker_id is None:
+            return list(self._threads.values())
+        if broker_id not in self._threads:
+            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self._threads))}")
+        return [self._threads[broker_id]]
+
+    def _runs(self, broker_id: int) -> bool:
+        """What the others know of a death they know a moment later. A broker that is alone may have any id."""
+        return broker_id in self.running_brokers or len(self._threads) == 1
+
+    def _any(self) -> tuple[BrokerThread, Broker]:
+        for thread in self._threads.values():
+            if thread.running is not None:
+                return thread, thread.running.broker
+        raise RuntimeError("the cluster does not run")
+
+    def _wait_until(self, condition: Callable[[Broker], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Until it holds on every broker that runs: what one of them knows, the others know a moment later."""
+
+        async def holds(broker: Broker) -> bool:
+            return condition(broker)
+
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads.values():
+            while thread.running is not None and not thread.call(holds(thread.running.broker)):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the brokers do not {what} after {timeout_s:g} s")
+                time.sleep(POLL_S)
 
     def __enter__(self) -> Self:
         self.start()
@@ -144,51 +252,6 @@ class Cluster:
     ) -> None:
         await asyncio.to_thread(self.close)
 
-    # The thread of the broker
-
-    def _start_loop(self) -> None:
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=_run, args=(self._loop,), name="ottla-broker", daemon=True)
-        self._thread.start()
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
-        outcome: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return outcome.result()
-
-    def _end(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._running = None
-        try:
-            self._call(end())
-        finally:
-            self._end_loop()
-
-    def _end_loop(self) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop = self._thread = None
-
 
 def _config_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        _cancel_tasks(loop)
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    finally:
-        loop.close()
-
-
-def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """What a killed broker left behind."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -1,8 +1,12 @@
-"""Fixtures for other people's tests: a real broker on a real port.
+"""Fixtures for other people's tests: real brokers on real ports.
 
 def test_orders(ottla):
     ottla.create_topic("orders")
     producer = Producer({"bootstrap.servers": ottla.bootstrap_servers})
+
+def test_orders_when_a_leader_dies(ottla_cluster):
+    ottla_cluster.create_topic("orders")
+    ottla_cluster.kill(ottla_cluster.leader_of("orders"))
 """
 
 from __future__ import annotations
@@ -15,6 +19,18 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.testing.cluster import Cluster
+
+BROKERS = 3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("ottla").addoption(
+        "--ottla-brokers",
+        type=int,
+        default=BROKERS,
+        metavar="N",
+        help=f"How many brokers the fixture ottla_cluster starts ({BROKERS}).",
+    )
 
 
 @pytest.fixture
@@ -32,5 +48,11 @@ def ottla_cluster_factory() -> Iterator[Callable[..., Cluster]]:
 
 @pytest.fixture
 def ottla(ottla_cluster_factory: Callable[..., Cluster]) -> Cluster:
-    """A fresh cluster of one broker, with its data in a temporary directory."""
+    """A fresh broker, with its data in a temporary directory."""
     return ottla_cluster_factory()
+
+
+@pytest.fixture
+def ottla_cluster(ottla_cluster_factory: Callable[..., Cluster], request: pytest.FixtureRequest) -> Cluster:
+    """A fresh cluster of three brokers, or of `--ottla-brokers`: to be killed, stopped and started one by one."""
+    return ottla_cluster_factory(brokers=request.config.getoption("--ottla-brokers"))
