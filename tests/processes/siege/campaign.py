@@ -5,14 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.processes.siege.checker import check
 from tests.processes.siege.cluster import Cluster, Shape
 from tests.processes.siege.findings import Anomaly, Findings
-from tests.processes.siege.history import SUFFIX, Recorder, read_history
+from tests.processes.siege.history import SUFFIX, History, Recorder, read_history
 from tests.processes.siege.nemesis import Nemesis, Say
 from tests.processes.siege.processes import Clients
 from tests.processes.siege.summary import render, totals
@@ -22,6 +22,7 @@ Only = Sequence[str] | None
 
 FIRST_CALM_S = 5.0
 LAST_CALM_S = 5.0
+AT_THE_END = "at the end"
 AT_ONCE_SHARE = 0.3
 AT_ONCE_LEAST_S = 30.0
 FINAL_TIMEOUT_S = 300.0
@@ -89,7 +90,7 @@ def _finish(cluster: Cluster, clients: Clients, nemesis: Nemesis) -> None:
     """All faults end. Then writes go on, every replica is in sync, and the last readers see all there is."""
     cluster.heal()
     nemesis.wait_in_sync("after all faults")
-    nemesis.calm(LAST_CALM_S, "at the end")
+    nemesis.calm(LAST_CALM_S, AT_THE_END)
     nemesis.calm(0, "over")
     if dead := clients.dead():
         nemesis.broken(f"clients ended by themselves: {dead}")
@@ -114,4 +115,19 @@ def judge(directory: Path, title: str) -> tuple[Findings, str]:
     count = totals(history)["acknowledged"]
     if count < ACKNOWLEDGED_LEAST:
         findings.add(Anomaly.BROKEN, f"{count} acknowledged writes are too few to prove anything")
+    for sentence in _without_writes(history):
+        findings.add(Anomaly.BROKEN, sentence)
     return findings, render(history, findings, title)
+
+
+def _without_writes(history: History) -> Iterator[str]:
+    """Partitions that took no write after the last fault. A run that was broken off has no such time."""
+    began_us = max(
+        (mark.at_us for mark in history.marks if (mark.kind, mark.name) == ("phase", AT_THE_END)), default=None
+    )
+    if began_us is None:
+        yield "the run was broken off"
+        return
+    for name, partition in history.partitions.items():
+        if not any(one.at_us > began_us for one in partition.acknowledged):
+            yield f"{name} took no write after the last fault"
