@@ -38,6 +38,8 @@ __all__ = ["ClusterRun", "RunOptions", "Violation"]
 
 T = TypeVar("T")
 PROBE_S = 0.5
+QUIET_S = 2.0
+QUIET_EVENTS_MAX = 60
 PROPERTIES = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
@@ -163,6 +165,16 @@ class ClusterRun:
             task.cancel()
         self._eventually("consumers end", lambda: all(task.done() for task in consuming), 60)
         self._compare_replicas()
+        self._listen_to_silence()
+
+    def _listen_to_silence(self) -> None:
+        """Nobody wants anything any more. Who is busy now is so for nothing."""
+        self.world.run_for(1.0)
+        before = self.world.event_count
+        self.world.run_for(QUIET_S)
+        rate = (self.world.event_count - before) / QUIET_S / len(self.plan.brokers) ** 2
+        if rate > QUIET_EVENTS_MAX:
+            raise Violation("quiet", f"{rate:.0f} events a second for each pair of brokers, when nothing happens")
 
     def _eventually(
         self,
