@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 
 from tests.simulation.campaign.display import Display, Tally
@@ -41,6 +42,8 @@ def campaign(seeds: list[int], worker_count: int, hung_after_s: float) -> int:
     tally = Tally(len(seeds))
     display = Display(tally)
     interrupted = False
+    for stopping in (signal.SIGINT, signal.SIGTERM):  # also of a job in the background, which is born deaf to Ctrl-C
+        signal.signal(stopping, signal.default_int_handler)
     try:
         for outcome in run_all(seeds, worker_count, hung_after_s=hung_after_s, beat_s=BEAT_S):
             if outcome is not None:
