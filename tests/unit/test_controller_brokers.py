@@ -154,10 +154,20 @@ def test_the_same_process_goes_on_as_the_same_incarnation() -> None:
     """Its lease ended while the store could not be reached; it still has all it had, in memory too."""
     store = Store()
     registration = register(store)
-    assert isinstance(resume_registration(store.image(), registration, LeaseId(2)), Refused)
     store.end_lease(LeaseId(1))
     commit(store, resume_registration(store.image(), registration, LeaseId(2)))
     assert store.image().registration(1) == registration
+
+
+def test_its_registration_outlives_the_old_lease() -> None:
+    """Which has ended for its owner, and only later for the store."""
+    store = Store()
+    registration = register(store)
+    commit(store, resume_registration(store.image(), registration, LeaseId(2)))
+    store.end_lease(LeaseId(1))
+    assert store.image().registration(1) == registration
+    store.end_lease(LeaseId(2))
+    assert store.image().registration(1) is None
 
 
 def test_but_not_after_another_incarnation() -> None:

@@ -1,7 +1,8 @@
 """One broker's life in the coordination store: its lease, its registration, and the image of everything in it.
 
-A registration is one incarnation. When the lease is lost, whatever the reason, this broker stops leading at once and
-comes back as the next incarnation; what it has on its disk says what that one has kept.
+A registration is one incarnation. When the lease is lost, whatever the reason, this broker stops leading at once. The
+same process comes back as the same incarnation if it still has everything, in memory too; otherwise it is the next
+one, and what it has on its disk says what that one has kept.
 
 The lease is renewed by the event loop that serves: a loop that hangs stops renewing, and others take over (SAFETY 16).
 """
@@ -25,10 +26,11 @@ from ottla.coordination.port import (
     Revision,
     UnavailableError,
 )
-from ottla.machines.controller.broker_requests import BrokerStart, register_broker
+from ottla.machines.controller.broker_requests import BrokerStart, Registering, register_broker, resume_registration
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.state import Member, PartitionKey, Registration
 from ottla.machines.controller.touched import Touched
+from ottla.machines.controller.writes import Write
 from ottla.model.durability import Durability
 from ottla.model.errors import Refused
 from ottla.ports import Clock, Timer
@@ -75,6 +77,8 @@ class Membership:
         self.lease: Lease | None = None
         self.events: list[MembershipEvents] = []
         self._start: BrokerStart | None = None
+        self._lost: Registration | None = None
+        """Of the incarnation whose lease ended, while this process still has all that it had."""
         self.failed_logs: Callable[[], Collection[PartitionKey]] = tuple
         """What the next incarnation has to say of itself from its first moment on."""
         self.damaged_classes: Callable[[], Collection[Durability]] = tuple
@@ -120,6 +124,7 @@ class Membership:
     def start_over(self) -> None:
         """This incarnation does not have what it said it had. It leads nothing from now on; the next one says so."""
         self._lose()
+        self._lost = None
 
     async def seen(self, revision: Revision) -> None:
         """Waits until the image has everything up to the revision: to read one's own writes."""
@@ -141,8 +146,7 @@ class Membership:
         await self._reload()
         self.lease = lease = await self.store.open_lease(self._ttl_ms)
         while lease.is_alive(self._clock.monotonic_ms()):
-            start = replace(self._start, failed=self.failed_logs())
-            registering = register_broker(self.image, start, lease.id)
+            registering = self._next_registration(lease)
             if isinstance(registering, Refused):
                 await _give_back(lease)
                 raise NotRegisteredYetError(registering.message)
@@ -152,7 +156,7 @@ class Membership:
             except OutcomeUnknownError:
                 outcome = None  # applied or not, or still to be: the next try is another incarnation in any case
             if isinstance(outcome, Committed):
-                self.registration = registering.registration
+                self.registration, self._lost = registering.registration, None
                 break
             await self._reload()
         else:
@@ -162,6 +166,17 @@ class Membership:
         await self._until_available(self._reload)  # by itself: whoever is registered must not register again for it
         for listener in self.events:
             listener.on_registered()
+
+    def _next_registration(self, lease: Lease) -> Registering | Refused:
+        """As the incarnation that lost its lease, if it still has everything and nobody came after it."""
+        assert self._start is not None
+        failed = self.failed_logs()
+        if self._lost is not None and not failed and not self._start.damaged:
+            resumed = resume_registration(self.image, self._lost, lease.id)
+            if isinstance(resumed, Write):
+                return Registering(resumed, self._lost)
+        self._lost = None
+        return register_broker(self.image, replace(self._start, failed=failed), lease.id)
 
     async def _renew_always(self) -> None:
         while True:
@@ -196,7 +211,7 @@ class Membership:
         if self.registration is None:
             return
         log.warning("the lease of broker epoch %d is lost", self.registration.epoch)
-        self.registration = None
+        self.registration, self._lost = None, self.registration
         for listener in self.events:
             listener.on_lease_lost()
 

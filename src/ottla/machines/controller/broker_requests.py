@@ -113,14 +113,16 @@ def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> 
 def resume_registration(image: ClusterImage, registration: Registration, lease: LeaseId) -> Write | Refused:
     """The same process, whose lease ended, comes back as the same incarnation: it still has all it had.
 
-    Only while nobody else registered with its id. Its memberships and leaderships are as the store has them by now.
+    Only while nobody else registered with its id. Its own registration may still stand, under a lease that is over for
+    this process but not yet for the store. Its memberships and leaderships are as the store has them by now.
     """
     broker_id = registration.broker_id
-    last = image.incarnation(broker_id)
-    if last is None or last.value.epoch != registration.epoch or image.registration(broker_id) is not None:
+    last, standing = image.incarnation(broker_id), image.registration(broker_id)
+    is_last = last is not None and last.value.epoch == registration.epoch
+    if not is_last or (standing is not None and standing.member != registration.member):
         return Refused(
             ErrorCode.stale_broker_epoch,
-            f"Broker {broker_id} in epoch {registration.epoch} is not the last incarnation, or is registered.",
+            f"Broker {broker_id} in epoch {registration.epoch} is not the last incarnation.",
         )
     of_me = keys.broker(broker_id), keys.incarnation(broker_id)
     put = Put(of_me[0], encoding.encode_registration(registration), lease)
