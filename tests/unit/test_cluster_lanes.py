@@ -53,6 +53,14 @@ def test_an_empty_answer_keeps_the_size_of_records() -> None:
     assert lag.is_lagging
 
 
+def test_a_lag_of_unknown_size_changes_nothing() -> None:
+    for was_lagging in (False, True):
+        lag = Lag(is_lagging=was_lagging)
+        lag.note(0, 0, 1_000_000)
+        assert lag.is_lagging is was_lagging
+        assert lag.is_known
+
+
 def test_rounds_grow_while_the_lag_does_not_shrink() -> None:
     pace = Pace()
     lag_bytes = 1 << 30

@@ -94,6 +94,7 @@ class Broker:
         self.cluster: Cluster | None = None
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}
+        """All that was set while brokers run and counts for this one."""
         self.admin = TopicAdmin(self)
         self.housekeeping = Housekeeping(self)
         self._producer_ids = ProducerIds()
@@ -134,11 +135,10 @@ class Broker:
         the topics yet would deny them."""
         self.cluster, self.admin = cluster, admin
         await cluster.membership.load()
-        self.store.recover(
-            (key, self.admin.config_for(topic.configs))
-            for key, topic in cluster.hosted()
-            if self.admin.config_for(topic.configs).durability is not Durability.MEMORY
-        )
+        cluster.apply_dynamic_configs()
+        wanted = [(key, self.admin.config_for(topic.configs)) for key, topic in cluster.hosted()]
+        on_disk = [each for each in wanted if each[1].durability is not Durability.MEMORY]
+        self.store.recover(on_disk, cluster.clean_up.deleted_topics())
         self.housekeeping.start()
         cluster.open()
 
@@ -250,9 +250,10 @@ class Broker:
         return await self.admin.alter_topic_configs(topic, overrides, validate_only)
 
     async def alter_broker_configs(
-        self, overrides: Mapping[str, str], *, validate_only: bool = False
+        self, overrides: Mapping[str, str], *, broker_name: str = "", validate_only: bool = False
     ) -> Refused | None:
-        return await self.admin.alter_broker_configs(overrides, validate_only)
+        """An empty name means all brokers."""
+        return await self.admin.alter_broker_configs(overrides, validate_only, broker_name)
 
     async def ensure_topic(self, name: str) -> Topic | Refused:
         """The topic, created if it may be: what asking for its metadata does in Kafka."""

@@ -201,7 +201,13 @@ class TopicAdmin:
                 self.use_config(topic, overrides)
         return refused
 
-    async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:
+    def dynamic_configs(self, broker_name: str) -> Mapping[str, str]:
+        """What was set while brokers run: for all of them (an empty name), or for one. Alone, that is the same."""
+        return self._broker.dynamic_overrides
+
+    async def alter_broker_configs(
+        self, overrides: Mapping[str, str], validate_only: bool, broker_name: str = ""
+    ) -> Refused | None:
         broker = self._broker
         merged = with_overrides(broker.static_config, overrides)
         if isinstance(merged, Refused):

@@ -61,10 +61,13 @@ async def _alter(ctx: Context, resource: Any, change: Change, validate_only: boo
         refused = check_broker_name(broker, resource.resource_name)
         if refused is not None:
             return refused
-        wanted = change(resource, BROKER_CONFIGS, broker.dynamic_overrides)
+        name = resource.resource_name
+        wanted = change(resource, BROKER_CONFIGS, broker.admin.dynamic_configs(name))
         if isinstance(wanted, Refused):
             return wanted
-        return _check_dynamic(wanted) or await broker.alter_broker_configs(wanted, validate_only=validate_only)
+        return _check_dynamic(wanted) or await broker.alter_broker_configs(
+            wanted, broker_name=name, validate_only=validate_only
+        )
     return unsupported_type(resource.resource_type)
 
 

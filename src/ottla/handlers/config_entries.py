@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.handlers.config_resources import EVERY_BROKER
 from ottla.model.broker_config import BROKER_CONFIGS
 from ottla.model.config_keys import ConfigKey
 from ottla.model.topic_config import TOPIC_CONFIGS, default_of, scaled
@@ -20,6 +21,7 @@ class Source(IntEnum):
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
+    DYNAMIC_OF_ALL_BROKERS = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -47,10 +49,11 @@ def broker_config_entries(broker: Broker) -> list[ConfigEntry]:
 
 
 def dynamic_broker_entries(broker: Broker) -> list[ConfigEntry]:
-    """What was set while the broker runs: the cluster-wide defaults, in Kafka's terms."""
+    """What was set for all brokers while they run: the cluster-wide defaults, in Kafka's terms."""
+    source = Source.DYNAMIC_BROKER if broker.cluster is None else Source.DYNAMIC_OF_ALL_BROKERS
     return [
-        _entry(BROKER_CONFIGS[name], [SourcedValue(name, value, Source.DYNAMIC_BROKER)])
-        for name, value in sorted(broker.dynamic_overrides.items())
+        _entry(BROKER_CONFIGS[name], [SourcedValue(name, value, source)])
+        for name, value in sorted(broker.admin.dynamic_configs(EVERY_BROKER).items())
         if name in BROKER_CONFIGS
     ]
 
@@ -77,9 +80,12 @@ def _broker_values(broker: Broker, key: ConfigKey) -> Iterator[SourcedValue]:
 
 
 def _set_on_broker(broker: Broker, name: str) -> Iterator[SourcedValue]:
-    dynamic = broker.dynamic_overrides.get(name)
+    dynamic = broker.admin.dynamic_configs(str(broker.node_id)).get(name)
     if dynamic is not None:
         yield SourcedValue(name, dynamic, Source.DYNAMIC_BROKER)
+    of_all = broker.admin.dynamic_configs(EVERY_BROKER).get(name) if broker.cluster is not None else None
+    if of_all is not None:
+        yield SourcedValue(name, of_all, Source.DYNAMIC_OF_ALL_BROKERS)
     given = broker.static_config.given.get(name)
     if given is not None:
         yield SourcedValue(name, given, Source.STATIC_BROKER)

@@ -93,6 +93,14 @@ class ClusterAdmin(TopicAdmin):
 
     async def _create(self, creation: Creation) -> Revision | Refused | None:
         """The revision from which the topic is there; None if somebody was faster, and it may be tried again."""
+        under_way = self._cluster.clean_up.creating
+        under_way.add(creation.topic.id)
+        try:
+            return await self._create_in_steps(creation)
+        finally:
+            under_way.discard(creation.topic.id)
+
+    async def _create_in_steps(self, creation: Creation) -> Revision | Refused | None:
         first = await self._commit(creation.first)
         if not isinstance(first, int):
             return first
@@ -139,11 +147,21 @@ class ClusterAdmin(TopicAdmin):
     async def _store_configs(self, topic: Topic, overrides: Mapping[str, str]) -> Refused | None:
         return await self._change(lambda: alter_topic_configs(self._membership.image, topic.id, overrides))
 
-    async def alter_broker_configs(self, overrides: Mapping[str, str], validate_only: bool) -> Refused | None:
-        merged = with_overrides(self._broker.static_config, overrides)
+    def dynamic_configs(self, broker_name: str) -> Mapping[str, str]:
+        return self._membership.image.configs(broker_name or keys.DEFAULT)
+
+    async def alter_broker_configs(
+        self, overrides: Mapping[str, str], validate_only: bool, broker_name: str = ""
+    ) -> Refused | None:
+        image = self._membership.image
+        of_all = overrides if not broker_name else image.configs(keys.DEFAULT)
+        of_one = overrides if broker_name else image.configs(str(self._broker.node_id))
+        refused = _check_one(overrides) if broker_name else None
+        merged = refused or with_overrides(self._broker.static_config, {**of_all, **of_one})
         if isinstance(merged, Refused) or validate_only:
             return merged if isinstance(merged, Refused) else None
-        return await self._change(lambda: alter_broker_configs(self._membership.image, keys.DEFAULT, overrides))
+        name = broker_name or keys.DEFAULT
+        return await self._change(lambda: alter_broker_configs(self._membership.image, name, overrides))
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
         return await self._change(lambda: delete_topic(self._membership.image, topic.id))
@@ -174,6 +192,14 @@ class ClusterAdmin(TopicAdmin):
             return None
         log.info("%s", write.why)
         return revision
+
+
+def _check_one(overrides: Mapping[str, str]) -> Refused | None:
+    """Brokers decide together what counts as in sync, so they must not differ in it."""
+    for name in overrides:
+        if name in ("min.insync.replicas", "unclean.leader.election.enable"):
+            return Refused(ErrorCode.invalid_config, f"{name} is the same for all brokers: set it for all, or a topic.")
+    return None
 
 
 def _not_a_member() -> Refused:

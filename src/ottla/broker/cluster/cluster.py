@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ottla.broker.broker import Node
+from ottla.broker.cluster.clean_up import CleanUp
 from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.controller_duty import ControllerDuty
 from ottla.broker.cluster.membership import Membership, MembershipEvents
@@ -55,6 +56,7 @@ class Cluster(MembershipEvents):
         self.partition_admin = PartitionAdmin(self, allow_shared_machine=broker.config.host_shared)
         self._placing = Placing(broker, membership, self.rules)
         self._roles = self._placing.roles
+        self.clean_up = CleanUp(broker.node_id, membership, self._placing)
         self._rebalancing = Rebalancing(self.controller, membership, broker.clock, broker.static_config)
         self._timer: Timer | None = None
 
@@ -67,6 +69,9 @@ class Cluster(MembershipEvents):
             topic = image.topic(key.topic_id)
             if topic is not None:
                 yield LogKey(key.topic_id, PartitionIndex(key.partition)), topic
+
+    def apply_dynamic_configs(self) -> None:
+        self._placing.apply_dynamic_configs()
 
     def open(self) -> None:
         """The image is loaded and the logs are recovered: clients may be told of both."""
@@ -103,6 +108,7 @@ class Cluster(MembershipEvents):
         if self._timer is not None:
             self._timer.cancel()
         self._rebalancing.stop()
+        await self.clean_up.stop()
         await self.controller.stop()
         await self._roles.stop()
         await self.membership.leave()
@@ -170,6 +176,7 @@ class Cluster(MembershipEvents):
     def _tick(self) -> None:
         try:
             self._roles.check_isrs()
+            self.clean_up.check()
             self._roles.check_damage()
         finally:
             if self._placing.is_running:

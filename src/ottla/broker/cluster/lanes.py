@@ -48,6 +48,8 @@ class Lag:
         self.is_known = True
         if offsets_taken > 0:
             self._bytes_an_offset = bytes_taken / offsets_taken
+        if offsets_behind > 0 and not self._bytes_an_offset:
+            return  # the reply was full before it came to this partition: nothing says how much it is
         self.size_bytes = int(max(offsets_behind, 0) * self._bytes_an_offset)
         if self.size_bytes >= LAGGING_FROM_BYTES:
             self.is_lagging = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.roles import Roles
@@ -11,7 +13,9 @@ from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.machines.controller import keys
 from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, TopicState, Versioned
+from ottla.model.broker_config import BROKER_CONFIGS, with_overrides
 from ottla.model.durability import Durability
+from ottla.model.errors import Refused
 from ottla.model.ids import LogKey, PartitionIndex, TopicId
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
     from ottla.machines.controller.rules import RuleBook
     from ottla.machines.controller.touched import Touched
+
+log = logging.getLogger("ottla.cluster")
 
 LOOK_AGAIN_MS = 20.0
 
@@ -29,6 +35,7 @@ class Placing:
         self._membership = membership
         self.roles = Roles(broker, membership, rules, self._look_again)
         self.is_running = False
+        self._being_removed: Counter[TopicId] = Counter()
 
     # -- the image changes ------------------------------------------------------------------------------------
 
@@ -36,7 +43,7 @@ class Placing:
         if not self.is_running:
             return
         image = self._membership.image
-        self._apply_dynamic_configs()
+        self.apply_dynamic_configs()
         known = {topic.id for topic in image.topics()}
         for topic in list(self._broker.topics):
             if topic.id not in known:
@@ -49,7 +56,7 @@ class Placing:
             return
         image = self._membership.image
         if touched.configs:
-            self._apply_dynamic_configs()
+            self.apply_dynamic_configs()
         topics: set[TopicId] = set(touched.topics)
         topics |= {key.topic_id for key in touched.partitions}
         if touched.brokers:
@@ -70,11 +77,19 @@ class Placing:
             self.roles.stand_by(partition, partition.leader_epoch)
         self.roles.fetchers.drop_idle()
 
-    def _apply_dynamic_configs(self) -> None:
-        wanted = dict(self._membership.image.configs(keys.DEFAULT))
-        if wanted != self._broker.dynamic_overrides:
-            self._broker.dynamic_overrides = wanted
-            self._broker.admin.apply_dynamic_configs()
+    def apply_dynamic_configs(self) -> None:
+        """Those of all brokers, and before them those of this one. A later version may have set what is not known
+        here."""
+        image = self._membership.image
+        wanted = {**image.configs(keys.DEFAULT), **image.configs(str(self._broker.node_id))}
+        known = {name: value for name, value in wanted.items() if name in BROKER_CONFIGS}
+        if known == self._broker.dynamic_overrides:
+            return
+        if isinstance(with_overrides(self._broker.static_config, known), Refused):
+            log.error("the dynamic configurations %s are not valid for this broker: they are not used", known)
+            return
+        self._broker.dynamic_overrides = known
+        self._broker.admin.apply_dynamic_configs()
 
     def _look_again(self, topic_id: TopicId) -> None:
         def look() -> None:
@@ -151,6 +166,11 @@ class Placing:
         partition.close()
         topic.partitions.remove(partition)
         if isinstance(partition.log, FileLog):
-            self._broker.store.delete(partition.log)
+            self._being_removed[topic.id] += 1
+            self._broker.store.delete(partition.log, lambda: self._being_removed.subtract([topic.id]))
         else:
             partition.log.close()
+
+    def is_gone(self, topic_id: TopicId) -> bool:
+        """Nothing is left of a topic by which a restart could find it."""
+        return self.is_running and self._broker.topics.by_id(topic_id) is None and not self._being_removed[topic_id]

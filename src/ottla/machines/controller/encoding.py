@@ -20,6 +20,7 @@ from ottla.machines.controller.state import (
     BrokerState,
     ControllerEntry,
     Creating,
+    Deleted,
     FailedLogs,
     Incarnation,
     Kept,
@@ -132,6 +133,10 @@ def encode_creating(creating: Creating) -> bytes:
     return _value(name=creating.name, creator=creating.creator)
 
 
+def encode_deleted(deleted: Deleted) -> bytes:
+    return _value(name=deleted.name, brokers=sorted(deleted.brokers))
+
+
 def encode_failures(failed: FailedLogs) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic_id, index in sorted(failed.partitions):
@@ -239,6 +244,11 @@ def decode_configs(entry: Entry) -> Mapping[str, str]:
 def decode_creating(entry: Entry) -> Creating:
     fields = _read_fields(entry)
     return Creating(_text(fields, "name"), _member(fields.get("creator"), "creator"))
+
+
+def decode_deleted(entry: Entry) -> Deleted:
+    fields = _read_fields(entry)
+    return Deleted(_text(fields, "name"), frozenset(_integers(fields, "brokers")))
 
 
 def decode_failures(entry: Entry) -> FailedLogs:

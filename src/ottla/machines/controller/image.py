@@ -17,6 +17,7 @@ from ottla.machines.controller.image_tables import ImageTables
 from ottla.machines.controller.state import (
     ControllerEntry,
     Creating,
+    Deleted,
     FailedLogs,
     Incarnation,
     PartitionKey,
@@ -113,6 +114,10 @@ class ClusterImage:
     def creating(self) -> Mapping[TopicId, Versioned[Creating]]:
         return self._tables.creating
 
+    def deleted(self) -> Mapping[TopicId, Versioned[Deleted]]:
+        """Topics of which somebody may still have logs."""
+        return self._tables.deleted
+
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def partition(self, key: PartitionKey) -> Versioned[PartitionState] | None:
@@ -143,6 +148,11 @@ class ClusterImage:
 
     def reassigning(self) -> Iterator[PartitionKey]:
         return filter(self._is_visible, self._tables.partitions.reassigning)
+
+    def hosts_of(self, topic_id: TopicId) -> frozenset[int]:
+        """All who may have logs of a topic."""
+        stored = self._tables.partitions.of_topic(topic_id).values()
+        return frozenset(broker_id for found in stored for broker_id in found.value.replicas)
 
     def left_over(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
         """Partitions of no topic that nobody is creating: they can never become visible any more."""

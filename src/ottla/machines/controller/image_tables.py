@@ -12,6 +12,7 @@ from ottla.machines.controller.partition_table import PartitionTable
 from ottla.machines.controller.state import (
     ControllerEntry,
     Creating,
+    Deleted,
     FailedLogs,
     Incarnation,
     PartitionKey,
@@ -38,6 +39,7 @@ class ImageTables:
         self.metric_names: dict[str, set[str]] = {}
         self.configs: dict[str, Versioned[Mapping[str, str]]] = {}
         self.creating: dict[TopicId, Versioned[Creating]] = {}
+        self.deleted: dict[TopicId, Versioned[Deleted]] = {}
         self.partitions = PartitionTable()
         self.overfull: set[TopicId] = set()
         """Topics of which more partitions are stored than are visible."""
@@ -52,6 +54,7 @@ class ImageTables:
             "partitions": self._on_partition,
             "configs": self._on_configs,
             "creating": self._on_creating,
+            "deleted": self._on_deleted,
         }
 
     def apply(self, changes: Iterable[Change]) -> Touched:
@@ -81,10 +84,14 @@ class ImageTables:
                     "failures": self.failures,
                 }
                 return of_brokers[prefix].get(int(rest))
-            case "topics" | "creating":
+            case "topics" | "creating" | "deleted":
                 topic_id = keys.read_topic_id(rest)
-                of_topics: Mapping[TopicId, Versioned[Any]] = self.topics if prefix == "topics" else self.creating
-                return None if topic_id is None else of_topics.get(topic_id)
+                of_topics: Mapping[str, Mapping[TopicId, Versioned[Any]]] = {
+                    "topics": self.topics,
+                    "creating": self.creating,
+                    "deleted": self.deleted,
+                }
+                return None if topic_id is None else of_topics[prefix].get(topic_id)
             case "partitions":
                 partition = keys.read_partition(rest)
                 return None if partition is None else self.partitions.get(partition)
@@ -172,6 +179,11 @@ class ImageTables:
         topic_id = self._checked(key, keys.read_topic_id(rest), entry, touched)
         if topic_id is not None:
             self._store(self.creating, topic_id, entry, encoding.decode_creating, touched)
+
+    def _on_deleted(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+        topic_id = self._checked(key, keys.read_topic_id(rest), entry, touched)
+        if topic_id is not None:
+            self._store(self.deleted, topic_id, entry, encoding.decode_deleted, touched)
 
     # -- storing --------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ def creating(topic_id: TopicId) -> str:
     return f"creating/{topic_id}"
 
 
+def deleted(topic_id: TopicId) -> str:
+    return f"deleted/{topic_id}"
+
+
 def configs(broker_id_or_default: str) -> str:
     return f"configs/{broker_id_or_default}"
 

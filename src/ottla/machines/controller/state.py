@@ -185,3 +185,13 @@ class Creating:
 
     name: str
     creator: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A topic that is gone, until all who had logs of it have removed them: by this a log is known that comes back with
+    a broker that was away, and one of a topic that nobody knows is not taken for it (SAFETY 26)."""
+
+    name: str
+    brokers: frozenset[int]
+    """Those who have not said yet that nothing is left."""

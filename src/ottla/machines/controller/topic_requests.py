@@ -22,7 +22,7 @@ from ottla.coordination.port import Condition, Delete, HasVersion, IsAbsent, Lea
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.state import Creating, Member, PartitionKey, PartitionState, TopicState
+from ottla.machines.controller.state import Creating, Deleted, Member, PartitionKey, PartitionState, TopicState
 from ottla.machines.controller.writes import Limits, Packing, Write
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
@@ -206,11 +206,23 @@ def delete_topic(image: ClusterImage, topic_id: TopicId) -> Write | Refused:
     if topic is None:
         return Refused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
     gone = keys.topic(topic_id), keys.name(topic.name)
+    remembered = encoding.encode_deleted(Deleted(topic.name, image.hosts_of(topic_id)))
     return Write(
         tuple(image.unchanged(key) for key in gone),
-        (*(Delete(key) for key in gone), Delete(keys.creating(topic_id))),
+        (*(Delete(key) for key in gone), Delete(keys.creating(topic_id)), Put(keys.deleted(topic_id), remembered)),
         f"'{topic.name}' is deleted",
     )
+
+
+def forget_deleted(image: ClusterImage, topic_id: TopicId, broker_id: int) -> Write | None:
+    """Nothing of the topic is left at this broker."""
+    found = image.deleted().get(topic_id)
+    if found is None or broker_id not in found.value.brokers:
+        return None
+    key, left = keys.deleted(topic_id), found.value.brokers - {broker_id}
+    operation = Put(key, encoding.encode_deleted(replace(found.value, brokers=left))) if left else Delete(key)
+    why = f"nothing of '{found.value.name}' is left at broker {broker_id}"
+    return Write((HasVersion(key, found.version),), (operation,), why)
 
 
 def alter_topic_configs(image: ClusterImage, topic_id: TopicId, configs: Mapping[str, str]) -> Write | Refused | None:
