@@ -10,6 +10,8 @@ Each check has a name, with which its violation begins:
     one leader an epoch     no two processes lead a partition in one epoch
     election                a new leader was in sync or eligible, and still has what it had
     watermark               it never goes back in an epoch, and no member of the stored ISR is behind it, by its class
+    joining                 who joins an ISR has all that was below the watermark
+    acknowledged            what a producer was told of is below the watermark
     committed               what was below a watermark is there, byte by byte, in every later leader
     one history an epoch    an offset of an epoch has one content, wherever it is
     goes on above           a `memory` log that lost everything begins above all that was there
@@ -141,6 +143,18 @@ class ClusterChecks:
             found = self.image.partition(key)
             if found is not None and found.value.leader_epoch != old.leader_epoch:
                 self._on_election(key, old, found.value)
+            elif found is not None:
+                self._on_isr(key, old, found.value)
+
+    def _on_isr(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
+        """Whoever joins has all that was ever below the watermark: it may be elected from now on."""
+        known = {member.broker_id for member in old.isr}
+        committed = self._committed.get(key, Committed())
+        for member in new.isr:
+            replica = self._replica_of(key, member) if member.broker_id not in known else None
+            if replica is not None and replica.log.acknowledged_end < committed.end:
+                text = f"{member} joins the ISR with {replica.log.acknowledged_end} of {committed.end}"
+                self._violated("joining", key, text)
 
     def _on_election(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
         if new.leader_epoch < old.leader_epoch:
@@ -245,6 +259,16 @@ class ClusterChecks:
             if missing is not None:
                 text = f"{self._process()} moved it to {watermark} in epoch {epoch}, but {process} leads in epoch"
                 self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")
+
+    def on_acknowledged(self, topic: str, partition: int, offset: int) -> None:
+        """A producer was told so, under acks=all."""
+        found = next((each for each in self.image.topics() if each.name == topic), None)
+        if found is None or self.has_losses(topic, partition):
+            return
+        key = PartitionKey(found.id, partition)
+        end = self._committed.get(key, Committed()).end
+        if offset >= end:
+            self._violated("acknowledged", key, f"offset {offset}, and the watermark has never been above {end}")
 
     def _compare_end(self, partition: Partition, member: Member, watermark: int) -> None:
         replica = self._replica_of(_key_of(partition), member)

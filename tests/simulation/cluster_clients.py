@@ -56,6 +56,7 @@ class Clients:
         topics: dict[str, int],
         has_losses: Callable[[str, int], bool],
         may_be_damaged: Callable[[], bool],
+        on_acknowledged: Callable[[str, int, int], None],
     ) -> None:
         self._seed = seed
         self._servers = servers
@@ -63,6 +64,7 @@ class Clients:
         """Of each topic, as far as clients may know."""
         self._has_losses = has_losses
         self._may_be_damaged = may_be_damaged
+        self._on_acknowledged = on_acknowledged
         self.history = History()
         self.is_over = False
 
@@ -107,6 +109,8 @@ class Clients:
         if error is None:
             place = (*at, sent.result().offset)
             (history.acknowledged if acks == "all" else history.weakly_acknowledged)[value] = place
+            if acks == "all":
+                self._on_acknowledged(*place)
             return
         assert isinstance(error, DeliveryError), error
         is_expected = (

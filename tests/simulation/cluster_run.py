@@ -66,7 +66,14 @@ class ClusterRun:
         self._set_up_brokers(Random(f"{seed}/setup"))
         counts = {topic.name: topic.partitions for topic in self.plan.topics}
         damaged = self.checks.survivors.damaged
-        self.clients = Clients(seed, self.server, counts, self.checks.has_losses, lambda: damaged.total() > 0)
+        self.clients = Clients(
+            seed,
+            self.server,
+            counts,
+            self.checks.has_losses,
+            may_be_damaged=lambda: damaged.total() > 0,
+            on_acknowledged=self.checks.on_acknowledged,
+        )
         self.operator = Operator(seed, self.server, self.plan, self.clients)
 
     @property

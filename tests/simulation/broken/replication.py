@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla.broker import divergence
 from ottla.broker.cluster import controller_duty
 from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.roles import Roles
 from ottla.broker.partition import Partition
 from ottla.machines.controller import broker_requests, election, isr
@@ -34,10 +35,11 @@ VARIANTS = (
         breaks="A shrink of the ISR counts from when it is sent, not from when the store has it.",
         edits=(
             Edit(
-                LeaderReplication,
-                "on_isr_sent",
-                "self.proposed = dict(isr)",
-                "self.proposed = dict(isr); self.isr = dict(isr)",
+                IsrChanges,
+                "check",
+                "leading.on_isr_sent(wanted)",
+                "leading.on_isr_sent(wanted); leading.isr = dict(wanted)\n"
+                "    if leading._advance():\n        partition.on_watermark()",
             ),
         ),
         checkers=frozenset({"watermark"}),
@@ -186,7 +188,7 @@ VARIANTS = (
                 "",
             ),
         ),
-        checkers=frozenset({"watermark", "committed"}),
+        checkers=frozenset({"joining", "watermark", "committed"}),
     ),
     Variant(
         "show what is not committed",
@@ -200,7 +202,7 @@ VARIANTS = (
                 "return self.log.read(offset, max_bytes, self.log.end_offset)",
             ),
         ),
-        checkers=frozenset({"seen"}),
+        checkers=frozenset({"seen", "order of reading"}),
     ),
     Variant(
         "answer a duplicate at once",
@@ -214,7 +216,7 @@ VARIANTS = (
                 "return Appended(batch.base_offset, 0,",
             ),
         ),
-        checkers=frozenset({"acknowledged"}),
+        checkers=frozenset({"acknowledged", "committed"}),
     ),
     Variant(
         "forget producers at a failover",
