@@ -9,12 +9,13 @@ from typing import Any
 from ottla.client.producer_settings import Acks
 from ottla.model.durability import Durability
 from ottla.sim.disk_fault_plan import DiskFaultKind, DiskFaultPlan
-from ottla.sim.fault_plan import FaultKind, FaultPlan
+from ottla.sim.fault_plan import FaultKind, FaultPlan, PlannedFault
 
 PRODUCERS = ("producer-1", "producer-2", "producer-3")
 CONSUMERS = ("consumer-1", "consumer-2")
 OPERATOR = "operator"
 FAULTS_S = 15.0
+ALL_AT_ONCE_SHARE = 0.15
 KINDS = (FaultKind.KILL, FaultKind.POWER_CUT, FaultKind.PAUSE, FaultKind.PARTITION, *FaultKind)
 
 
@@ -110,14 +111,7 @@ class ClusterPlan:
             brokers=brokers,
             topics=tuple(_drawn_topics(rng)),
             acks={name: rng.choice(("all", 1, 0)) if name == PRODUCERS[-1] else "all" for name in PRODUCERS},
-            faults=FaultPlan.drawn(
-                seed,
-                servers=brokers,
-                clients=[*PRODUCERS, *CONSUMERS],
-                duration_s=duration_s,
-                count=rng.randint(2, 9),
-                kinds=KINDS,
-            ),
+            faults=_drawn_faults(seed, rng.randint(2, 9), brokers, duration_s),
             disk_faults=DiskFaultPlan.drawn(
                 seed, servers=brokers, duration_s=duration_s, count=disk_fault_count, kinds=options.disk_kinds
             ),
@@ -129,6 +123,23 @@ class ClusterPlan:
             break_share=rng.choice((0.0, 0.0, 0.05)),
             expiry_slack_ms=rng.choice((0.0, 1000.0)),
         )
+
+
+def _drawn_faults(seed: int, count: int, brokers: tuple[str, ...], duration_s: float) -> FaultPlan:
+    """Now and then all brokers go at once, by kill -9 or with the power."""
+    clients = [*PRODUCERS, *CONSUMERS]
+    plan = FaultPlan.drawn(seed, servers=brokers, clients=clients, duration_s=duration_s, count=count, kinds=KINDS)
+    rng = Random(f"{seed}/all at once")
+    if rng.random() > ALL_AT_ONCE_SHARE:
+        return plan
+    kind = rng.choice((FaultKind.KILL, FaultKind.POWER_CUT))
+    at_s, keep = duration_s * rng.uniform(0.2, 0.8), rng.choice(("some", "none"))
+    late_s = rng.choice((0.0, 0.5))
+    together = [
+        PlannedFault(at_s + rng.random() * late_s, rng.choice((0.2, 1.0, 3.0)), kind, (broker,), keep=keep)
+        for broker in brokers
+    ]
+    return FaultPlan(tuple(sorted((*plan.faults, *together), key=lambda fault: fault.at_s)))
 
 
 def _drawn_topics(rng: Random) -> list[PlannedTopic]:
