@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
@@ -11,8 +11,10 @@ from ottla.machines.groups import encoding
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.consumer_protocol import Subscription, write_subscription
 from ottla.machines.groups.coordinator import GroupCoordinator
+from ottla.machines.groups.records import NOTHING, Assignment
 from ottla.machines.groups.replies import (
     CommitReply,
+    ConsumerHeartbeatReply,
     FetchOffsetsReply,
     HeartbeatReply,
     JoinReply,
@@ -22,6 +24,7 @@ from ottla.machines.groups.replies import (
 )
 from ottla.machines.groups.requests import (
     CommitOffsets,
+    ConsumerHeartbeat,
     FetchOffsets,
     Heartbeat,
     JoinGroup,
@@ -216,3 +219,70 @@ class Groups:
     def expect(kind: type[T], reply: object) -> T:
         assert isinstance(reply, kind), reply
         return reply
+
+
+@dataclass
+class Consumer:
+    """A member of the consumer protocol: it does what it is told, and says what it has."""
+
+    groups: Groups
+    member_id: str
+    topics: tuple[str, ...] = ("orders",)
+    group: str = "g"
+    instance_id: str | None = None
+    epoch: int = 0
+    owned: Assignment = NOTHING
+    error: str = "none"
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other fields of its first request."""
+
+    def join(self, **more: Any) -> Consumer:
+        self.owned = NOTHING
+        request = ConsumerHeartbeat(
+            group=self.group,
+            member_id=self.member_id,
+            member_epoch=0,
+            instance_id=self.instance_id,
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_names=self.topics,
+            owned=NOTHING,
+            client_id="c",
+            client_host="/127.0.0.1",
+        )
+        self.take(self.ask(replace(request, **{**self.more, **more})))
+        return self
+
+    def beat(self, **more: Any) -> Consumer:
+        """Says what it owns, and then has what it is told."""
+        self.take(self.ask(self.request(**more)))
+        return self
+
+    def request(self, **more: Any) -> ConsumerHeartbeat:
+        request = ConsumerHeartbeat(
+            group=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance_id,
+            owned=self.owned,
+            client_id="c",
+            client_host="/127.0.0.1",
+        )
+        return replace(request, **more)
+
+    def leave(self, epoch: int = -1) -> str:
+        return self.ask(self.request(member_epoch=epoch)).error.name
+
+    def ask(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+        return self.groups.expect(ConsumerHeartbeatReply, self.groups.ask(request))
+
+    def take(self, reply: ConsumerHeartbeatReply) -> None:
+        self.error = reply.error.name
+        if self.error == "none":
+            self.epoch = reply.member_epoch
+            if reply.assignment is not None:
+                self.owned = reply.assignment
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        names = {topic_id: name for name, (topic_id, _) in self.groups.topics.items()}
+        return sorted((names[topic_id], index) for topic_id, index in self.owned)

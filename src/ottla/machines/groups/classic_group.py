@@ -7,8 +7,8 @@ Members choose a leader, who assigns. The states:
     CompletingRebalance   a new generation: the leader has its members, everybody waits for its assignment (SyncGroup)
     Stable                everybody has its assignment
 
-Each generation is written twice: when it begins, without a leader and assignments, and when it is assigned. So a
-coordinator that takes over knows the members of a generation that is not assigned yet, and never uses its number again.
+Each generation is written twice: when it begins, without a leader, and when it is assigned. So a coordinator that takes
+over knows the members of a generation that is not assigned yet, and never uses its number again.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class ClassicGroup:
         return group
 
     def record(self, *, is_assigned: bool) -> ClassicGeneration:
+        """Before it is assigned, members have what they had in the last generation."""
         return ClassicGeneration(
             self.protocol_type or "",
             self.generation,
@@ -111,7 +112,7 @@ class ClassicGroup:
                     member.rebalance_timeout_ms,
                     member.session_timeout_ms,
                     member.metadata(self.protocol),
-                    member.assignment if is_assigned else b"",
+                    member.assignment,
                 )
                 for member in self.members.values()
             ),

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState, Member
-from ottla.machines.groups.migration import close_empty_consumer_group, join_consumer_group
+from ottla.machines.groups.classic_guests import join_consumer_group
+from ottla.machines.groups.migration import close_empty_consumer_group, downgrade_for_static
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import JoinReply
 from ottla.machines.groups.requests import NO_MEMBER_ID, JoinGroup
@@ -21,10 +22,12 @@ def join_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
         _refuse(shard, ticket, request.member_id, refusal)
         return
     consumer_group = shard.tables.consumer.get(request.group)
+    is_new = request.member_id == NO_MEMBER_ID
     if consumer_group is not None and consumer_group.members:
-        join_consumer_group(shard, ticket, request)
-        return
-    if consumer_group is not None and request.member_id == NO_MEMBER_ID:
+        if not is_new or not downgrade_for_static(shard, request.group, request.instance_id):
+            join_consumer_group(shard, ticket, request)
+            return
+    elif consumer_group is not None and is_new:
         close_empty_consumer_group(shard, request.group)
     join_classic_group(shard, ticket, request)
     shard.forget_if_bare(request.group)

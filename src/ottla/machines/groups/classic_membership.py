@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ottla.machines.groups import classic_guests as guests
 from ottla.machines.groups import classic_rebalance as rebalance
-from ottla.machines.groups import migration
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import NONE, HeartbeatReply, LeaveReply, LeftMember, SyncReply
@@ -16,7 +16,7 @@ from ottla.model.errors import ErrorCode
 def sync_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:
     consumer_group = shard.tables.consumer.get(request.group)
     if consumer_group is not None and consumer_group.members:
-        migration.sync_consumer_group(shard, ticket, request)
+        guests.sync_consumer_group(shard, ticket, request)
         return
     group = shard.classic.get(request.group)
     refusal = _sync_refusal(group, request)
@@ -69,7 +69,7 @@ def _assign(shard: Shard, group: ClassicGroup, request: SyncGroup) -> None:
 
 def heartbeat(shard: Shard, ticket: Ticket, request: Heartbeat) -> None:
     if request.group in shard.tables.consumer:
-        migration.heartbeat_consumer_group(shard, ticket, request)
+        guests.heartbeat_consumer_group(shard, ticket, request)
         return
     shard.answer(ticket, HeartbeatReply(_heartbeat(shard, request)))
 
@@ -94,7 +94,7 @@ def leave_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
         shard.answer(ticket, LeaveReply(ErrorCode.invalid_group_id))
         return
     if request.group in shard.tables.consumer:
-        migration.leave_consumer_group(shard, ticket, request)
+        guests.leave_consumer_group(shard, ticket, request)
         return
     group = shard.classic.get(request.group)
     if group is None:

@@ -32,8 +32,8 @@ def offset_fetch_refusal(group: ConsumerGroup, request: FetchOffsets) -> ErrorCo
 
 
 def _epoch_refusal(group: ConsumerGroup, member_id: str, member: ConsumerMember, epoch: int) -> ErrorCode | None:
-    current = group.current.get(member_id)
-    if current is not None and current.epoch == epoch:
+    current = group.current_of(member_id)
+    if current.epoch == epoch:
         return None
     return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
 
@@ -63,7 +63,7 @@ def group_state(group: ConsumerGroup) -> str:
 
 
 def is_reconciled(group: ConsumerGroup, member_id: str) -> bool:
-    current = group.current[member_id]
+    current = group.current_of(member_id)
     return current.state is MemberState.STABLE and current.epoch == group.target_epoch
 
 

@@ -10,8 +10,11 @@ from ottla.machines.groups import (
     classic_join,
     classic_membership,
     classic_rebalance,
+    consumer_heartbeat,
+    consumer_members,
     encoding,
     listing,
+    migration,
     offset_requests,
 )
 from ottla.machines.groups.classic_group import ClassicGroup
@@ -19,6 +22,7 @@ from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.records import TopicFacts, Unknown, Unreadable
 from ottla.machines.groups.requests import (
     CommitOffsets,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DescribeConsumerGroup,
@@ -51,6 +55,7 @@ _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
     ListGroups: listing.list_groups,
     DescribeGroup: listing.describe_group,
     DescribeConsumerGroup: listing.describe_consumer_group,
+    ConsumerHeartbeat: consumer_heartbeat.heartbeat,
 }
 
 
@@ -91,6 +96,7 @@ class GroupCoordinator:
             is_unassigned = generation.leader is None
             if group.members and (is_unassigned or len(group.members) > shard.config.size_max):
                 classic_rebalance.prepare(shard, group)
+        consumer_heartbeat.on_loaded(shard)
         shard.start_timer(TimerKind.RETENTION, "", shard.config.offsets_retention_check_interval_ms)
         self._see_topics(topics)
         return shard.end()
@@ -120,6 +126,10 @@ class GroupCoordinator:
         self._see_topics(topics)
         return self._shard.end()
 
+    def regexes(self) -> set[str]:
+        """What `TopicsChanged` has to name the matching topics of."""
+        return {regex for group in self.tables.consumer.values() for regex in group.regexes}
+
     def complete_transaction(self, producer_id: int, *, is_committed: bool, now: Instant) -> Step:
         """Its marker is appended with this step: the offsets of the transaction count, or are forgotten."""
         self._shard.begin(now)
@@ -131,9 +141,13 @@ class GroupCoordinator:
         shard.topics = {name: TopicFacts(*facts) for name, facts in topics.topics.items()}
         shard.topic_names = {facts.id: name for name, facts in shard.topics.items()}
         offset_requests.remove_of_topics(shard, topics.deleted)
+        consumer_members.on_topics_changed(shard, topics.regexes)
 
     def _on_timeout(self, name: TimerName) -> None:
         shard = self._shard
+        if name.kind is not TimerKind.RETENTION and name.group in self.tables.consumer:
+            self._on_consumer_timeout(name)
+            return
         match name.kind:
             case TimerKind.SESSION:
                 classic_rebalance.on_session_timeout(shard, name.group, name.member_id)
@@ -144,3 +158,9 @@ class GroupCoordinator:
             case TimerKind.RETENTION:
                 listing.clean_up(shard)
                 shard.start_timer(TimerKind.RETENTION, "", shard.config.offsets_retention_check_interval_ms)
+
+    def _on_consumer_timeout(self, name: TimerName) -> None:
+        if name.kind is TimerKind.REVOCATION:
+            consumer_heartbeat.on_revocation_timeout(self._shard, name.group, name.member_id)
+        elif name.member_id in self.tables.consumer[name.group].members:
+            migration.fence_member(self._shard, name.group, name.member_id)

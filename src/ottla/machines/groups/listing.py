@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.machines.groups import offset_requests
 from ottla.machines.groups.classic_group import ClassicState
+from ottla.machines.groups.consumer_members import close_group
 from ottla.machines.groups.consumer_rules import group_state, preferred_assignor
-from ottla.machines.groups.migration import close_empty_consumer_group
 from ottla.machines.groups.records import CONSUMER_PROTOCOL_TYPE, NOTHING, ClassicRecord
 from ottla.machines.groups.replies import (
     NONE,
@@ -80,7 +80,7 @@ def describe_consumer_group(shard: Shard, ticket: Ticket, request: DescribeConsu
         shard.answer(ticket, DescribeConsumerReply(error=ErrorCode.group_id_not_found))
         return
     members = tuple(
-        DescribedConsumer(member_id, member, group.current[member_id], group.targets.get(member_id, NOTHING))
+        DescribedConsumer(member_id, member, group.current_of(member_id), group.targets.get(member_id, NOTHING))
         for member_id, member in group.members.items()
     )
     reply = DescribeConsumerReply(
@@ -117,7 +117,7 @@ def _is_empty(shard: Shard, name: str) -> bool:
 
 def _close(shard: Shard, name: str) -> None:
     if name in shard.tables.consumer:
-        close_empty_consumer_group(shard, name)
+        close_group(shard, name)
     group = shard.classic.pop(name, None)
     for member_id in group.pending if group is not None else ():
         shard.stop_timer(TimerKind.SESSION, name, member_id)

@@ -154,6 +154,8 @@ class ConsumerHeartbeat:
     """The names that the regular expression matches now. The caller finds them, and refuses one that is invalid."""
     assignor: str | None = None
     owned: Assignment | None = None
+    fresh_id: str = ""
+    """Made up by the caller: the id of a new member that does not bring one."""
     client_id: str = ""
     client_host: str = ""
 

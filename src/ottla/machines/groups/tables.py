@@ -18,6 +18,7 @@ from ottla.machines.groups.records import (
     CurrentRecord,
     GroupEpochRecord,
     MemberRecord,
+    MemberState,
     OffsetRecord,
     Record,
     RegexRecord,
@@ -29,6 +30,8 @@ from ottla.machines.groups.records import (
 )
 
 T = TypeVar("T")
+
+NEW_MEMBER = CurrentAssignment(0, 0, MemberState.STABLE)
 
 
 @dataclass(slots=True)
@@ -48,6 +51,9 @@ class ConsumerGroup:
     """Who has a partition, also while it is being revoked. Follows from `current`."""
     instances: dict[str, str] = field(default_factory=dict)
     """The member id of each static member. Follows from `members`."""
+
+    def current_of(self, member_id: str) -> CurrentAssignment:
+        return self.current.get(member_id, NEW_MEMBER)
 
     def apply(self, record: ConsumerRecord) -> None:
         match record:

@@ -1,0 +1,155 @@
+"""Who gets which partitions of a consumer group: pure functions from subscriptions to a target.
+
+`range` gives each member a row of partitions of each topic, the same row in topics that are subscribed to alike, so
+that what belongs together by partition stays together. `uniform` gives everybody as many partitions as the others,
+and moves as few as it can.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ottla.machines.groups.records import NOTHING, Assigned, Assignment
+from ottla.model.ids import TopicId
+
+Target = dict[str, Assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignable:
+    """All that an assignor knows."""
+
+    subscriptions: Mapping[str, frozenset[TopicId]]
+    """By member. Only topics that exist."""
+    partition_counts: Mapping[TopicId, int]
+    previous: Mapping[str, Assignment] = field(default_factory=dict)
+    instances: Mapping[str, str] = field(default_factory=dict)
+    """The instance ids of static members: these keep their place when they come back under another member id."""
+
+    def partitions(self) -> list[Assigned]:
+        wanted = frozenset[TopicId]().union(*self.subscriptions.values())
+        return [(topic, index) for topic in sorted(wanted) for index in range(self.partition_counts[topic])]
+
+    def in_order(self, members: list[str]) -> list[str]:
+        return sorted(members, key=lambda member: (self.instances.get(member, member), member))
+
+
+def assign_range(what: Assignable) -> Target:
+    subscribers: dict[TopicId, list[str]] = {}
+    for member in what.in_order(list(what.subscriptions)):
+        for topic in what.subscriptions[member]:
+            subscribers.setdefault(topic, []).append(member)
+    target: dict[str, set[Assigned]] = {member: set() for member in what.subscriptions}
+    for topic, members in subscribers.items():
+        least, extra = divmod(what.partition_counts[topic], len(members))
+        first = 0
+        for place, member in enumerate(members):
+            end = first + least + (place < extra)
+            target[member].update((topic, index) for index in range(first, end))
+            first = end
+    return {member: frozenset(assigned) for member, assigned in target.items()}
+
+
+def assign_uniform(what: Assignable) -> Target:
+    if not what.subscriptions:
+        return {}
+    kinds = set(what.subscriptions.values())
+    return _spread_alike(what) if len(kinds) == 1 else _spread_unlike(what)
+
+
+def _kept(what: Assignable) -> dict[str, list[Assigned]]:
+    """What members had and may still have; each partition once."""
+    taken: set[Assigned] = set()
+    kept: dict[str, list[Assigned]] = {}
+    for member in what.in_order(list(what.subscriptions)):
+        topics = what.subscriptions[member]
+        kept[member] = [
+            each
+            for each in sorted(what.previous.get(member, NOTHING) - taken)
+            if each[0] in topics and each[1] < what.partition_counts[each[0]]
+        ]
+        taken.update(kept[member])
+    return kept
+
+
+def _spread_alike(what: Assignable) -> Target:
+    """All subscribe to the same: everybody gets the same number, some get one more; these if possible had more."""
+    kept = _kept(what)
+    partitions = what.partitions()
+    least, extra = divmod(len(partitions), len(kept))
+    room: dict[str, int] = {}
+    for member, assigned in kept.items():
+        has_more = extra > 0 and len(assigned) > least
+        extra -= has_more
+        del assigned[least + has_more :]
+        room[member] = least + has_more - len(assigned)
+        if has_more:
+            room[member] = 0
+    for member, assigned in kept.items():
+        if extra > 0 and len(assigned) <= least:
+            room[member] += 1
+            extra -= 1
+    taken = {each for assigned in kept.values() for each in assigned}
+    open_members = deque(member for member in kept if room[member] > 0)
+    for each in partitions:
+        if each in taken:
+            continue
+        member = open_members.popleft()
+        kept[member].append(each)
+        room[member] -= 1
+        if room[member] > 0:
+            open_members.append(member)
+    return {member: frozenset(assigned) for member, assigned in kept.items()}
+
+
+def _spread_unlike(what: Assignable) -> Target:
+    """Subscriptions differ. First what was, then the rest to whoever has least, then moves until none helps.
+
+    Nobody can be given less without giving somebody else as much: a chain of moves from one member to another that has
+    at least two partitions fewer does not exist any more (an optimal semi-matching).
+    """
+    kept = {member: set(assigned) for member, assigned in _kept(what).items()}
+    subscribers: dict[TopicId, list[str]] = {}
+    for member in kept:
+        for topic in what.subscriptions[member]:
+            subscribers.setdefault(topic, []).append(member)
+    taken = {each for assigned in kept.values() for each in assigned}
+    rest = [each for each in what.partitions() if each not in taken]
+    for each in sorted(rest, key=lambda each: (len(subscribers[each[0]]), each)):
+        kept[min(subscribers[each[0]], key=lambda member: len(kept[member]))].add(each)
+    settled: set[str] = set()
+    while len(settled) < len(kept):
+        member = max((each for each in kept if each not in settled), key=lambda each: len(kept[each]))
+        if not _relieve(member, kept, subscribers):
+            settled.add(member)
+    return {member: frozenset(assigned) for member, assigned in kept.items()}
+
+
+def _relieve(start: str, kept: dict[str, set[Assigned]], subscribers: Mapping[TopicId, list[str]]) -> bool:
+    """Gives one partition of this member away, perhaps through others, to one that has at least two fewer."""
+    came_from: dict[str, tuple[str, Assigned]] = {}
+    queue = deque([start])
+    seen_topics: set[TopicId] = set()
+    while queue:
+        member = queue.popleft()
+        if len(kept[member]) <= len(kept[start]) - 2:
+            while member != start:
+                giver, each = came_from[member]
+                kept[giver].remove(each)
+                kept[member].add(each)
+                member = giver
+            return True
+        for each in sorted(kept[member]):
+            if each[0] in seen_topics:
+                continue  # all who could take it are known already
+            seen_topics.add(each[0])
+            for other in subscribers[each[0]]:
+                if other != start and other not in came_from:
+                    came_from[other] = (member, each)
+                    queue.append(other)
+    return False
+
+
+ASSIGNORS: Mapping[str, Callable[[Assignable], Target]] = {"uniform": assign_uniform, "range": assign_range}

@@ -1,0 +1,182 @@
+"""Changes of a consumer group: members come, change and go; epochs and targets follow."""
+
+from __future__ import annotations
+
+from ottla.machines.groups.assignors import ASSIGNORS, Assignable
+from ottla.machines.groups.consumer_reconcile import reconcile
+from ottla.machines.groups.consumer_rules import preferred_assignor, topics_of
+from ottla.machines.groups.records import (
+    NOTHING,
+    Assignment,
+    ConsumerMember,
+    CurrentAssignment,
+    CurrentRecord,
+    GroupEpochRecord,
+    MemberRecord,
+    MemberState,
+    RegexRecord,
+    ResolvedRegex,
+    SubscribedTopicsRecord,
+    TargetEpochRecord,
+    TargetRecord,
+    TopicFacts,
+)
+from ottla.machines.groups.requests import STATIC_LEAVE_EPOCH
+from ottla.machines.groups.shard import Shard
+from ottla.machines.groups.tables import NEW_MEMBER, ConsumerGroup
+from ottla.machines.groups.timers import TimerKind
+from ottla.model.ids import TopicId
+
+Names = tuple[str, ...]
+
+
+def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:
+    names = frozenset[str]().union(*(topics_of(group, member) for member in group.members.values()))
+    return {name: shard.topics[name] for name in names if name in shard.topics}
+
+
+def note_topics(shard: Shard, name: str) -> bool:
+    """Whether the subscribed topics are others than before, or have other partitions."""
+    group = shard.tables.consumer[name]
+    facts = subscribed_facts(shard, group)
+    if facts == group.topics:
+        return False
+    shard.emit(SubscribedTopicsRecord(name, tuple(sorted(facts.items()))))
+    return True
+
+
+def update_member(shard: Shard, name: str, member_id: str, new: ConsumerMember, regex_topics: Names | None) -> None:
+    """Adds it, or what has changed of it. A new or changed subscription is a new group epoch."""
+    group = shard.tables.consumer.get(name) or ConsumerGroup()
+    old = group.members.get(member_id)
+    if new != old:
+        shard.emit(MemberRecord(name, member_id, new))
+    if member_id not in group.current:
+        shard.emit(CurrentRecord(name, member_id, NEW_MEMBER))
+    has_changed = (
+        old is None
+        or frozenset(old.subscribed_names) != frozenset(new.subscribed_names)
+        or old.subscribed_regex != new.subscribed_regex
+    )
+    if new.subscribed_regex is not None and regex_topics is not None:
+        has_changed |= note_regex(shard, name, new.subscribed_regex, regex_topics)
+    if has_changed:
+        forget_regexes(shard, name)
+        note_topics(shard, name)
+        bump_epoch(shard, name)
+
+
+def bump_epoch(shard: Shard, name: str) -> None:
+    """There is something new to be assigned, or somebody new."""
+    shard.emit(GroupEpochRecord(name, shard.tables.consumer[name].epoch + 1))
+
+
+def update_target(shard: Shard, name: str) -> None:
+    group = shard.tables.consumer[name]
+    if group.epoch == group.target_epoch:
+        return
+    assign = ASSIGNORS[preferred_assignor(group, shard.config.consumer_assignors)]
+    facts = {facts.id: facts.partition_count for facts in group.topics.values()}
+    what = Assignable(
+        {member_id: _topic_ids(group, member) for member_id, member in group.members.items()},
+        facts,
+        group.targets,
+        {member_id: member.instance_id for member_id, member in group.members.items() if member.instance_id},
+    )
+    for member_id, target in sorted(assign(what).items()):
+        if group.targets.get(member_id) != target:
+            shard.emit(TargetRecord(name, member_id, target))
+    shard.emit(TargetEpochRecord(name, group.epoch))
+
+
+def _topic_ids(group: ConsumerGroup, member: ConsumerMember) -> frozenset[TopicId]:
+    return frozenset(group.topics[topic].id for topic in topics_of(group, member) if topic in group.topics)
+
+
+def reconcile_member(shard: Shard, name: str, member_id: str, owned: Assignment | None) -> CurrentAssignment:
+    """One step towards the target. A member of the consumer protocol has a limited time to give partitions up."""
+    group = shard.tables.consumer[name]
+    before, member = group.current_of(member_id), group.members[member_id]
+    target = group.targets.get(member_id, NOTHING)
+    after = reconcile(before, group.target_epoch, target, owned, lambda each: each not in group.owners)
+    if after != before:
+        shard.emit(CurrentRecord(name, member_id, after))
+        if after.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
+            shard.stop_timer(TimerKind.REVOCATION, name, member_id)
+        else:
+            shard.start_timer(TimerKind.REVOCATION, name, member.rebalance_timeout_ms, member_id)
+    return after
+
+
+def remove_member(shard: Shard, name: str, member_id: str) -> None:
+    shard.stop_member_timers(name, member_id)
+    shard.emit(CurrentRecord(name, member_id, None))
+    if member_id in shard.tables.consumer[name].targets:
+        shard.emit(TargetRecord(name, member_id, None))
+    shard.emit(MemberRecord(name, member_id, None))
+
+
+def after_removal(shard: Shard, name: str) -> None:
+    forget_regexes(shard, name)
+    note_topics(shard, name)
+    bump_epoch(shard, name)
+
+
+def replace_static(shard: Shard, name: str, old_id: str, new_id: str) -> None:
+    """The same member under another id: it keeps its target, and its partitions are kept for it."""
+    group = shard.tables.consumer[name]
+    member, target, current = group.members[old_id], group.targets.get(old_id, NOTHING), group.current_of(old_id)
+    remove_member(shard, name, old_id)
+    shard.emit(MemberRecord(name, new_id, member))
+    shard.emit(TargetRecord(name, new_id, target))
+    shard.emit(CurrentRecord(name, new_id, CurrentAssignment(0, 0, current.state, current.assigned, current.revoking)))
+
+
+def put_away(shard: Shard, name: str, member_id: str) -> None:
+    """A static member leaves to come back. What it was giving up, it has given up."""
+    current = shard.tables.consumer[name].current_of(member_id)
+    shard.stop_timer(TimerKind.REVOCATION, name, member_id)
+    away = CurrentAssignment(STATIC_LEAVE_EPOCH, current.previous_epoch, current.state, current.assigned)
+    shard.emit(CurrentRecord(name, member_id, away))
+
+
+# -- regular expressions -----------------------------------------------------------------------------------------------
+
+
+def note_regex(shard: Shard, name: str, regex: str, topics: tuple[str, ...]) -> bool:
+    """Whether it matches others than before."""
+    known = shard.tables.consumer[name].regexes.get(regex)
+    matching = tuple(sorted(topics))
+    if known is not None and known.topics == matching:
+        return False
+    version = 0 if known is None else known.version + 1
+    shard.emit(RegexRecord(name, regex, ResolvedRegex(matching, version, shard.now.wall_ms)))
+    return True
+
+
+def forget_regexes(shard: Shard, name: str) -> None:
+    group = shard.tables.consumer[name]
+    used = {member.subscribed_regex for member in group.members.values()}
+    for regex in sorted(group.regexes.keys() - used):
+        shard.emit(RegexRecord(name, regex, None))
+
+
+def on_topics_changed(shard: Shard, regexes: dict[str, tuple[str, ...]]) -> None:
+    for name in sorted(shard.tables.consumer):
+        group = shard.tables.consumer[name]
+        for regex in sorted(group.regexes.keys() & regexes.keys()):
+            note_regex(shard, name, regex, regexes[regex])
+        if note_topics(shard, name):
+            bump_epoch(shard, name)
+
+
+def close_group(shard: Shard, name: str) -> None:
+    """Tombstones for all of it."""
+    group = shard.tables.consumer[name]
+    for member_id in sorted(group.members):
+        remove_member(shard, name, member_id)
+    for regex in sorted(group.regexes):
+        shard.emit(RegexRecord(name, regex, None))
+    shard.emit(TargetEpochRecord(name, None))
+    shard.emit(SubscribedTopicsRecord(name, None))
+    shard.emit(GroupEpochRecord(name, None))
