@@ -107,13 +107,18 @@ class ClusterPlan:
         duration_s = options.faults_s
         brokers = tuple(f"broker-{number}" for number in range(1, rng.choice((3, 3, 3, 4, 5)) + 1))
         disk_fault_count = rng.choice((0, 1, 2, 4)) if options.disk_kinds else 0
+        density = duration_s / FAULTS_S
         return cls(
             brokers=brokers,
             topics=tuple(_drawn_topics(rng)),
             acks={name: rng.choice(("all", 1, 0)) if name == PRODUCERS[-1] else "all" for name in PRODUCERS},
-            faults=_drawn_faults(seed, rng.randint(2, 9), brokers, duration_s),
+            faults=_drawn_faults(seed, round(rng.randint(2, 9) * density), brokers, duration_s),
             disk_faults=DiskFaultPlan.drawn(
-                seed, servers=brokers, duration_s=duration_s, count=disk_fault_count, kinds=options.disk_kinds
+                seed,
+                servers=brokers,
+                duration_s=duration_s,
+                count=round(disk_fault_count * density),
+                kinds=options.disk_kinds,
             ),
             store_troubles=tuple(_drawn_store_troubles(rng, brokers, duration_s)),
             actions=tuple(_drawn_actions(rng, duration_s)),

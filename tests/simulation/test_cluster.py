@@ -43,7 +43,7 @@ def test_nothing_that_was_acknowledged_is_lost(seed: int, rate: Rate) -> None:
     run.check()
 
 
-@pytest.mark.parametrize("seed", [23, 60])
+@pytest.mark.parametrize("seed", [0, 24])
 def test_another_process_with_other_hashes_has_the_same_run(seed: int) -> None:
     """Nothing may depend on the order of a set, on an address in memory or on when garbage is collected."""
     outputs = [
