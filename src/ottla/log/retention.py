@@ -47,14 +47,22 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int, watermark: int 
         if expired[-1] is log.active:
             log.roll()
         log.advance_start(max(expired[-1].end_offset, log.start_offset), lambda _: None)
+    remove_passed(log)
+    if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
+        flusher.want_start(log)
+        # At once, not at the next look: the sooner a file is free, the fewer go round, and the more of them is cached.
+        flusher.run(lambda: remove_passed(log))
+
+
+def remove_passed(log: FileLog) -> None:
+    """Removes the files that the log's durable start and state have left behind."""
+    if log.has_ended or log.truncating:
+        return
     point = log.recovery_point
     left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
     passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))
     if passed:
         _remove(log, passed)
-    if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
-        flusher.want_start(log)
-        flusher.run()
 
 
 def _remove(log: FileLog, passed: list[Segment]) -> None:
