@@ -9,7 +9,7 @@ from html import escape
 from typing import TypeVar
 
 WIDTH = 860
-LABEL_WIDTH = 250
+LABEL_WIDTH = 300
 VALUE_WIDTH = 90
 BAR_HEIGHT = 15
 GROUP_GAP = 10

@@ -16,7 +16,7 @@ Format = Callable[[float], str]
 
 
 def _whole(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def _short(value: float) -> str:
