@@ -378,7 +378,7 @@ class ClusterRun:
             producer, _, number = value[:-1].split()
             numbers.setdefault((producer, topic, partition), []).append(int(number))
         for (producer, topic, partition), found in numbers.items():
-            if self.plan.acks[producer.decode()] != "all":
+            if self.plan.acks[producer.decode().partition("/")[0]] != "all":
                 continue
             if len(set(found)) < len(found):
                 raise Violation("once", f"{producer!r} has records twice in {topic}-{partition}: {found}")
