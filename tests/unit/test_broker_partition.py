@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from ottla.broker.partition import Appended, FetchWatch
+from ottla.broker.partition import Appended, FetchWatch, Partition
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.model.errors import ErrorCode, Refused
+from ottla.ports import Completion
 from tests.unit.sim_broker import BrokerBench
 from tests.unit.sim_logs import batch_of
 
@@ -181,6 +182,37 @@ async def test_a_cold_read_lets_go_of_its_file() -> None:
     assert isinstance(await bench.until(partition.read_cold(read)), Slice)
     log = partition.log
     assert [segment.readers for segment in log.segments] == [0]  # type: ignore[union-attr]  # a FileLog
+
+
+class Cutting:
+    """Stands where the broker of a cluster stands."""
+
+    def on_follower_acknowledged(self, partition: Partition) -> None: ...
+
+    def on_log_failed(self, partition: Partition) -> None: ...
+
+    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        done(None)
+
+    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        done(None)
+
+
+@pytest.mark.parametrize("way", ["truncate_log", "reset_log"])
+async def test_what_was_read_before_a_cut_is_not_served_after_it(way: str) -> None:
+    bench = BrokerBench(ottla_tail_cache_bytes="0")
+    await bench.create("t")
+    await bench.produce("t", value=b"x")
+    await bench.settle(6000)
+    bench.disk.drop_page_cache()
+    partition = bench.partition("t")
+    partition.events = Cutting()
+    read, cuts = partition.read(0, 1000), partition.cuts
+    assert isinstance(read, ColdRead)
+    getattr(partition, way)(0, lambda _: None)
+    outcome = await bench.until(partition.read_cold(read, cuts))
+    assert isinstance(outcome, Refused)
+    assert outcome.error is ErrorCode.not_leader_or_follower
 
 
 # -- the log's start -------------------------------------------------------------------------------------------------

@@ -115,6 +115,8 @@ class Partition:
         self.state_version = 0
         """Of the cluster's state that the role was taken from."""
         self.deleted = False
+        self.cuts = 0
+        """Truncations, by which a read that began before one is known (SAFETY 19)."""
         self._last_watermark = 0
         """Of the role before this one. A restart forgets it: the next leader finds it out again."""
         self._wakeups = wakeups
@@ -296,11 +298,15 @@ class Partition:
             return Refused(ErrorCode.offset_out_of_range if is_all else ErrorCode.offset_not_available)
         return self.log.read(offset, max_bytes, upto)
 
-    async def read_cold(self, read: ColdRead) -> Slice | Refused:
+    async def read_cold(self, read: ColdRead, cuts: int | None = None) -> Slice | Refused:
+        """`cuts` is what `cuts` was when the read was made: if the log was cut since, what was found may be of a
+        history that is given up."""
+        before = self.cuts if cuts is None else cuts
         try:
-            return await self._on_disk_thread(read.run)
+            outcome = await self._on_disk_thread(read.run)
         finally:
             read.ended()
+        return outcome if self.cuts == before else Refused(ErrorCode.not_leader_or_follower)
 
     def read_as_follower(self, offset: int, max_bytes: int) -> Slice | ColdRead | Refused:
         """Everything, before it is acknowledged: replicas sync side by side."""
@@ -351,10 +357,12 @@ class Partition:
 
     def truncate_log(self, offset: int, done: Completion) -> None:
         assert self.events is not None
+        self.cuts += 1
         self.events.truncate_log(self, offset, done)
 
     def reset_log(self, offset: int, done: Completion) -> None:
         assert self.events is not None
+        self.cuts += 1
         self.events.reset_log(self, offset, done)
 
     def on_watermark(self) -> None:

@@ -77,7 +77,7 @@ class Fetch:
         self._is_urgent = False
         self._is_behind = False
         self._is_hurried = False
-        self._cold: list[tuple[int, Partition, ColdRead]] = []
+        self._cold: list[tuple[int, Partition, ColdRead, int]] = []
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -159,11 +159,11 @@ class Fetch:
         task = asyncio.ensure_future(self._read_cold(cold, answers))
         task.add_done_callback(self._on_cold_read)
 
-    async def _read_cold(self, cold: list[tuple[int, Partition, ColdRead]], answers: list[Answer]) -> list[Answer]:
-        for place, partition, read in cold:
+    async def _read_cold(self, cold: list[tuple[int, Partition, ColdRead, int]], answers: list[Answer]) -> list[Answer]:
+        for place, partition, read, cuts in cold:
             topic, data = answers[place]
             try:
-                outcome: Slice | Refused = await partition.read_cold(read)
+                outcome: Slice | Refused = await partition.read_cold(read, cuts)
             except OSError as error:
                 outcome = Refused(ErrorCode.kafka_storage_error, str(error))
             answers[place] = topic, self._looking.data(partition, data.partition, outcome)
@@ -196,7 +196,7 @@ class Fetch:
             self._is_urgent |= is_urgent
             self._is_behind |= is_behind
             if cold is not None:
-                self._cold.append((len(answers), *cold))
+                self._cold.append((len(answers), *cold, cold[0].cuts))
             answers.append((topic, data))
         return answers
 
