@@ -177,7 +177,9 @@ class Flusher:
         if log not in current.ends or log.deleted:
             self._on_log_done(current)
         elif log.failed is not None and self._journal_works:
-            self._rescue.begin(log, current.ends[log], partial(self._on_rescued, current, log))
+            # No further than it reaches: a truncation may have taken back what the oldest file has of it.
+            end_offset = min(current.ends[log], log.acknowledged_end)
+            self._rescue.begin(log, end_offset, partial(self._on_rescued, current, log))
         else:
             # Its entries stay in the journal, so nothing acknowledged is lost; but their space stays taken.
             current.keeps_journal = True
