@@ -1,15 +1,17 @@
 """DeleteRecords (key 21), v0-2.
 
-Behaviour: moves a partition's log start offset up; -1 means to the high watermark. Answers with the new start.
+Behaviour: moves a partition's log start offset up; -1 means to the high watermark. Answers with the new start, when
+every replica in sync has it.
 A topic that is compacted only, and an internal one, keep their records.
 Versions: v2 flexible.
-Not implemented: the timeout; there is no other replica to wait for.
+Not implemented: nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.record_deletion import delete_records
 from ottla.handlers.api import Api, Context, part, reply
 from ottla.handlers.partitions import find_partition
 from ottla.model.errors import ErrorCode, Refused
@@ -24,10 +26,11 @@ _NO_WATERMARK = -1
 
 async def handle(ctx: Context, request: DeleteRecordsRequest) -> object:
     topics = []
+    timeout_ms = request.timeout.total_seconds() * 1000
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
-            outcome = await _delete(ctx, topic.name, asked.partition_index, asked.offset)
+            outcome = await _delete(ctx, topic.name, asked.partition_index, asked.offset, timeout_ms)
             partitions.append(_result(ctx, asked.partition_index, outcome))
         topics.append(part(ctx, "DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
     return reply(ctx, topics=tuple(topics))
@@ -44,7 +47,7 @@ def _result(ctx: Context, index: int, outcome: int | Refused) -> Any:
     )
 
 
-async def _delete(ctx: Context, topic_name: str, index: int, offset: int) -> int | Refused:
+async def _delete(ctx: Context, topic_name: str, index: int, offset: int, timeout_ms: float) -> int | Refused:
     partition = find_partition(ctx.broker, topic_name, index)
     if isinstance(partition, ErrorCode):
         return Refused(partition)
@@ -52,4 +55,4 @@ async def _delete(ctx: Context, topic_name: str, index: int, offset: int) -> int
         return Refused(ErrorCode.invalid_topic_exception)
     if "delete" not in partition.topic.config.cleanup_policy:
         return Refused(ErrorCode.policy_violation)
-    return await partition.delete_records(offset)
+    return await delete_records(partition, offset, ctx.broker.clock, timeout_ms)
