@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import threading
 from collections import Counter
-from datetime import timedelta
-from typing import Any
 
 from ottla.bench.calls import Caller
-from ottla.bench.leaders import Led, any_broker, ask_leaders
-from ottla.client.apis import ClientApi
+from ottla.bench.leaders import Led, any_broker, ask_leaders, elect_preferred, reassign
 from ottla.model.errors import ErrorCode
-
-ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))
-ELECT_LEADERS = ClientApi(43, "ElectLeaders", (0, 2))
-TIMEOUT = timedelta(seconds=20)
-PREFERRED = 0
 
 NEWEST_TOPICS = 12
 OLDER_TOPICS = 3
@@ -106,30 +97,3 @@ class Mover:
         """Another replica first, one that is in sync."""
         first = self._chance.choice([each for each in led.in_sync if each != led.leader])
         return (first, *(each for each in led.replicas if each != first))
-
-
-def reassign(caller: Caller, replicas: dict[tuple[str, int], tuple[int, ...]]) -> None:
-    topics = [
-        {
-            "name": topic,
-            "partitions": [{"partition_index": index, "replicas": replicas[topic, index]} for index in indexes],
-        }
-        for topic, indexes in _by_topic(list(replicas))
-    ]
-    body = {"timeout": TIMEOUT, "allow_replication_factor_change": False, "topics": topics}
-    caller.call(ALTER_PARTITION_REASSIGNMENTS, body)
-
-
-def elect_preferred(caller: Caller, places: list[tuple[str, int]]) -> list[ErrorCode]:
-    topics = [{"topic": topic, "partitions": indexes} for topic, indexes in _by_topic(places)]
-    reply: Any = caller.call(
-        ELECT_LEADERS, {"election_type": PREFERRED, "topic_partitions": topics, "timeout": TIMEOUT}
-    )
-    if reply.error_code:
-        return [ErrorCode(reply.error_code)]
-    return [ErrorCode(each.error_code) for topic in reply.replica_election_results for each in topic.partition_result]
-
-
-def _by_topic(places: list[tuple[str, int]]) -> list[tuple[str, list[int]]]:
-    found = itertools.groupby(sorted(places), key=lambda place: place[0])
-    return [(topic, [index for _, index in group]) for topic, group in found]

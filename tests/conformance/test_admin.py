@@ -105,7 +105,6 @@ def test_broker_configs(client_of: ClientOf, world: World, name: str) -> None:
         assert found["auto.create.topics.enable"] == "true"
 
 
-@pytest.mark.leaders_at_rest("the new first offset is acknowledged before the followers have it")
 @pytest.mark.parametrize("name", named(Ability.DELETE_RECORDS))
 def test_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
     client = client_of(name)
@@ -117,7 +116,6 @@ def test_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: st
     assert [record.offset for record in client.read(topic, 6, offset=4)] == list(range(4, 10))
 
 
-@pytest.mark.leaders_at_rest("the new first offset is acknowledged before the followers have it")
 @pytest.mark.parametrize("name", named(Ability.DELETE_RECORDS))
 def test_all_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
     client = client_of(name)

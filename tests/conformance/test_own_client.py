@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -32,6 +33,7 @@ from tests.conformance.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 TopicOf = Callable[[str], str]
+T = TypeVar("T")
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -52,6 +54,15 @@ async def read_all(bootstrap: str, topic: str, **settings: object) -> list[Consu
         while any([await consumer.position(at) < end for at, end in ends.items()]):
             records += await consumer.fetch_records(10_000, timeout_ms=1000)
         return records
+
+
+async def eventually(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
+    """A change is visible at once at the broker that made it, and at the others soon after."""
+    deadline = time.monotonic() + 20
+    while not holds(found := await ask()):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.05)
+    return found
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -265,9 +276,8 @@ async def test_the_admin_client(bootstrap: str, fresh_topic: TopicOf) -> None:
             await admin.create_topic(fresh_topic("admin"), configs={"retention.mss": "1"})
         unborn = fresh_topic("admin")
         await admin.create_topic(unborn, validate_only=True)
-        names = [listing.name for listing in await admin.list_topics()]
-        assert topic in names
-        assert unborn not in names
+        listed = await eventually(admin.list_topics, lambda found: topic in [listing.name for listing in found])
+        assert unborn not in [listing.name for listing in listed]
 
         async with Producer(bootstrap) as producer:
             for number in range(10):
@@ -285,20 +295,21 @@ async def test_the_admin_client(bootstrap: str, fresh_topic: TopicOf) -> None:
         assert await admin.delete_records({(topic, 1): HIGH_WATERMARK}) == {(topic, 1): 10}
 
         await admin.alter_configs(topic, set_values={"max.message.bytes": "5000"}, delete=["retention.ms"])
-        configs = (await admin.describe_topic(topic)).configs
-        assert configs["max.message.bytes"] == "5000"
-        assert "retention.ms" not in configs
+        described = await eventually(
+            lambda: admin.describe_topic(topic), lambda found: found.configs.get("max.message.bytes") == "5000"
+        )
+        assert "retention.ms" not in described.configs
         entries = {entry.name: entry for entry in await admin.describe_configs(topic)}
         assert entries["retention.ms"].is_default
         with pytest.raises(BrokerRefusedError, match="INVALID_CONFIG"):
             await admin.alter_configs(topic, set_values={"retention.ms": "soon"})
 
         await admin.create_partitions(topic, 5)
-        assert len((await admin.describe_topic(topic)).partitions) == 5
+        await eventually(lambda: admin.describe_topic(topic), lambda found: len(found.partitions) == 5)
         with pytest.raises(BrokerRefusedError, match="INVALID_PARTITIONS"):
             await admin.create_partitions(topic, 3)
         await admin.delete_topic(topic)
-        assert topic not in [listing.name for listing in await admin.list_topics()]
+        await eventually(admin.list_topics, lambda found: topic not in [listing.name for listing in found])
 
 
 async def test_the_cluster(bootstrap: str, fresh_topic: TopicOf) -> None:

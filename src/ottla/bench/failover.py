@@ -28,7 +28,7 @@ from rich.table import Table
 from ottla.bench.calls import Caller
 from ottla.bench.etcd import etcd_program, running_etcd
 from ottla.bench.frames import PreparedBatch, prepare_batch, produce_error_at, produce_frame
-from ottla.bench.leaders import any_broker, ask_leaders, leader_of, wait_until_in_sync
+from ottla.bench.leaders import any_broker, ask_leaders, leader_of, move_leader, wait_until_in_sync
 from ottla.bench.results import Row, append_rows, this_run
 from ottla.bench.streams import LibrdkafkaStream, OttlaStream, Stream
 from ottla.testing.cluster_processes import ClusterProcesses
@@ -64,8 +64,9 @@ class Experiment:
         self._frame = produce_frame(TOPIC, batch)
         self.samples = Samples()
 
-    def kill_leader(self) -> None:
-        leader = self._leader()
+    def kill_leader(self, *, is_controller: bool) -> None:
+        """The one that dies is also the controller, which others have to notice first, or is not."""
+        leader = self._leader(is_controller)
         broker = self._cluster.broker(leader)
         samples = self.samples
         with self._survivors(leader) as survivors:
@@ -81,7 +82,7 @@ class Experiment:
         broker.start()
 
     def stop_leader(self) -> None:
-        broker = self._cluster.broker(self._leader())
+        broker = self._cluster.broker(self._leader(is_controller=False))
         begin = time.perf_counter()
         broker.stop(TIMEOUT_S)
         stopped_at = time.perf_counter()
@@ -93,9 +94,13 @@ class Experiment:
         self.samples.add(self.samples.stops, "SIGTERM to the end of the process", stopped_at - begin)
         broker.start()
 
-    def _leader(self) -> int:
+    def _leader(self, is_controller: bool) -> int:
         """Of a whole cluster that has been at rest for a moment."""
         wait_until_in_sync(self._cluster.bootstrap, TOPIC, REPLICAS)
+        with any_broker(self._cluster.bootstrap) as caller:
+            found = ask_leaders(caller, [TOPIC])
+        candidates = [node for node in sorted(found.addresses) if (node == found.controller) == is_controller]
+        move_leader(self._cluster.bootstrap, TOPIC, (candidates or [found.partitions[TOPIC, 0].leader])[0])
         time.sleep(QUIET_S)
         now = time.perf_counter()
         for stream in self._streams:
@@ -149,7 +154,7 @@ def measure(
         streams = [stack.enter_context(kind(cluster.bootstrap, TOPIC)) for kind in (LibrdkafkaStream, OttlaStream)]
         experiment = Experiment(cluster, streams, batch)
         for number in range(tries):
-            experiment.kill_leader()
+            experiment.kill_leader(is_controller=number % 2 == 1)
             experiment.stop_leader()
             if say.is_terminal:
                 say.print(f"{store}: {number + 1} of {tries}", end="\r")

@@ -1,16 +1,24 @@
-"""Who leads what, asked of any broker."""
+"""Who leads what, asked of any broker; and other leaders, asked of the controller."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from ottla.bench.calls import Caller
-from ottla.client.apis import METADATA
+from ottla.client.apis import METADATA, ClientApi
+from ottla.model.errors import ErrorCode
 
 WAIT_S = 60.0
+ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))
+ELECT_LEADERS = ClientApi(43, "ElectLeaders", (0, 2))
+TIMEOUT = timedelta(seconds=20)
+PREFERRED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +97,48 @@ def wait_until_in_sync(bootstrap: str, topic: str, count: int) -> None:
             return
         time.sleep(0.05)
     raise TimeoutError(f"not all replicas of {topic} are in sync: {found.partitions}")
+
+
+def reassign(caller: Caller, replicas: dict[tuple[str, int], tuple[int, ...]]) -> None:
+    topics = [
+        {
+            "name": topic,
+            "partitions": [{"partition_index": index, "replicas": replicas[topic, index]} for index in indexes],
+        }
+        for topic, indexes in _by_topic(list(replicas))
+    ]
+    body = {"timeout": TIMEOUT, "allow_replication_factor_change": False, "topics": topics}
+    caller.call(ALTER_PARTITION_REASSIGNMENTS, body)
+
+
+def elect_preferred(caller: Caller, places: list[tuple[str, int]]) -> list[ErrorCode]:
+    topics = [{"topic": topic, "partitions": indexes} for topic, indexes in _by_topic(places)]
+    reply: Any = caller.call(
+        ELECT_LEADERS, {"election_type": PREFERRED, "topic_partitions": topics, "timeout": TIMEOUT}
+    )
+    if reply.error_code:
+        return [ErrorCode(reply.error_code)]
+    return [ErrorCode(each.error_code) for topic in reply.replica_election_results for each in topic.partition_result]
+
+
+def _by_topic(places: list[tuple[str, int]]) -> list[tuple[str, list[int]]]:
+    found = itertools.groupby(sorted(places), key=lambda place: place[0])
+    return [(topic, [index for _, index in group]) for topic, group in found]
+
+
+def move_leader(bootstrap: str, topic: str, leader: int) -> None:
+    """Of the topic's first partition. Waits until it leads."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        with any_broker(bootstrap) as caller:
+            found = ask_leaders(caller, [topic])
+        led = found.partitions[topic, 0]
+        if led.leader == leader:
+            return
+        if found.controller in found.addresses:
+            host, port = found.addresses[found.controller]
+            with Caller(port, host) as caller:
+                reassign(caller, {(topic, 0): (leader, *(each for each in led.replicas if each != leader))})
+                elect_preferred(caller, [(topic, 0)])
+        time.sleep(0.05)
+    raise TimeoutError(f"{leader} does not lead {topic}")

@@ -19,6 +19,7 @@ from tests.conformance.clients.interface import (
     Client,
     Record,
     RefusedByBroker,
+    until_led,
 )
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class AiokafkaClient(Client):
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> int:
         where = TopicPartition(topic, partition)
-        deleted = self._with_admin(lambda admin: admin.delete_records({where: RecordsToDelete(before_offset=before)}))
+        wanted = {where: RecordsToDelete(before_offset=before)}
+        deleted = until_led(lambda: self._with_admin(lambda admin: admin.delete_records(wanted)))
         return int(deleted[where])
 
     def write(

@@ -24,6 +24,7 @@ from tests.conformance.clients.interface import (
     Headers,
     Record,
     RefusedByBroker,
+    until_led,
 )
 
 T = TypeVar("T")
@@ -68,7 +69,8 @@ class ConfluentClient(Client):
         _one(self._admin.incremental_alter_configs([resource], request_timeout=TIMEOUT_S))
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> int:
-        deleted = _one(self._admin.delete_records([TopicPartition(topic, partition, before)]))
+        where = TopicPartition(topic, partition, before)
+        deleted = until_led(lambda: _one(self._admin.delete_records([where])))
         return int(deleted.low_watermark)
 
     def write(

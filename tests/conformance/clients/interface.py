@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import TypeVar
 
 from ottla.model.errors import ErrorCode
 
@@ -13,6 +15,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 TIMEOUT_S = 20.0
 
+T = TypeVar("T")
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -52,6 +55,18 @@ class RefusedByBroker(Exception):  # noqa: N818 - named after what happened
         self.error = ErrorCode(code)
         self.message = message or ""
         super().__init__(f"{self.error.name}: {self.message}")
+
+
+def until_led(call: Callable[[], T]) -> T:
+    """For libraries that ask the leader once, and leave it to their users to ask the next one."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except RefusedByBroker as refused:
+            if refused.error is not ErrorCode.not_leader_or_follower or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 class Client(ABC):
