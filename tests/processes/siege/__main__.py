@@ -19,10 +19,16 @@ from random import SystemRandom
 
 from tests.conformance.coordination.servers import why_no_etcd
 from tests.processes.siege.campaign import judge, lay_siege_aloud
-from tests.processes.siege.cluster import Shape
+from tests.processes.siege.cluster import MEMORY, Shape
 from tests.processes.siege.node import LOG_LEVEL
 
-SHAPES = (Shape(3, "sqlite"), Shape(3, "etcd"), Shape(5, "sqlite"), Shape(5, "etcd"))
+SHAPES = (
+    Shape(3, "sqlite"),
+    Shape(3, "etcd"),
+    Shape(5, "sqlite"),
+    Shape(5, "etcd"),
+    Shape(3, "etcd", MEMORY),
+)
 
 
 def main() -> int:
@@ -36,7 +42,7 @@ def main() -> int:
     print(f"seed {options.seed} (repeat with --seed {options.seed}); histories in {directory}", flush=True)
     failed = 0
     for number, shape in enumerate(shapes, 1):
-        own = directory / f"{number}-{shape.brokers}-{shape.store}"
+        own = directory / f"{number}-{shape.brokers}-{shape.store}-{shape.classes}"
         failed += not _one(own, shape, options.minutes * 60 / len(shapes), options.seed, options.only)
     if not failed and not options.keep:
         shutil.rmtree(directory)
@@ -49,7 +55,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=int(os.environ.get("OTTLA_SEED") or SystemRandom().randrange(1 << 32))
     )
-    parser.add_argument("--shape", action="append", help="brokers,store, as 3,sqlite; several in turn")
+    parser.add_argument("--shape", action="append", help="as 3,sqlite or 3,etcd,memory; several in turn")
     parser.add_argument("--only", action="append", help="a kind of fault; several may be given")
     parser.add_argument("--directory", help="for histories and logs; it must not be there")
     parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
@@ -62,8 +68,8 @@ def _options() -> argparse.Namespace:
 
 def _shapes(options: argparse.Namespace) -> list[Shape]:
     if options.shape:
-        pairs = (text.split(",") for text in options.shape)
-        return [Shape(int(brokers), store) for brokers, store in pairs]
+        fields = (text.split(",") for text in options.shape)
+        return [Shape(int(brokers), *rest) for brokers, *rest in fields]
     missing = why_no_etcd()
     if missing:
         print(f"left out: {missing}")

@@ -23,7 +23,9 @@ PORT = 9092
 REPLICAS = 3
 SESSION_MS = 3000
 LAG_MS = 4000
+KEPT, MEMORY = "kept", "memory"
 TOPICS: Mapping[str, int] = {"disk": 3, "cache": 2}
+MEMORY_TOPICS: Mapping[str, int] = {"memory": 4}
 """Partitions by durability class, which is also the topic's name."""
 SETTINGS = {
     "ottla.host.shared": "true",
@@ -41,9 +43,15 @@ SETTINGS = {
 class Shape:
     brokers: int
     store: str
+    classes: str = KEPT
+    """Or `memory`, of which each process that ends takes a replica along."""
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        return MEMORY_TOPICS if self.classes == MEMORY else TOPICS
 
     def __str__(self) -> str:
-        return f"{self.brokers} brokers, {self.store}"
+        return f"{self.brokers} brokers, {self.store}, topics of the class {' and '.join(self.topics)}"
 
 
 class Cluster:
@@ -74,7 +82,7 @@ class Cluster:
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
-        return [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        return [(topic, index) for topic, count in self.shape.topics.items() for index in range(count)]
 
     @property
     def can_cut(self) -> bool:
@@ -128,7 +136,7 @@ class Cluster:
             raise TimeoutError(f"the cluster did not come up: {self.nodes[0].log()[-4000:]}")
 
     def _create_topics(self, deadline_s: float) -> None:
-        left = dict(TOPICS)
+        left = dict(self.shape.topics)
         while left:
             name, count = next(iter(left.items()))
             try:

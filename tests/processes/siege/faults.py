@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.processes.siege.cluster import CLIENTS, SESSION_MS, Cluster
+from tests.processes.siege.cluster import CLIENTS, MEMORY, SESSION_MS, Cluster
 from tests.processes.siege.node import Node
 from tests.processes.siege.store import HOST
 
@@ -167,6 +167,15 @@ FAULTS: dict[str, Make] = {
 }
 
 
+ENDS_PROCESSES = {"kill", "power cut", "wiped disk"}
+ENDS_SEVERAL = {"kill of two", "kill of all"}
+
+
+def destroys(fault: Fault, cluster: Cluster) -> bool:
+    """Of the topics of this cluster. The `memory` ones live in processes."""
+    return fault.destroys or (cluster.shape.classes == MEMORY and fault.kind in ENDS_PROCESSES)
+
+
 def possible(cluster: Cluster) -> list[str]:
     """The kinds of faults that this machine and this store allow."""
     kinds = list(FAULTS)
@@ -174,6 +183,8 @@ def possible(cluster: Cluster) -> list[str]:
         kinds = [kind for kind in kinds if not kind.startswith(("cut", "one"))]
     if not cluster.store.is_remote:
         kinds = [kind for kind in kinds if kind != "cut from store"]
+    if cluster.shape.classes == MEMORY:
+        kinds = [kind for kind in kinds if kind not in ENDS_SEVERAL]
     if not cluster.can_fill:
         kinds.remove("full disk")
     if cluster.slow_syncs.why_not:

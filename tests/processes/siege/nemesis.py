@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.processes.siege.cluster import Cluster
-from tests.processes.siege.faults import FAULTS, Fault, possible
+from tests.processes.siege.faults import FAULTS, Fault, destroys, possible
 from tests.processes.siege.history import Recorder
 
 HEAL_TIMEOUT_S = 120.0
@@ -74,7 +74,7 @@ class Nemesis:
             if time.monotonic() < until_s and len(active) < AT_ONCE_MAX:
                 fault = self._another([one for _, one in active], may_destroy=not has_destroyed)
                 if fault is not None:
-                    has_destroyed = has_destroyed or fault.destroys
+                    has_destroyed = has_destroyed or destroys(fault, self._cluster)
                     self._begin(fault)
                     active.append((time.monotonic() + fault.hold_s, fault))
             self._sleep(self._chance.uniform(0.1, 1.0))
@@ -87,7 +87,7 @@ class Nemesis:
         if len(free) < 2:
             return None
         fault = FAULTS[kind](self._cluster, self._chance, free)
-        if fault.takes & taken or (fault.destroys and not may_destroy):
+        if fault.takes & taken or (destroys(fault, self._cluster) and not may_destroy):
             return None
         return fault
 

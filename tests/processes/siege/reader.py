@@ -80,7 +80,7 @@ class Reader:
         asked_us = now_us()
         try:
             receiver = await self._started()
-            offset = await receiver.end(where)
+            _, offset = await receiver.ends(where)
         except Exception as problem:
             self._recorder.write("refused", "-", _word(problem))
             return None
@@ -90,9 +90,13 @@ class Reader:
     async def _started(self) -> Receiver:
         if self._receiver is None:
             self._receiver = receiver = RECEIVERS[self._client](self._bootstrap)
+            await receiver.start()
             for where, offset in self.positions.items():
-                self._recorder.write("assign", name_of(where), offset)
-            await receiver.start(self.positions)
+                # A `memory` log that has nothing begins above all offsets that the leader before could have given out.
+                first, _ = await receiver.ends(where)
+                self.positions[where] = max(offset, first)
+                self._recorder.write("assign", name_of(where), self.positions[where])
+            await receiver.assign(self.positions)
         return self._receiver
 
     async def _drop(self, problem: Exception) -> None:
@@ -103,7 +107,7 @@ class Reader:
     async def close(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception, asyncio.CancelledError):  # aiokafka lets its own tasks' end through
                 await receiver.close()
 
 

@@ -31,10 +31,13 @@ class ReceiverFailedError(Exception):
 
 
 class Receiver(Protocol):
-    async def start(self, positions: Mapping[Where, int]) -> None: ...
+    async def start(self) -> None: ...
+    async def assign(self, positions: Mapping[Where, int]) -> None: ...
     async def seek(self, where: Where, offset: int) -> None: ...
     async def poll(self) -> list[Received]: ...
-    async def end(self, where: Where) -> int: ...
+    async def ends(self, where: Where) -> tuple[int, int]:
+        """The first offset, and the one after the last."""
+
     async def close(self) -> None: ...
 
 
@@ -56,7 +59,10 @@ class ConfluentReceiver:
         )
         self._positions: dict[Where, int] = {}
 
-    async def start(self, positions: Mapping[Where, int]) -> None:
+    async def start(self) -> None:
+        pass
+
+    async def assign(self, positions: Mapping[Where, int]) -> None:
         self._positions = dict(positions)
         self._assign()
 
@@ -81,7 +87,7 @@ class ConfluentReceiver:
                 raise ReceiverFailedError(f"{where}: {error.str()}")
         return received
 
-    async def end(self, where: Where) -> int:
+    async def ends(self, where: Where) -> tuple[int, int]:
         ask = functools.partial(self._consumer.get_watermark_offsets, TopicPartition(*where), REQUEST_TIMEOUT_MS / 1000)
         try:
             ends = await asyncio.to_thread(ask)
@@ -89,7 +95,7 @@ class ConfluentReceiver:
             raise ReceiverFailedError(problem.args[0].name()) from problem
         if ends is None:
             raise ReceiverFailedError("no answer")
-        return int(ends[1])
+        return int(ends[0]), int(ends[1])
 
     async def close(self) -> None:
         await asyncio.to_thread(self._consumer.close)
@@ -108,8 +114,10 @@ class AiokafkaReceiver:
             retry_backoff_ms=50,
         )
 
-    async def start(self, positions: Mapping[Where, int]) -> None:
+    async def start(self) -> None:
         await asyncio.wait_for(self._consumer.start(), 15)
+
+    async def assign(self, positions: Mapping[Where, int]) -> None:
         self._consumer.assign([AiokafkaPartition(*where) for where in positions])
         for where, offset in positions.items():
             self._consumer.seek(AiokafkaPartition(*where), offset)
@@ -125,10 +133,11 @@ class AiokafkaReceiver:
             for record in records
         ]
 
-    async def end(self, where: Where) -> int:
+    async def ends(self, where: Where) -> tuple[int, int]:
         at = AiokafkaPartition(*where)
-        answer: Any = await asyncio.wait_for(self._consumer.end_offsets([at]), 10)
-        return int(answer[at])
+        first: Any = await asyncio.wait_for(self._consumer.beginning_offsets([at]), 10)
+        end: Any = await asyncio.wait_for(self._consumer.end_offsets([at]), 10)
+        return int(first[at]), int(end[at])
 
     async def close(self) -> None:
         await asyncio.wait_for(self._consumer.stop(), 10)
@@ -145,8 +154,10 @@ class OwnReceiver:
             metadata_max_age_ms=5_000,
         )
 
-    async def start(self, positions: Mapping[Where, int]) -> None:
+    async def start(self) -> None:
         await asyncio.wait_for(self._consumer.start(), 15)
+
+    async def assign(self, positions: Mapping[Where, int]) -> None:
         self._consumer.assign(positions)
         for where, offset in positions.items():
             self._consumer.seek(where, offset)
@@ -158,10 +169,10 @@ class OwnReceiver:
         records = await self._consumer.fetch_records(RECORDS_MAX, POLL_S * 1000)
         return [Received((one.topic, one.partition), one.offset, one.value or b"") for one in records]
 
-    async def end(self, where: Where) -> int:
-        answer = await asyncio.wait_for(self._consumer.end_offsets([where]), 10)
-        (offset,) = answer.values()
-        return int(offset)
+    async def ends(self, where: Where) -> tuple[int, int]:
+        (first,) = (await asyncio.wait_for(self._consumer.beginning_offsets([where]), 10)).values()
+        (end,) = (await asyncio.wait_for(self._consumer.end_offsets([where]), 10)).values()
+        return int(first), int(end)
 
     async def close(self) -> None:
         await asyncio.wait_for(self._consumer.close(), 10)
