@@ -159,7 +159,7 @@ async def _compose_in_cluster(
         shared, logs = _logs(config, disk, clock, data_dir, identity)
         broker = await start.recover(shared, logs, data_dir)
         server = await _listen(settings, broker)
-        await start.join(broker, identity.directory_id.hex)
+        await start.join(broker, identity.directory_id.hex, loses_pages=settings.disk == "volatile")
     except BaseException as failure:
         await start.store.close()
         if isinstance(failure, BadCoordinationError):

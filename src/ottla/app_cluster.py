@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from uuid import uuid4
 
 from ottla.adapters.clock import RealClock
 from ottla.adapters.data_dir import new_cluster_id
@@ -60,8 +61,9 @@ class ClusterStart:
         await broker.start_in(cluster, ClusterAdmin(broker, cluster, allow_shared_machine=config.host_shared))
         return broker
 
-    async def join(self, broker: Broker, directory_id: str) -> None:
-        """Raises BadCoordinationError."""
+    async def join(self, broker: Broker, directory_id: str, *, loses_pages: bool = False) -> None:
+        """`loses_pages`: an earlier process here took its unsynced pages along, though the machine was not started
+        anew. Raises BadCoordinationError."""
         config = self._config
         assert broker.cluster is not None
         start = BrokerStart(
@@ -70,7 +72,7 @@ class ClusterStart:
             port=broker.endpoint.port,
             machine=config.host or socket.gethostname(),
             directory_id=directory_id,
-            boot_id=boot_id(),
+            boot_id=uuid4().hex if loses_pages else boot_id(),
             rack=config.broker_rack,
             clean_shutdown_epoch=self._clean_epoch,
             damaged=broker.cluster.damaged_classes(),
