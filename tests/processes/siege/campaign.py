@@ -25,7 +25,8 @@ LAST_CALM_S = 5.0
 AT_THE_END = "at the end"
 AT_ONCE_SHARE = 0.3
 AT_ONCE_LEAST_S = 30.0
-FINAL_TIMEOUT_S = 300.0
+FINAL_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 120.0
 ACKNOWLEDGED_LEAST = 1000
 FINAL_READERS = ("librdkafka", "ottla")
 
@@ -100,9 +101,10 @@ def _finish(cluster: Cluster, clients: Clients, nemesis: Nemesis) -> None:
             nemesis.broken(f"the last reader, {client}, did not reach the end")
     clients.stop_readers()
     for node in cluster.nodes:
-        code = node.stop()
+        code = node.stop(STOP_TIMEOUT_S)
         if code != 0:
-            nemesis.broken(f"{node.host} ended with {code} on SIGTERM")
+            how = "did not end" if code is None else f"ended with {code}"
+            nemesis.broken(f"{node.host} {how} on SIGTERM")
         if "Traceback" in node.log():
             at = node.log().index("Traceback")
             nemesis.broken(f"{node.host} logged: {node.log()[at : at + 1500]}")

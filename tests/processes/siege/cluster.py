@@ -21,8 +21,9 @@ from tests.processes.traffic import create_replicated
 CLIENTS = "clients"
 PORT = 9092
 REPLICAS = 3
-SESSION_MS = 3000
-LAG_MS = 4000
+SESSION_MS = 5000
+LAG_MS = 5000
+START_S = 180.0
 KEPT, MEMORY = "kept", "memory"
 TOPICS: Mapping[str, int] = {"disk": 3, "cache": 2}
 MEMORY_TOPICS: Mapping[str, int] = {"memory": 4}
@@ -128,11 +129,11 @@ class Cluster:
         self.store.start()
         for node in self.nodes:
             node.start()
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + START_S
         while None in self.states() and time.monotonic() < deadline_s:
             time.sleep(0.2)
         self._create_topics(deadline_s)
-        if not self.wait_in_sync(60):
+        if not self.wait_in_sync(START_S):
             raise TimeoutError(f"the cluster did not come up: {self.nodes[0].log()[-4000:]}")
 
     def _create_topics(self, deadline_s: float) -> None:

@@ -13,7 +13,7 @@ from tests.processes.siege.cluster import Cluster
 from tests.processes.siege.faults import FAULTS, Fault, destroys, possible
 from tests.processes.siege.history import Recorder
 
-HEAL_TIMEOUT_S = 120.0
+HEAL_TIMEOUT_S = 300.0
 CALM_S = 1.5
 SLOW_DISK_CALM_S = 5.0
 AT_ONCE_MAX = 3

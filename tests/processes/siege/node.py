@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -72,13 +73,15 @@ class Node:
             self._process.wait(30)
         self.is_paused = False
 
-    def stop(self, timeout_s: float = 60) -> int:
-        """SIGTERM, and the exit code."""
+    def stop(self, timeout_s: float) -> int | None:
+        """SIGTERM, and the exit code; None if it does not end."""
         self._is_wanted = False
         assert self._process is not None
         if self.running:
             self._signal(signal.SIGTERM)
-        return self._process.wait(timeout_s)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        return self._process.poll()
 
     def pause(self) -> None:
         self.is_paused = True

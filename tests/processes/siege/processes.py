@@ -13,8 +13,8 @@ from tests.processes.siege.history import SUFFIX
 PACKAGE = "tests.processes.siege"
 WRITERS = ("librdkafka", "kafka-python", "aiokafka", "ottla")
 READERS = ("librdkafka", "aiokafka", "ottla")
-WRITERS_END_S = 60.0
-READERS_END_S = 30.0
+WRITERS_END_S = 180.0
+READERS_END_S = 60.0
 
 
 class Clients:
