@@ -112,7 +112,10 @@ class ClassicClient(Client):
         self.member_id, self.generation = "", -1
         self.owned: frozenset[NamedPartition] = frozenset()
         self.step = "join"
-        self.assignments: tuple[tuple[str, bytes], ...] = ()
+        self.has_withheld = False
+        """As a leader, it could not give all partitions out yet."""
+        self.counted: int | None = None
+        """As a leader: how many partitions it gave out. If there are others, it joins to assign anew."""
 
     @property
     def is_cooperative(self) -> bool:
@@ -137,6 +140,8 @@ class ClassicClient(Client):
     def act(self) -> None:
         if not self.is_alive or self.ticket is not None:
             return
+        if self.step == "beat" and self.counted not in (None, self.world.partition_count):
+            self.step = "join"
         if self.step == "join":
             self._join()
         elif self.step == "beat":
@@ -186,6 +191,7 @@ class ClassicClient(Client):
         else:
             self.member_id, self.generation, self.step = reply.member_id, reply.generation, "sync"
             is_leader = reply.leader == reply.member_id and not reply.skip_assignment
+            self.counted = -1 if reply.leader == reply.member_id else None
             request = SyncGroup(
                 group=GROUP,
                 generation=self.generation,
@@ -205,10 +211,13 @@ class ClassicClient(Client):
             owners.update(dict.fromkeys(subscription.owned, member.member_id))
         shares: dict[str, set[NamedPartition]] = {member_id: set() for member_id in ids}
         start = self.world.random.randrange(len(ids))
+        self.has_withheld, self.counted = False, self.world.partition_count
         for index in range(self.world.partition_count):
             share = ids[(start + index) % len(ids)]
             if owners.get(("orders", index), share) == share:
                 shares[share].add(("orders", index))
+            else:
+                self.has_withheld = True
         return tuple((member_id, write_assignment(share, 1)) for member_id, share in shares.items())
 
     def _on_synced(self, reply: SyncReply) -> None:
@@ -221,8 +230,8 @@ class ClassicClient(Client):
             self.world.given_in(self.generation, self.instance_id or self.member_id, assigned)
         gave_up = self.owned - assigned
         self.owned = assigned
-        is_short = self.world.partition_count > 0 and bool(gave_up)
-        self.step = "join" if is_short else "beat"
+        self.step = "join" if gave_up or self.has_withheld else "beat"
+        self.has_withheld = False
 
     def leave(self) -> None:
         if self.is_alive and self.member_id and self.instance_id is None:

@@ -1,11 +1,12 @@
 """A group coordinator under faults, with clients that do what clients do; and what must hold at each step.
 
 The log has a watermark: answers leave when it reaches them, and a failover loses what is above it, or a part of that.
+The records of a step are one batch: all of them are there, or none.
 """
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import chain, count
 from random import Random
 from uuid import UUID
 
@@ -37,7 +38,8 @@ class World:
         self.partition_count = 5
         self.elapsed_ms = 0
         self.deadline_ms: int | None = None
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: list[list[tuple[bytes, bytes | None]]] = []
+        """Batches."""
         self.watermark = 0
         self.committed = Tables()
         """What the log says below the watermark."""
@@ -70,7 +72,7 @@ class World:
 
     def replayed(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(CONFIG)
-        for key, value in self.log:
+        for key, value in chain.from_iterable(self.log):
             coordinator.replay(key, value)
         assert not coordinator.unreadable
         return coordinator
@@ -80,7 +82,8 @@ class World:
         self._take(self.coordinator.loaded(self.topics, self.now))
 
     def _take(self, step: Step) -> None:
-        self.log += [encoding.encode(appended.record) for appended in step.records]
+        if step.records:
+            self.log.append([encoding.encode(appended.record) for appended in step.records])
         self._held += [(len(self.log), answer) for answer in step.answers]
         self.deadline_ms = step.deadline_ms
 
@@ -91,7 +94,7 @@ class World:
         return ticket
 
     def fail_over(self, kept: int) -> None:
-        """So many of the records above the watermark are kept."""
+        """So many of the batches above the watermark are kept."""
         assert self.coordinator.tables == self.replayed().tables, "what it knew is what its log says"
         del self.log[self.watermark + kept :]
         self._held.clear()
@@ -102,10 +105,10 @@ class World:
         self._reads.clear()
         self._load()
 
-    def commit(self, records: int | None = None) -> None:
-        """The watermark moves on, to the end or by so many records. What happens then may append more."""
-        end = len(self.log) if records is None else min(len(self.log), self.watermark + records)
-        for key, value in self.log[self.watermark : end]:
+    def commit(self, batches: int | None = None) -> None:
+        """The watermark moves on, to the end or by so many batches. What happens then may append more."""
+        end = len(self.log) if batches is None else min(len(self.log), self.watermark + batches)
+        for key, value in chain.from_iterable(self.log[self.watermark : end]):
             record = encoding.decode(key, value)
             assert not isinstance(record, Unknown | Unreadable)
             self.committed.apply(record)

@@ -116,7 +116,7 @@ class TestUpgrade:
         assert sorted(map(len, owned)) == [1, 1, 2]
         assert frozenset().union(*owned) == ids(ALL)
         assert groups.tables.classic == {}
-        assert new.epoch == 2, "it goes on from the generation"
+        assert new.epoch == 3, "it goes on from the generation"
 
     def test_those_who_wait_are_sent_back(self) -> None:
         groups = Groups()
@@ -348,6 +348,47 @@ class TestDowngrade:
         (old,) = classic_group(groups, 1)
         assert old.joined.generation == 3
         assert groups.committed("g") == 5
+
+
+def test_what_the_last_leader_did_not_assign_is_assigned_after_an_upgrade() -> None:
+    groups = Groups()
+    (old,) = classic_group(groups, 1, instance_id="i")
+    old.join()
+    old.sync({old.joined.member_id: frozenset({("orders", 1)})})
+    assert len(Consumer(groups, "m", instance_id="i").join().owned) == 4
+
+
+def test_one_that_was_removed_does_not_come_back_with_what_others_have() -> None:
+    groups = Groups()
+    new = Consumer(groups, "m").join()
+    old = Classic(groups)
+    old.join()
+    for _ in range(3):
+        old.go_on()
+        new.beat()
+    groups.wait(SESSION_MS)
+    assert len(new.beat().owned) == 4
+    assert len(old.owned) == 2
+    old.join()
+    assert old.joined.error.name == "unknown_member_id"
+
+
+def test_a_classic_member_that_does_not_know_its_assignment_yet_keeps_what_it_has() -> None:
+    groups = Groups()
+    (old,) = classic_group(groups, 1)
+    old.join()
+    all_but_one = ALL - {("orders", 0)}
+    request_of = old.joined.member_id
+    groups.send(
+        SyncGroup(
+            group="g",
+            generation=old.joined.generation,
+            member_id=request_of,
+            assignments=((request_of, write_assignment(all_but_one, 1)),),
+        )
+    )  # and the reply is lost
+    new = Consumer(groups, "m").join()
+    assert (ORDERS, 0) not in new.owned
 
 
 def test_a_static_member_is_upgraded_in_its_place() -> None:

@@ -65,6 +65,10 @@ def _join_refusal(shard: Shard, group: ConsumerGroup, request: JoinGroup, member
         return ErrorCode.group_max_size_reached
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not _fits(group, request):
         return ErrorCode.inconsistent_group_protocol
+    subscription = read_subscription(request.protocols[0][1])
+    if request.member_id != NO_MEMBER_ID and known_id not in group.members and subscription and subscription.owned:
+        # It was removed and does not know it: others have its partitions. It has to give them up first.
+        return ErrorCode.unknown_member_id
     return None
 
 

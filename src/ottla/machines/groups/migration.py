@@ -21,6 +21,7 @@ from ottla.machines.groups.consumer_protocol import (
 )
 from ottla.machines.groups.records import (
     CONSUMER_PROTOCOL_TYPE,
+    Assigned,
     Assignment,
     ClassicGeneration,
     ClassicProtocols,
@@ -64,6 +65,8 @@ class _Upgraded(NamedTuple):
     member_id: str
     member: ConsumerMember
     assigned: Assignment
+    claimed: Assignment
+    """What it had when it last joined. It may still have it, if it does not know its assignment yet."""
 
 
 def _upgraded(shard: Shard, group: ClassicGroup) -> list[_Upgraded] | Refused:
@@ -97,7 +100,8 @@ def _upgraded_member(shard: Shard, group: ClassicGroup, member: Member) -> _Upgr
         member.rebalance_timeout_ms,
         ClassicProtocols(member.session_timeout_ms, member.protocols),
     )
-    return _Upgraded(member.member_id, described, with_ids(shard, assigned))
+    claimed = with_ids(shard, subscription.owned)
+    return _Upgraded(member.member_id, described, with_ids(shard, assigned), claimed)
 
 
 def guest(
@@ -125,18 +129,26 @@ def _upgrade(shard: Shard, group: ClassicGroup, upgraded: list[_Upgraded]) -> No
     """What members had is theirs until they say otherwise. Their next heartbeat tells them to join again."""
     name, epoch = group.name, group.generation
     _drop_classic(shard, group)
-    for member_id, member, _ in upgraded:
-        shard.emit(MemberRecord(name, member_id, member))
+    for each in upgraded:
+        shard.emit(MemberRecord(name, each.member_id, each.member))
     members.note_topics(shard, name)
-    taken: set[object] = set()
-    for member_id, member, assigned in upgraded:
-        mine = frozenset(assigned - taken)
-        taken |= mine
-        shard.emit(TargetRecord(name, member_id, mine))
+    free = {each for one in upgraded for each in one.assigned | one.claimed}
+    assigned = {one.member_id: _take(free, one.assigned) for one in upgraded}
+    for member_id, member, _, claimed in upgraded:
+        mine = assigned[member_id] | _take(free, claimed)
+        shard.emit(TargetRecord(name, member_id, assigned[member_id]))
         shard.emit(CurrentRecord(name, member_id, CurrentAssignment(epoch, epoch, MemberState.STABLE, mine)))
         assert member.classic is not None, "it was a member of a classic group"
         shard.start_timer(TimerKind.SESSION, name, member.classic.session_timeout_ms, member_id)
     shard.emit(TargetEpochRecord(name, epoch))
+    # What the last leader assigned need not be all that there is.
+    members.bump_epoch(shard, name)
+
+
+def _take(free: set[Assigned], wanted: Assignment) -> Assignment:
+    taken = wanted & free
+    free -= taken
+    return taken
 
 
 def _drop_classic(shard: Shard, group: ClassicGroup) -> None:
