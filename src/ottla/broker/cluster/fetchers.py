@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.lanes import CATCH_UP, LIVE, Lane
-from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
+from ottla.broker.cluster.replica_fetcher import Flush, ReplicaFetcher
 from ottla.client.connection import Address
 from ottla.machines.controller.state import Member, Registration
 from ottla.ports import Clock
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
-    def __init__(self, membership: Membership, clock: Clock) -> None:
+    def __init__(self, membership: Membership, clock: Clock, flush: Flush) -> None:
         self._membership = membership
+        self._flush = flush
         self._clock = clock
         self._by_leader: dict[tuple[Member, Lane], ReplicaFetcher] = {}
 
@@ -35,7 +36,7 @@ class Fetchers:
         if fetcher is None:
             me = self._membership.member
             assert me is not None
-            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane)
+            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane, self._flush)
             self._by_leader[leader, lane] = fetcher
         return fetcher
 

@@ -43,6 +43,9 @@ CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
 REPORT_ALL_MS = 500.0
+FLUSH_EVERY_BYTES = 16 * 1024 * 1024
+"""What a lagging replica leaves to be synced at once: a long sync delays the journal of the live ones."""
+FLUSH_WAIT_S = 10.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 DISK_WAIT_S = 1.0
 """A lagging partition goes on then in any case: its disk may be slow, or the log may have failed."""
@@ -55,6 +58,8 @@ SESSION_ERRORS = frozenset(
 )
 
 Key = tuple[UUID, int]
+Flush = Callable[["Iterable[Partition]", Callable[[], None]], None]
+"""Syncs the files of these partitions' logs, and says when that is over."""
 
 
 class ReplicaFetcher:
@@ -66,11 +71,14 @@ class ReplicaFetcher:
         broker_epoch: int,
         lane: Lane = LIVE,
         change_lane: Callable[[Partition], None] = lambda _: None,
+        flush: Flush | None = None,
     ) -> None:
         self._clock = clock
         self.address = address
         self.lane = lane
         self._change_lane = change_lane
+        self._flush = flush
+        self._unflushed_bytes = 0
         self._pace = Pace()
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -195,7 +203,9 @@ class ReplicaFetcher:
             self._take(wanted, response)
             self._note_silence(wanted.keys() - _answered(response))
             if self.lane.waits_for_disk:
+                self._unflushed_bytes += _size_of(response)
                 await self._until_disk_has_it()
+                await self._until_flushed()
 
     async def _until_answered(self, connection: Connection, reply: asyncio.Future[memoryview]) -> None:
         """If the set of partitions changes meanwhile, the leader need not wait for anything new."""
@@ -227,6 +237,16 @@ class ReplicaFetcher:
                 while any(self._is_on_its_way(key, end) for key, end in ends.items()):
                     self._disk_took_some.clear()
                     await self._disk_took_some.wait()
+
+    async def _until_flushed(self) -> None:
+        if self._unflushed_bytes < FLUSH_EVERY_BYTES or self._flush is None:
+            return
+        self._unflushed_bytes = 0
+        flushed = asyncio.Event()
+        self._flush(list(self._followed.values()), flushed.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_WAIT_S):
+                await flushed.wait()
 
     def _is_on_its_way(self, key: Key, end: int) -> bool:
         partition = self._followed.get(key)
@@ -289,6 +309,10 @@ class ReplicaFetcher:
 
 def _key_of(partition: Partition) -> Key:
     return partition.topic.id, partition.index
+
+
+def _size_of(response: FetchResponse) -> int:
+    return sum([len(answer.records) for _, answers in response.topics for answer in answers])
 
 
 def _answered(response: FetchResponse) -> set[Key]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.failure_reports import FailureReports
@@ -41,7 +41,7 @@ class Roles(PartitionEvents):
         self._look_again = look_again
         """Soon, when something that is under way may be over."""
         self._isr_changes = IsrChanges(membership, broker.clock, rules)
-        self.fetchers = Fetchers(membership, broker.clock)
+        self.fetchers = Fetchers(membership, broker.clock, self._flush)
         self.failures = FailureReports(broker, membership)
 
     async def stop(self) -> None:
@@ -210,6 +210,13 @@ class Roles(PartitionEvents):
             return
         assert self._broker.store.flusher is not None
         Truncation(file_log, self._broker.store.flusher, offset, done, resets=True).begin()
+
+    def _flush(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
+        logs = [each.log for each in partitions if isinstance(each.log, FileLog) and each.log.failed is None]
+        if self._broker.store.flusher is None or not logs:
+            done()
+        else:
+            self._broker.store.flusher.run(done, logs)
 
     def check_isrs(self) -> None:
         """Now and then: who has fallen behind says nothing of it."""
