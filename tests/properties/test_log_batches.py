@@ -51,6 +51,35 @@ def test_a_list_of_batches(
     ]
 
 
+@given(
+    st.lists(st.integers(0, 300), max_size=100),
+    st.integers(0, 5),
+    st.integers(0, 110),
+    st.integers(0, 110),
+    st.integers(-10, 20_000),
+    st.integers(0, 100),
+)
+def test_the_oldest_go_as_if_one_by_one(
+    sizes: list[int], gone: int, count_max: int, upto: int, size_bytes: int, entry_bytes: int
+) -> None:
+    tested = BatchList()
+    for offset, size in enumerate(sizes):
+        tested.append(offset, offset + 1, memoryview(bytes(size)))
+    for _ in range(min(gone, len(sizes))):
+        tested.drop_first()
+    left = list(enumerate(sizes))[gone:]
+    taken = 0
+    count = 0
+    for offset, size in left[:count_max]:
+        if taken >= size_bytes or offset + 1 > upto:
+            break
+        taken += size + entry_bytes
+        count += 1
+    assert tested.drop_oldest(count_max, upto, size_bytes, entry_bytes) == (count, taken - count * entry_bytes)
+    assert tested.size_bytes == sum(size for _, size in left[count:])
+    assert [(base, len(view)) for base, _, view in tested.views_from(0)] == left[count:]
+
+
 class CachedLog:
     def __init__(self) -> None:
         self.tail = BatchList()
