@@ -129,7 +129,7 @@ def _cut(kind: str, links: Callable[[str, list[str], Random], Links]) -> Make:
             for source, target in chosen:
                 cluster.network.mend(source, target)
 
-        return _of(kind, [node], chance.uniform(1.0, 3 * SESSION_S), begin, end)
+        return _of(kind, [node], chance.uniform(1.0, 2 * SESSION_S), begin, end)
 
     return make
 
