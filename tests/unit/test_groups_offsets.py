@@ -209,7 +209,9 @@ class TestExpiry:
 
     def test_a_retention_of_its_own(self) -> None:
         groups = Groups()
-        groups.commit("g", 5, retention_ms=DAY_MS)
+        offset = ToCommit(topic="orders", partition=0, offset=5, leader_epoch=3)
+        groups.ask(CommitOffsets(group="g", offsets=(offset,), retention_ms=DAY_MS))
+        assert groups.reloaded().tables == groups.tables
         groups.fail_over()
         groups.wait(DAY_MS - 1)
         assert groups.committed("g") == 5

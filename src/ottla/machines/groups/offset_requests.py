@@ -24,6 +24,8 @@ from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
 from ottla.model.errors import ErrorCode
 
+TIME_MAX_MS = (1 << 63) - 1
+
 Expiry = Callable[[CommittedOffset], int]
 """From when on an offset's retention is counted."""
 
@@ -41,8 +43,10 @@ def _commit(shard: Shard, request: CommitOffsets, offset: ToCommit) -> ErrorCode
     if len(offset.metadata) > shard.config.offset_metadata_max_bytes:
         return ErrorCode.offset_metadata_too_large
     now_ms = shard.now.wall_ms
-    expires_ms = NO_TIME if request.retention_ms < 0 else now_ms + request.retention_ms
-    value = CommittedOffset(offset.offset, offset.leader_epoch, offset.metadata, now_ms, expires_ms)
+    value = CommittedOffset(offset.offset, offset.leader_epoch, offset.metadata, now_ms)
+    if request.retention_ms >= 0:
+        # The version of the record that has an expiry has no leader epoch. Neither have clients that ask for one.
+        value = value._replace(leader_epoch=-1, expires_ms=min(now_ms + request.retention_ms, TIME_MAX_MS))
     record = OffsetRecord(request.group, offset.topic, offset.partition, value)
     if request.producer_id is None:
         shard.emit(record)
