@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -350,3 +351,19 @@ def test_what_is_wrong_is_described(four: ClusterProcesses) -> None:
     complaint = ottla(bootstrap, "cluster", "describe", "--check", expected=1)
     assert "without a leader" in complaint.stderr
     assert "away: broker 1,2" in complaint.stdout
+
+
+def test_an_empty_disk_is_filled_again_and_a_broker_that_is_gone_for_good_is_drained(four: ClusterProcesses) -> None:
+    bootstrap = four.bootstrap
+    last = four.broker(4)
+    last.kill()
+    shutil.rmtree(last.data)
+    last.start()
+    until(lambda: as_json(bootstrap, "cluster", "describe")["is_healthy"], "it has everything again")
+    assert as_json(bootstrap, "cluster", "describe")["brokers"][3]["data_bytes"] > 0
+    last.kill()
+    until(lambda: as_json(bootstrap, "cluster", "describe")["away"] == [4], "it is missed")
+    ottla(bootstrap, "broker", "drain", "4")
+    assert all(sorted(replicas) == [1, 2, 3] for replicas in replicas_of(bootstrap).values())
+    ottla(bootstrap, "cluster", "describe", "--check")
+    assert sorted(map(int, read_values(bootstrap, "orders"))) == list(range(2000))

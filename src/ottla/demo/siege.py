@@ -50,6 +50,7 @@ class Siege:
         self._say = say
         self._ledger = Ledger()
         self._written = 0
+        self._killed = asyncio.Event()
 
     async def run(self, on_read: Progress) -> None:
         async with Admin(self._cluster.bootstrap) as admin:
@@ -77,6 +78,9 @@ class Siege:
         for sequence in range(count):
             value = value_of(partition, sequence)
             waiting.append((sequence, await producer.enqueue(TOPIC, value, partition=partition)))
+            while sequence == count // 2 and not self._killed.is_set():
+                await asyncio.sleep(LOOK_AGAIN_S)  # so that the kill is never too late to be in the middle
+                self._settle(partition, waiting)
             if sequence % SETTLE_EVERY == 0:
                 await asyncio.sleep(0)  # the partitions take turns
                 self._settle(partition, waiting)
@@ -109,6 +113,7 @@ class Siege:
             killed_at = time.monotonic()
             await asyncio.to_thread(self._cluster.broker(story.victim).kill)
             story.acknowledged_before_kill = self._written
+            self._killed.set()
             self._say(
                 f"{self._written:,} records: broker {story.victim} is killed with -9, the leader of partitions "
                 f"{', '.join(map(str, story.led))}"
