@@ -112,6 +112,8 @@ class ClassicClient(Client):
         self.member_id, self.generation = "", -1
         self.owned: frozenset[NamedPartition] = frozenset()
         self.step = "join"
+        self.asked_classic_group = False
+        """Its last SyncGroup; in a consumer group, assignments shrink within a generation."""
         self.has_withheld = False
         """As a leader, it could not give all partitions out yet."""
         self.counted: int | None = None
@@ -192,6 +194,7 @@ class ClassicClient(Client):
             self.member_id, self.generation, self.step = reply.member_id, reply.generation, "sync"
             is_leader = reply.leader == reply.member_id and not reply.skip_assignment
             self.counted = -1 if reply.leader == reply.member_id else None
+            self.asked_classic_group = GROUP not in self.world.coordinator.tables.consumer
             request = SyncGroup(
                 group=GROUP,
                 generation=self.generation,
@@ -226,7 +229,7 @@ class ClassicClient(Client):
             return
         assigned = read_assignment(reply.assignment)
         assert assigned is not None
-        if GROUP in self.world.committed.classic:
+        if self.asked_classic_group:
             self.world.given_in(self.generation, self.instance_id or self.member_id, assigned)
         gave_up = self.owned - assigned
         self.owned = assigned
