@@ -233,6 +233,31 @@ def test_a_failed_segment_is_written_anew_while_appends_go_on(operation: str) ->
     assert (bench.read_all(), bench.read_all(1)) == (batches, other)
 
 
+@pytest.mark.parametrize("batches_meanwhile", [0, 5, 60])
+def test_a_segment_that_is_written_anew_has_the_space_that_was_promised(batches_meanwhile: int) -> None:
+    """SAFETY 12: what is taken finds its place, although the disk is full by now."""
+    bench = LogBench("disk", settings={"segment_bytes": str(1 << 20)})
+    batches = bench.fill(batches=10)
+    bench.disk.faults.fail_sync(path=SEGMENT)
+    bench.flusher.run(everything=True)
+    for _ in range(batches_meanwhile):
+        batch = bench.append(value_bytes=1500)
+        assert isinstance(batch, bytes)
+        batches.append(batch)
+        bench.clock.run_one()
+    bench.settle(1000)
+    log = bench.log()
+    assert any("written anew" in line for line in bench.reports)
+    bench.disk.capacity_bytes = bench.disk.used_bytes
+    for segment in log.segments:
+        assert segment.appended_end <= segment.allocated_end
+        segment.file.allocate(0, segment.allocated_end)  # raises if that takes anything of the full disk
+    assert (log.written_end, log.failed) == (len(batches), None)
+    bench.disk.capacity_bytes = None
+    bench.restart("none")
+    assert bench.read_all() == batches
+
+
 def test_a_segment_that_fails_again_and_again_fails_the_log_and_loses_nothing() -> None:
     bench = LogBench("disk", "disk")
     batches = bench.fill(batches=10)

@@ -47,31 +47,38 @@ class Repair:
         sizes = {s: log.bytes_below(target, s) for s in log.segments if s.synced_end < s.appended_end}
         suspect = [segment for segment, size in sizes.items() if size > 0]
 
+        allocated = {segment: max(segment.allocated_end, sizes[segment]) for segment in suspect}
+
         def rewrite() -> dict[Segment, DataFile]:
-            return {segment: _write_anew(log, segment, sizes[segment]) for segment in suspect}
+            return {segment: _write_anew(log, segment, sizes[segment], allocated[segment]) for segment in suspect}
 
         def done(files: dict[Segment, DataFile] | None, error: BaseException | None) -> None:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 log.shared.clock.call_later(RETRY_FULL_DISK_MS, self._rewrite)
+                return
+            if error is None and any(segment.appended_end > allocated[segment] for segment in suspect):
+                self._rewrite()  # appends have outgrown the space: what is journaled must find its place (SAFETY 12)
                 return
             self._running = False
             if error is not None or files is None:
                 log.fail(error if isinstance(error, OSError) else OSError(str(error)))
                 return
             for segment, file in files.items():
-                segment.replace_file(file, sizes[segment])
+                segment.replace_file(file, sizes[segment], allocated[segment])
             log.thaw_writes(target)
             self._flusher.run(logs=[log])
 
         log.shared.disk.sync_queue.call(rewrite, done)
 
 
-def _write_anew(log: FileLog, segment: Segment, size: int) -> DataFile:
-    """On a disk thread."""
+def _write_anew(log: FileLog, segment: Segment, size: int, allocated_end: int) -> DataFile:
+    """On a disk thread. Gets all the space that the old file had: appends were promised it."""
     files = log.shared.disk.files
     path = segment.path + REWRITE_SUFFIX
     file = files.open(path, create=True)
     file.truncate(0)
+    if allocated_end:
+        file.allocate(0, allocated_end)
     position = _copy(segment.file, file, segment.synced_end)
     next_offset = segment.base_offset
     for found in Walk(file, 0, position, verify=True, next_offset=next_offset):

@@ -165,12 +165,12 @@ class Segment:
     def end_read(self) -> None:
         self.readers -= 1
 
-    def replace_file(self, file: DataFile, size: int) -> None:
+    def replace_file(self, file: DataFile, size: int, allocated_end: int) -> None:
         """The segment was written anew, whole and synced, under its own name. Whether the names above it are durable
         stays as it was."""
         self._file = file
         self.written_end = self.synced_end = size
-        self.allocated_end = max(self.appended_end, size)
+        self.allocated_end = allocated_end
 
     def release(self) -> None:
         """Lets go of the file of a removed segment: at once, or when the last reader has let go too."""
