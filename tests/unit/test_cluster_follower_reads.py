@@ -6,14 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.client.apis import ClientApi, open_connection
+from ottla.client.connection import Address
 from ottla.client.consumer import Consumer
 from ottla.model.broker_config import RACK_AWARE_SELECTOR
+from ottla.model.errors import ErrorCode
 from ottla.sim.world import SimWorld
+from ottla.wire.fetch import FetchPartition, FetchRequest
+from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
 from tests.unit.sim_cluster import ClusterBench
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 SELECTOR = {"replica.selector.class": RACK_AWARE_SELECTOR, "replica.lag.time.max.ms": "3000"}
 VALUES = [b"%d" % number for number in range(60)]
+FETCH, VERSION = 1, 17
+LIST_OFFSETS = ClientApi(2, "ListOffsets", (7, 7))
 
 
 @pytest.fixture
@@ -133,3 +140,62 @@ def test_a_follower_that_lacks_the_offset_sends_the_consumer_to_the_leader(world
 
     assert bench.run(read()) == [*VALUES[30:], *VALUES]
     assert read_bytes(bench, leader) > 0
+
+
+async def fetched(bench: ClusterBench, number: int, offset: int, rack: str) -> FetchedPartition:
+    """One fetch of a consumer, in a session of its own."""
+    connection = await open_connection(
+        Address(bench.name(number), 9092),
+        client_id="test",
+        software_version="1",
+        connect_timeout_ms=2000,
+        request_timeout_ms=10_000,
+    )
+    topic = bench.broker(number).topics.get("orders")
+    assert topic is not None
+    wanted = FetchPartition(0, bench.partition(number, "orders").leader_epoch, offset, -1, -1, 1 << 20)
+    request = FetchRequest(-1, 100, 1, 1 << 20, 0, 0, 0, [(topic.id, [wanted])], [], rack)
+    reply = await connection.request(FETCH, VERSION, [encode_fetch_request(VERSION, request)], what="fetching")
+    connection.end()
+    ((_, (found,)),) = parse_fetch_response(reply, VERSION).topics
+    return found
+
+
+def test_what_a_follower_answers(world: SimWorld) -> None:
+    bench, leader, follower = started(world)
+    rack = RACKS[follower]
+    bench.until(lambda: bench.partition(follower, "orders").high_watermark == 60)
+    found = bench.run(fetched(bench, follower, 0, rack))
+    assert (found.error, found.high_watermark, found.log_start_offset) == (ErrorCode.none, 60, 0)
+    assert found.records
+    at_the_end = bench.run(fetched(bench, follower, 60, rack))
+    assert (at_the_end.error, len(at_the_end.records)) == (ErrorCode.none, 0)
+    assert bench.run(fetched(bench, follower, 61, rack)).error == ErrorCode.offset_not_available
+    assert bench.run(fetched(bench, leader, 61, rack)).error == ErrorCode.offset_out_of_range
+    bench.partition(follower, "orders").log.advance_start(10, lambda _: None)
+    assert bench.run(fetched(bench, follower, 9, rack)).error == ErrorCode.offset_out_of_range
+    assert bench.run(fetched(bench, follower, 20, "")).error == ErrorCode.not_leader_or_follower
+
+
+def test_a_leader_names_the_follower_and_sends_nothing_itself(world: SimWorld) -> None:
+    bench, leader, follower = started(world)
+    found = bench.run(fetched(bench, leader, 0, RACKS[follower]))
+    assert (found.error, found.preferred_read_replica, len(found.records)) == (ErrorCode.none, follower, 0)
+
+
+def test_offsets_are_looked_up_at_the_leader_alone(world: SimWorld) -> None:
+    bench, _, follower = started(world)
+    asked = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    body = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "orders", "partitions": [asked]}]}
+    answer = bench.run(bench.ask(follower, LIST_OFFSETS, body))
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.not_leader_or_follower
+
+
+def test_a_follower_that_is_not_in_sync_sends_its_readers_away(world: SimWorld) -> None:
+    """It does not know what it lacks, and may stand still."""
+    bench, leader, follower = started(world)
+    world.network.cut([bench.name(follower)], [bench.name(leader)])
+    bench.run(bench.write("orders", [b"more"]), timeout_s=30)
+    bench.until(lambda: follower not in bench.isr("orders") and not bench.partition(follower, "orders").is_read_here)
+    assert bench.run(fetched(bench, follower, 0, RACKS[follower])).error == ErrorCode.not_leader_or_follower
+    assert bench.run(fetched(bench, leader, 0, RACKS[follower])).preferred_read_replica == -1

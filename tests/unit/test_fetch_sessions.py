@@ -134,3 +134,15 @@ def test_a_session_that_is_used_is_not_evicted() -> None:
     sessions.now_ms += IDLE_MS
     assert sessions.fetch(0, 0, ("u", 0)).session_id == 2
     assert len(sessions.sessions) == 1
+
+
+def test_another_replica_to_read_from_is_told_although_nothing_else_is_new() -> None:
+    sessions = Sessions()
+    data = PartitionData(0, 0, 5, 5, 0)
+    first = sessions.fetch(0, 0, ("t", 0))
+    first.trimmed([("t", data)])
+    silent = sessions.fetch(first.session_id, 1)
+    assert silent.trimmed([("t", data)]) == []
+    told = sessions.fetch(first.session_id, 2)
+    named = data._replace(preferred_read_replica=3)
+    assert told.trimmed([("t", named)]) == [("t", named)]
