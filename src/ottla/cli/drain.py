@@ -122,5 +122,6 @@ class Draining:
         if plan and self._dry_run:
             rows = [(str(at), ",".join(map(str, replicas))) for at, replicas in sorted(plan.items())]
             print_table(["partition", "replicas then"], rows[:ROWS_MAX])
-        verb = "would be" if self._dry_run else "are" if self._wait else "are being"
+        are = "is" if len(plan) == 1 else "are"
+        verb = "would be" if self._dry_run else are if self._wait else f"{are} being"
         print(f"{count_text(len(plan), 'partition')} {verb} {what} broker {self._broker_id}")
