@@ -12,6 +12,7 @@ from ottla.log.checkpoint import decode_checkpoint
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import SEALED_FLUSH_MS
 from ottla.log.retention import apply_retention, expired_segments
+from ottla.log.segment import segment_name, unsynced_since_ms
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.ports import DiskQueue
 from ottla.records.batch import read_header
@@ -186,6 +187,35 @@ def test_a_power_cut_after_a_start_that_moved_without_a_sync(keep: Keep, seed: i
     assert bench.read_all() == found + more
 
 
+def test_a_power_cut_that_leaves_only_what_had_gone() -> None:
+    """The names of all that stayed are lost; the last file is one that retention had passed, with anything in it."""
+    bench, _ = passed_and_unsynced()
+    start_offset = bench.log().start_offset
+    point = decode_checkpoint(bench.disk.files.read_file("/data/checkpoint")).points[key_of(0)]
+    assert point.segment_base < start_offset
+    bench.crash("all")
+    for name in bench.names():
+        if name.endswith((".log", ".index")):
+            bench.disk.files.remove(bench.path(name))
+    bench.disk.files.replace_file(bench.path(segment_name(point.segment_base)), b"\x01" * point.position)
+    bench.start()
+    log = bench.log()
+    assert (log.start_offset, log.end_offset) == (start_offset, start_offset)
+    assert not log.damages
+    assert bench.fill(batches=5) == bench.read_all()
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_the_producers_outlive_a_flush_that_comes_after_a_start_and_not_to_its_end(keep: Keep) -> None:
+    """The state is ahead of the checkpoint; the checkpoint is that of a start which was moved, not of a reset log."""
+    bench, _ = passed_and_unsynced()
+    bench.disk.faults.fail_sync(path="/data/checkpoint", count=None)
+    bench.flusher.run(logs=[bench.log()])
+    bench.settle()
+    bench.restart(keep)
+    assert isinstance(bench.log().producers.judge(7, 0, 0, 0), Duplicate)
+
+
 def test_a_start_inside_a_segment_is_synced_with_it() -> None:
     """Else a power cut could leave a log that ends before its start."""
     bench = bench_of("cache")
@@ -200,14 +230,15 @@ def test_a_start_inside_a_segment_is_synced_with_it() -> None:
 
 def test_a_start_that_moves_is_no_flush() -> None:
     """The topic's own flush.ms counts from the last real one."""
-    bench = bench_of("cache", retention_ms="1000", flush_ms="8000")
+    bench = bench_of("cache", retention_ms="1000", flush_ms="7000")
     for _ in range(9):
         bench.fill(batches=60)
         bench.settle(600)
         bench.retain()
     assert bench.log().start_offset > 100
     assert not bench.log().wants_flush(bench.clock.now_ms())
-    bench.settle(1500)
+    bench.settle(400)
+    assert unsynced_since_ms(bench.log().segments, bench.clock.now_ms()) > bench.clock.now_ms() - SEALED_FLUSH_MS
     assert bench.log().wants_flush(bench.clock.now_ms())
 
 
