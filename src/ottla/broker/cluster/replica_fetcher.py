@@ -5,7 +5,7 @@ The request waits at the leader until there is something new. When the set of pa
 is asked to answer at once, and the next request names the new set: a new follower must not wait for an old one's
 silence.
 
-Synced ends travel on the same connection, by themselves, because a request that waits cannot carry them (SAFETY 14).
+Synced ends travel on the same connection, by themselves (`synced_reports`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from uuid import UUID
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.lanes import LIVE, Lane, Pace
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
+from ottla.broker.cluster.synced_reports import SyncedReports
 from ottla.broker.cluster.waiting import sleep
 from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientError, ConnectionLostError
@@ -29,7 +30,6 @@ from ottla.ports import Clock
 from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.wire.primitives import MalformedRequest
-from ottla.wire.replica_acknowledged import API_KEY, Acknowledged, encode_acknowledged
 from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ FETCH_KEY, FETCH_VERSION = 1, 18
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
-REPORT_ALL_MS = 500.0
 FLUSH_EVERY_BYTES = 16 * 1024 * 1024
 """What a lagging replica leaves to be synced at once: a long sync delays the journal of the live ones."""
 FLUSH_WAIT_S = 10.0
@@ -89,9 +88,7 @@ class ReplicaFetcher:
         """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
         self._changed = asyncio.Event()
         self.connection: Connection | None = None
-        self._acknowledged: dict[Key, Partition] = {}
-        self._report_is_due = False
-        self._report_all_at_ms = 0.0
+        self._reports = SyncedReports(clock, self.member)
         self._disk_took_some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -99,7 +96,8 @@ class ReplicaFetcher:
         following = partition.following
         assert following is not None
         key = _key_of(partition)
-        self._followed[key] = self._acknowledged[key] = partition
+        self._followed[key] = partition
+        self._reports.note(key, partition)
         following.fetcher = self
         following.on_ready = self._changed.set
         self._changed.set()
@@ -110,7 +108,7 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._followed.pop(key, None)
         self._held_back.discard(key)
-        self._acknowledged.pop(key, None)
+        self._reports.forget(key)
         self._changed.set()
         self._disk_took_some.set()
 
@@ -124,37 +122,11 @@ class ReplicaFetcher:
             await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
 
-    # -- synced ends ------------------------------------------------------------------------------------------
-
     def on_acknowledged(self, partition: Partition) -> None:
-        """Of a `disk` log. All of one turn of the loop leave in one message."""
-        self._acknowledged[_key_of(partition)] = partition
+        """This broker's disk has more of it."""
         self._disk_took_some.set()
-        if not self._report_is_due:
-            self._report_is_due = True
-            self._clock.call_soon(self._report)
-
-    def _report(self) -> None:
-        self._report_is_due = False
-        connection = self.connection
-        if connection is None or not connection.is_open:
-            return  # all ends are told again with the next connection
-        entries = [
-            Acknowledged(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
-            for (topic_id, index), partition in self._acknowledged.items()
-            if partition.following is not None
-        ]
-        self._acknowledged.clear()
-        if entries:
-            connection.send_unanswered(API_KEY, 0, [encode_acknowledged(self._broker_id, self._broker_epoch, entries)])
-
-    def _repeat_reports(self) -> None:
-        """A report has no answer, and a leader that has not heard of this incarnation yet drops it: now and then all
-        ends are told again, behind a fetch that the leader can measure them by."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._report_all_at_ms:
-            self._report_all_at_ms = now_ms + REPORT_ALL_MS
-            self._acknowledged.update(self._followed)
+        self._reports.note(_key_of(partition), partition)
+        self._reports.send_soon()
 
     # -- fetching ---------------------------------------------------------------------------------------------
 
@@ -167,6 +139,7 @@ class ReplicaFetcher:
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
                 )
+                self._reports.connection = self.connection
                 await self._fetch_on(self.connection)
             except (ClientError, OSError, MalformedRequest) as error:
                 log.debug("fetching from %s: %s", self.address, error)
@@ -176,13 +149,14 @@ class ReplicaFetcher:
 
     def _disconnect(self) -> None:
         connection, self.connection = self.connection, None
+        self._reports.connection = None
         if connection is not None:
             connection.end(ConnectionLostError("the replica fetcher needs another connection"))
 
     async def _fetch_on(self, connection: Connection) -> None:
         """Until something makes a new connection necessary."""
         session = ReplicaSession(self._broker_id, self._broker_epoch)
-        self._report_all_at_ms = 0.0
+        self._reports.start_over()
         while True:
             self._changed.clear()
             wanted = self._wanted()
@@ -192,8 +166,8 @@ class ReplicaFetcher:
             wait_ms = WAIT_MS_MAX if all(self._is_lag_known(key) for key in wanted) else 0
             body = encode_fetch_request(FETCH_VERSION, session.request(wanted, self._round_bytes, wait_ms))
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
-            self._repeat_reports()
-            self._report()
+            self._reports.repeat_all(self._followed)
+            self._reports.send()
             await self._until_answered(connection, reply)
             response = parse_fetch_response(reply.result(), FETCH_VERSION)
             if ErrorCode(response.error) in SESSION_ERRORS:
