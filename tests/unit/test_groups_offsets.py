@@ -263,6 +263,13 @@ class TestTransactions:
         assert refused == "illegal_generation"
         assert groups.commit("h", 5, producer_id=7, generation=9, member_id="m") == "illegal_generation"
 
+    def test_a_deleted_group_does_not_come_back_with_a_transaction(self) -> None:
+        groups = Groups()
+        self.commit(groups, 5)
+        assert groups.ask(DeleteGroup(group="g")) == DeleteGroupReply()
+        groups.complete(7, is_committed=True)
+        assert groups.tables == Tables() == groups.reloaded().tables
+
     def test_pending_offsets_keep_their_group(self) -> None:
         groups = Groups(GroupConfig(offsets_retention_ms=1_000, offsets_retention_check_interval_ms=1_000))
         groups.commit("g", 1)

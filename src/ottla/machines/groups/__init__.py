@@ -6,7 +6,7 @@ requests, replies, config               what is asked, answered and configured
 records, encoding, fields               what the log holds, in Kafka's own format
 tables, offset_table                    what the records say: all that survives a failover
 offset_requests                         commit, fetch, delete, expiry of offsets
-listing                                 list, describe and delete groups
+listing, placement                      list, describe and delete groups; whose coordinator they have
 
 classic_group, classic_rebalance        groups of the classic protocol, from one generation to the next
 classic_join, classic_membership        its requests

@@ -221,10 +221,6 @@ class ClassicGroup:
         known = [topics for topics in found if topics is not None]
         return frozenset().union(*known) if len(known) == len(found) else None
 
-    def is_subscribed(self, topic: str) -> bool:
-        subscribed = self.subscribed()
-        return self.uses_consumer_protocol if subscribed is None else topic in subscribed
-
     # -- states ----------------------------------------------------------------------------------------------------
 
     def turn(self, state: ClassicState, now_ms: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.machines.groups.assignors import ASSIGNORS, Assignable
 from ottla.machines.groups.consumer_reconcile import reconcile
-from ottla.machines.groups.consumer_rules import preferred_assignor, topics_of
+from ottla.machines.groups.consumer_rules import preferred_assignor, subscribed_names, topics_of
 from ottla.machines.groups.records import (
     NOTHING,
     Assignment,
@@ -31,8 +31,7 @@ Names = tuple[str, ...]
 
 
 def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:
-    names = frozenset[str]().union(*(topics_of(group, member) for member in group.members.values()))
-    return {name: shard.topics[name] for name in names if name in shard.topics}
+    return {name: shard.topics[name] for name in subscribed_names(group) if name in shard.topics}
 
 
 def note_topics(shard: Shard, name: str) -> bool:

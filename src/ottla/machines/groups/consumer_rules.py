@@ -38,8 +38,8 @@ def _epoch_refusal(group: ConsumerGroup, member_id: str, member: ConsumerMember,
     return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation
 
 
-def is_subscribed(group: ConsumerGroup, topic: str) -> bool:
-    return any(topic in topics_of(group, member) for member in group.members.values())
+def subscribed_names(group: ConsumerGroup) -> frozenset[str]:
+    return frozenset[str]().union(*(topics_of(group, member) for member in group.members.values()))
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:

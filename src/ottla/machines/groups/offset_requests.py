@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
-from ottla.machines.groups.consumer_rules import is_subscribed, offset_commit_refusal, offset_fetch_refusal
+from ottla.machines.groups.consumer_rules import offset_commit_refusal, offset_fetch_refusal, subscribed_names
 from ottla.machines.groups.offset_table import OffsetKey
 from ottla.machines.groups.records import NO_TIME, CommittedOffset, OffsetRecord
 from ottla.machines.groups.replies import (
@@ -135,7 +135,11 @@ def delete_offsets(shard: Shard, ticket: Ticket, request: DeleteOffsets) -> None
     if refusal is not None:
         shard.answer(ticket, DeleteOffsetsReply(refusal))
         return
-    done = tuple((key.topic, key.partition, _delete(shard, key)) for key in _keys(request.group, request.topics))
+    is_subscribed = _subscription(shard, request.group)
+    done = tuple(
+        (key.topic, key.partition, _delete(shard, key, is_subscribed(key.topic)))
+        for key in _keys(request.group, request.topics)
+    )
     shard.answer(ticket, DeleteOffsetsReply(NONE, done))
 
 
@@ -151,20 +155,26 @@ def _delete_refusal(shard: Shard, name: str) -> ErrorCode | None:
     return None
 
 
-def _delete(shard: Shard, key: OffsetKey) -> ErrorCode:
-    if _is_subscribed(shard, key.group, key.topic):
+def _delete(shard: Shard, key: OffsetKey, is_subscribed: bool) -> ErrorCode:
+    if is_subscribed:
         return ErrorCode.group_subscribed_to_topic
     if shard.tables.offsets.get(key) is not None or shard.tables.offsets.is_pending(key):
         remove(shard, key)
     return NONE
 
 
-def _is_subscribed(shard: Shard, name: str, topic: str) -> bool:
+def _subscription(shard: Shard, name: str) -> Callable[[str], bool]:
+    """Whether a member of the group subscribes to a topic."""
     consumer_group = shard.tables.consumer.get(name)
     if consumer_group is not None:
-        return is_subscribed(consumer_group, topic)
+        return subscribed_names(consumer_group).__contains__
     group = shard.classic.get(name)
-    return group is not None and group.is_subscribed(topic)
+    topics = frozenset[str]() if group is None else group.subscribed()
+    if topics is None:
+        # A consumer whose subscription cannot be read may read anything; others do not subscribe to topics.
+        may_be = group is not None and group.uses_consumer_protocol
+        return lambda _: may_be
+    return topics.__contains__
 
 
 def remove(shard: Shard, key: OffsetKey) -> None:
@@ -191,9 +201,10 @@ def expire(shard: Shard, group: str) -> bool:
     base = _expiry(shard, group)
     if base is None:
         return not offsets.has_group(group)
+    is_subscribed = _subscription(shard, group)
     for key in list(offsets.keys(group)):
         value = offsets.get(key)
-        if value is None or offsets.is_pending(key) or _is_subscribed(shard, group, key.topic):
+        if value is None or offsets.is_pending(key) or is_subscribed(key.topic):
             continue
         if _is_expired(shard, value, base):
             remove(shard, key)
