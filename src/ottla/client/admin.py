@@ -6,6 +6,7 @@ async with Admin("127.0.0.1:9092") as admin:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from ottla.client.apis import (
     INCREMENTAL_ALTER_CONFIGS,
     call,
 )
+from ottla.client.brokers import Backoff
 from ottla.client.descriptions import (
     BROKER,
     SOURCES,
@@ -34,10 +36,10 @@ from ottla.client.descriptions import (
     TopicListing,
     describe_partition,
 )
-from ottla.client.errors import error_name, refused
+from ottla.client.errors import BrokerRefusedError, error_name, refused
 from ottla.client.fetched import READ_UNCOMMITTED, TopicPartition
 from ottla.client.list_offsets import list_offsets
-from ottla.client.metadata import TopicView, fetch_all
+from ottla.client.metadata import PASSING_FAILURES, TopicView, fetch_all
 from ottla.client.partition_admin import PartitionAdmin
 from ottla.client.partition_reader import EARLIEST, LATEST
 from ottla.model.errors import ErrorCode
@@ -85,7 +87,7 @@ class Admin(PartitionAdmin):
             check(result, f'topic "{name}"')
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
-        view, _ = await fetch_all(self._brokers)
+        view, _ = await self._again(lambda: fetch_all(self._brokers))
         return [
             TopicListing(
                 name=topic.name,
@@ -128,19 +130,36 @@ class Admin(PartitionAdmin):
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Deletes what lies before the offsets (HIGH_WATERMARK: everything); the new first offsets."""
-        deleted: dict[TopicPartition, int] = {}
-        for (topic, partition), offset in before.items():
-            await self._topic(topic)
-            leader = self._metadata.leader(topic, partition)
-            if leader is None:
-                raise refused(ErrorCode.unknown_topic_or_partition, f"{topic}-{partition}")
-            wanted = {"name": topic, "partitions": [{"partition_index": partition, "offset": offset}]}
-            body = {"topics": [wanted], "timeout": self._timeout}
-            reply = await call(await self._brokers.connection(leader), DELETE_RECORDS, body, what="deleting records")
-            for result in reply.topics[0].partitions:
-                check(result, f"{topic}-{partition}")
-                deleted[TopicPartition(topic, partition)] = int(result.low_watermark)
-        return deleted
+        return {
+            TopicPartition(topic, partition): await self._delete_before(TopicPartition(topic, partition), offset)
+            for (topic, partition), offset in before.items()
+        }
+
+    async def _delete_before(self, at: TopicPartition, offset: int) -> int:
+        """Asks the next leader if this one is gone: to delete the same twice does no harm."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_ms / 1000
+        backoff = Backoff(min_ms=20)
+        while True:
+            view = await self._topic(at.topic)
+            leader = self._metadata.leader(*at)
+            if at.partition not in view.partitions:
+                raise refused(ErrorCode.unknown_topic_or_partition, str(at))
+            try:
+                if leader is None:
+                    raise refused(ErrorCode.leader_not_available, str(at))
+                wanted = {"name": at.topic, "partitions": [{"partition_index": at.partition, "offset": offset}]}
+                body = {"topics": [wanted], "timeout": self._timeout}
+                connection = await self._brokers.connection(leader)
+                reply = await call(connection, DELETE_RECORDS, body, what="deleting records")
+                (result,) = reply.topics[0].partitions
+                check(result, str(at))
+                return int(result.low_watermark)
+            except (*PASSING_FAILURES, BrokerRefusedError) as failure:
+                is_final = isinstance(failure, BrokerRefusedError) and not failure.retriable
+                if is_final or loop.time() >= deadline_s:
+                    raise
+            await asyncio.sleep(backoff.next_pause_ms() / 1000)
 
     # Configuration.
 
@@ -181,8 +200,7 @@ class Admin(PartitionAdmin):
                 for name in names[start : start + RESOURCES_A_REQUEST]
             ]
             body = {"resources": wanted, "include_synonyms": False, "include_documentation": False}
-            connection = await self._brokers.any_connection()
-            reply = await call(connection, DESCRIBE_CONFIGS, body, what="reading the configuration of topics")
+            reply = await self._ask(DESCRIBE_CONFIGS, body, "reading the configuration of topics")
             for result in reply.results:
                 if result.error_code != ErrorCode.unknown_topic_or_partition:
                     check(result, _resource_text(TOPIC, result.resource_name))
@@ -217,7 +235,7 @@ class Admin(PartitionAdmin):
 
     async def describe_cluster(self) -> ClusterDescription:
         body = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": False}
-        reply = await call(await self._brokers.any_connection(), DESCRIBE_CLUSTER, body, what="describing the cluster")
+        reply = await self._ask(DESCRIBE_CLUSTER, body, "describing the cluster")
         check(reply, "the cluster")
         brokers = [BrokerDescription(int(b.broker_id), b.host, int(b.port), b.rack) for b in reply.brokers]
         return ClusterDescription(reply.cluster_id, int(reply.controller_id), brokers)

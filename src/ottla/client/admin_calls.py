@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ottla.client.apis import ClientApi, call
 from ottla.client.brokers import Backoff, Brokers
 from ottla.client.connection import Connection
-from ottla.client.errors import ClientError, NoBrokerError, refused
+from ottla.client.errors import ClientError, ConnectionLostError, NoBrokerError, refused
 from ottla.client.metadata import Metadata, TopicView
 from ottla.model.errors import ErrorCode
 
 CONTROLLER_TRIES = 8
+TRIES = 4
+T = TypeVar("T")
 
 
 class AdminCalls:
@@ -77,6 +79,23 @@ class AdminCalls:
         if broker_id is None:
             return await self._brokers.any_connection()
         return await self._brokers.connection(broker_id)
+
+    async def _ask(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
+        """Of any broker. A question may be asked again, of another one, when a broker goes away over it."""
+        return await self._again(lambda: self._ask_once(api, body, what))
+
+    async def _ask_once(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
+        return await call(await self._brokers.any_connection(), api, body, what=what)
+
+    async def _again(self, question: Callable[[], Awaitable[T]]) -> T:
+        """For what may be done twice."""
+        backoff = Backoff()
+        for _ in range(TRIES - 1):
+            try:
+                return await question()
+            except ConnectionLostError:
+                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+        return await question()
 
     async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
         """The controller's node if the metadata names one that answers, else any broker, which passes it on."""

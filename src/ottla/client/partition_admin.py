@@ -25,7 +25,7 @@ class PartitionAdmin(AdminCalls):
 
     async def describe_all_partitions(self) -> dict[str, list[PartitionDescription]]:
         """Of every topic, the brokers' own ones too, by name."""
-        view, _ = await fetch_all(self._brokers)
+        view, _ = await self._again(lambda: fetch_all(self._brokers))
         return {
             topic.name: [describe_partition(each) for each in topic.partitions.values()]
             for topic in sorted(view.topics.values(), key=lambda each: each.name)
@@ -44,8 +44,9 @@ class PartitionAdmin(AdminCalls):
             for name, part in _by_topic(targets).items()
         ]
         body = {"timeout": self._timeout, "allow_replication_factor_change": True, "topics": topics}
-        reply = await self._call_controller(ALTER_PARTITION_REASSIGNMENTS, body, "moving replicas")
-        check(reply, "moving replicas")
+        what = "moving replicas"
+        reply = await self._again(lambda: self._call_controller(ALTER_PARTITION_REASSIGNMENTS, body, what))
+        check(reply, what)
         return _failures(
             (TopicPartition(topic.name, int(each.partition_index)), each)
             for topic in reply.responses
@@ -60,7 +61,7 @@ class PartitionAdmin(AdminCalls):
         topics = None if named is None else [{"name": name, "partition_indexes": part} for name, part in named.items()]
         body = {"timeout": self._timeout, "topics": topics}
         what = "listing the reassignments"
-        reply = await self._call_controller(LIST_PARTITION_REASSIGNMENTS, body, what)
+        reply = await self._again(lambda: self._call_controller(LIST_PARTITION_REASSIGNMENTS, body, what))
         check(reply, what)
         return {
             TopicPartition(topic.name, int(each.partition_index)): Reassignment(
@@ -87,8 +88,9 @@ class PartitionAdmin(AdminCalls):
             "topic_partitions": chosen,
             "timeout": self._timeout,
         }
-        reply = await self._call_controller(ELECT_LEADERS, body, "electing leaders")
-        check(reply, "electing leaders")
+        what = "electing leaders"
+        reply = await self._again(lambda: self._call_controller(ELECT_LEADERS, body, what))
+        check(reply, what)
         return _failures(
             (TopicPartition(topic.topic, int(each.partition_id)), each)
             for topic in reply.replica_election_results
