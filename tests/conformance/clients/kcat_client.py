@@ -19,6 +19,9 @@ RECORD_END = "\x1e"
 FORMAT = "%p %o %T %K %S %h\\n%k%s\\n"
 
 
+MOVED = ("Not leader for partition", "Leader not available", "high watermark is not caught up")
+
+
 class KcatClient(Client):
     name = "kcat"
     abilities = frozenset({Ability.IDEMPOTENCE, Ability.HEADERS})
@@ -64,10 +67,21 @@ class KcatClient(Client):
         return list(_parse(output))
 
     def offset_for_time(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
-        output = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}").decode()
+        output = self._ask_again("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}").decode()
         found = re.search(r"offset (-?\d+)", output)
         assert found is not None, output
         return int(found.group(1)) if int(found.group(1)) >= 0 else None
+
+    def _ask_again(self, *options: str) -> bytes:
+        """It asks once: whoever meets a leader that has just moved starts it again."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                return self._run(*options)
+            except RuntimeError as refused:
+                if not any(text in str(refused) for text in MOVED) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
 
     def _run(self, *options: str, lines: Sequence[bytes] = (), pause_ms: float = 0) -> bytes:
         command = ["kcat", "-b", self.bootstrap, "-q", *options]
