@@ -340,6 +340,15 @@ class TestDowngrade:
         old.join()
         assert groups.joined(ticket).error.name == "none"
 
+    def test_not_for_one_whose_protocol_does_not_fit(self) -> None:
+        groups = Groups()
+        classic_group(groups, 1)
+        new = Consumer(groups, "m", instance_id="i").join()
+        other = (("other", write_subscription(Subscription(1, ("orders",)))),)
+        reply = groups.expect(JoinReply, groups.ask(groups.join_request(instance_id="i", protocols=other)))
+        assert reply.error.name == "inconsistent_group_protocol"
+        assert new.beat().error == "none"
+
     def test_an_empty_group_keeps_its_numbers(self) -> None:
         groups = Groups()
         new = Consumer(groups, "m").join()

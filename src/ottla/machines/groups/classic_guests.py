@@ -63,7 +63,7 @@ def _join_refusal(shard: Shard, group: ConsumerGroup, request: JoinGroup, member
         return ErrorCode.unknown_member_id if known_id is None else ErrorCode.fenced_instance_id
     if len(group.members) >= shard.config.consumer_size_max and known_id not in group.members:
         return ErrorCode.group_max_size_reached
-    if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not _fits(group, request):
+    if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not fits(group, request):
         return ErrorCode.inconsistent_group_protocol
     subscription = read_subscription(request.protocols[0][1])
     if request.member_id != NO_MEMBER_ID and known_id not in group.members and subscription and subscription.owned:
@@ -72,7 +72,7 @@ def _join_refusal(shard: Shard, group: ConsumerGroup, request: JoinGroup, member
     return None
 
 
-def _fits(group: ConsumerGroup, request: JoinGroup) -> bool:
+def fits(group: ConsumerGroup, request: JoinGroup) -> bool:
     """All guests have a protocol in common, so that they can be a classic group again."""
     if not request.protocols or read_subscription(request.protocols[0][1]) is None:
         return False

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState, Member
-from ottla.machines.groups.classic_guests import join_consumer_group
+from ottla.machines.groups.classic_guests import fits, join_consumer_group
 from ottla.machines.groups.migration import close_empty_consumer_group, downgrade_for_static
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import JoinReply
@@ -24,7 +24,8 @@ def join_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
     consumer_group = shard.tables.consumer.get(request.group)
     is_new = request.member_id == NO_MEMBER_ID
     if consumer_group is not None and consumer_group.members:
-        if not is_new or not downgrade_for_static(shard, request.group, request.instance_id):
+        may_downgrade = is_new and fits(consumer_group, request)
+        if not may_downgrade or not downgrade_for_static(shard, request.group, request.instance_id):
             join_consumer_group(shard, ticket, request)
             return
     elif consumer_group is not None and is_new:

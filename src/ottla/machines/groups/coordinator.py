@@ -60,7 +60,10 @@ _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
 
 
 class GroupCoordinator:
-    """First `replay` the log, then `loaded`, then requests. After a failed append, drop it and load another."""
+    """First `replay` the log, then `loaded`, then requests.
+
+    After a failed append, or an exception, drop it and load another: it may know more than its log.
+    """
 
     def __init__(self, config: GroupConfig) -> None:
         self.tables = Tables()
