@@ -53,7 +53,7 @@ def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: i
 
         def on_read(count: int) -> None:
             progress.start_task(read)
-            progress.advance(read, count)
+            progress.update(read, total=story.records + story.probes, advance=count)
 
         async def run() -> None:
             siege = Siege(
