@@ -31,7 +31,7 @@ from tests.simulation.cluster_checks import ClusterChecks
 from tests.simulation.cluster_clients import Clients, History, Place
 from tests.simulation.cluster_operator import Operator
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, RunOptions, StoreTrouble
-from tests.simulation.committed import DamagedLogError, read_batches
+from tests.simulation.committed import DamagedLogError, UnreadableLogError, read_batches
 from tests.simulation.violations import Violation
 
 __all__ = ["ClusterRun", "RunOptions", "Violation"]
@@ -208,7 +208,7 @@ class ClusterRun:
 
     def _start_faults(self) -> None:
         surroundings = Surroundings(
-            may_destroy=self._all_are_in_sync,
+            may_destroy=self._may_destroy,
             on_destroyed=self._on_destroyed,
             on_struck=self._on_disk_struck,
             may_flip_in=self._has_a_disk_log,
@@ -257,8 +257,23 @@ class ClusterRun:
                 if entry is not None and entry.lease is not None:
                     store.lose_lease(entry.lease)
 
+    def _may_destroy(self) -> bool:
+        """Whether every partition has all its copies, so that one more may be destroyed."""
+        return self._all_are_in_sync() and not any(self._is_damaged(*each) for each in self._partitions())
+
+    def _is_damaged(self, name: str, partition: Partition) -> bool:
+        """Also where nobody has read since."""
+        if not self.checks.survivors.damaged[name]:
+            return False
+        try:
+            for _ in read_batches(partition.log, partition.log_start_offset, partition.high_watermark):
+                pass
+        except UnreadableLogError:
+            return True
+        return False
+
     def _all_are_in_sync(self) -> bool:
-        """As the store has it: the next disk may be destroyed."""
+        """As the store has it."""
         return all(self._is_in_sync(found.value) for _, found in self.checks.image.partitions())
 
     def _is_in_sync(self, state: PartitionState) -> bool:
