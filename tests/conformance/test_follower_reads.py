@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.app import BrokerSettings
 from ottla.broker.broker import Broker
 from ottla.model.broker_config import RACK_AWARE_SELECTOR
-from ottla.testing import Cluster
+from ottla.testing.broker_thread import BrokerThread
 
 TIMEOUT_S = 120.0
 COUNT = 500
@@ -24,28 +24,18 @@ TOPIC = "orders"
 class Racks:
     """Three brokers of one cluster, each in a rack and on a thread of its own."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self.brokers = {
-            number: stack.enter_context(
-                Cluster(
-                    data_dir=directory / f"broker-{number}",
-                    config={
-                        "node.id": str(number),
-                        "broker.rack": f"rack-{number}",
-                        "replica.selector.class": RACK_AWARE_SELECTOR,
-                        "ottla.coordination": f"sqlite:{directory / 'coordination'}",
-                        "ottla.host.shared": "true",
-                        "min.insync.replicas": "2",
-                        "replica.lag.time.max.ms": "4000",
-                    },
-                )
-            )
-            for number in (1, 2, 3)
-        }
-        self.bootstrap = ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+    def __init__(self, directory: Path) -> None:
+        self.brokers = {number: BrokerThread(settings(directory, number), number) for number in (1, 2, 3)}
+        for broker in self.brokers.values():
+            broker.start()
+        self.bootstrap = ",".join(broker.address for broker in self.brokers.values())
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
 
     def broker(self, number: int) -> Broker:
-        running = self.brokers[number]._running
+        running = self.brokers[number].running
         assert running is not None
         return running.broker
 
@@ -69,9 +59,24 @@ class Racks:
 
     def hang(self, number: int, released: threading.Event) -> None:
         """Its event loop does nothing more until the event is set: the connections stay open."""
-        loop = self.brokers[number]._loop
-        assert loop is not None
-        loop.call_soon_threadsafe(released.wait)
+
+        async def hang() -> None:
+            released.wait()  # blocks the loop, not only this task
+
+        threading.Thread(target=self.brokers[number].call, args=(hang(),), daemon=True).start()
+
+
+def settings(directory: Path, number: int) -> BrokerSettings:
+    properties = {
+        "node.id": str(number),
+        "broker.rack": f"rack-{number}",
+        "replica.selector.class": RACK_AWARE_SELECTOR,
+        "ottla.coordination": f"sqlite:{directory / 'coordination'}",
+        "ottla.host.shared": "true",
+        "min.insync.replicas": "2",
+        "replica.lag.time.max.ms": "4000",
+    }
+    return BrokerSettings(data_dir=str(directory / f"broker-{number}"), port=0, properties=properties)
 
 
 def until(is_so: object) -> None:
@@ -111,8 +116,9 @@ class Reading:
 
 @pytest.fixture
 def racks(tmp_path: Path) -> Iterator[Racks]:
-    with ExitStack() as stack:
-        yield Racks(tmp_path, stack)
+    racks = Racks(tmp_path)
+    yield racks
+    racks.stop()
 
 
 def test_bytes_come_from_the_follower_in_the_consumers_rack(racks: Racks) -> None:
