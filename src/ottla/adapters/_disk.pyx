@@ -74,18 +74,14 @@ cdef extern from * nogil:
         clock_gettime(CLOCK_MONOTONIC, &now);
         return now.tv_sec + now.tv_nsec / 1e9;
     }
-
-    /* How often this thread gave up the processor to wait for something; -1 where nobody counts that. Being
-       preempted is something else, and says nothing about the disk. */
+    /* How often this thread gave up the processor to wait, being preempted aside; -1 where nobody counts that. */
     static long ottla_waits(void) {
-    #ifdef RUSAGE_THREAD
         struct rusage usage;
-        return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw : -1;
-    #else
-        return -1;
+    #ifdef RUSAGE_THREAD
+        if (getrusage(RUSAGE_THREAD, &usage) == 0) return usage.ru_nvcsw;
     #endif
+        return -1;
     }
-
     /* fsync of macOS stops at the drive's volatile cache. */
     static int ottla_sync(int fd) {
     #ifdef F_FULLFSYNC
@@ -445,15 +441,12 @@ cdef int _grow_bounce(Bounce* bounce, size_t total, size_t alignment) noexcept n
 
 def write_all(int fd, int64_t offset, data):
     """Blocking: writes all of the bytes or raises. Without the lock, as every call that may wait for the disk.
-
-    Returns for how many seconds it did so: 0 if it only copied, however long it was kept from running. Measured here,
-    where the lock has not been waited for yet.
-    """
+    Returns for how many seconds it did so: 0 if it only copied, however long it was kept from running."""
     cdef Py_ssize_t count = len(data)
     cdef Py_ssize_t number = 0
     cdef int error = ENOMEM
-    cdef double took_s = 0.0
-    cdef long waits = 0
+    cdef double took_s
+    cdef long waits
     cdef Py_buffer* buffers = <Py_buffer*>calloc(count + 1, sizeof(Py_buffer) + sizeof(iovec))
     cdef iovec* vectors = <iovec*>(buffers + count + 1)
     if buffers == NULL:
@@ -468,9 +461,7 @@ def write_all(int fd, int64_t offset, data):
             waits = ottla_waits()
             took_s = -ottla_now_s()
             error = _write_vectors(fd, vectors, <int>count, offset)
-            took_s += ottla_now_s()
-            if waits >= 0 and waits == ottla_waits():
-                took_s = 0.0
+            took_s = 0.0 if waits >= 0 and waits == ottla_waits() else took_s + ottla_now_s()
     finally:
         while number > 0:
             number -= 1
