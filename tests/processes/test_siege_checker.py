@@ -64,6 +64,15 @@ def test_acknowledged_and_lost() -> None:
     assert anomalies(reader="", final=final) == {Anomaly.LOST, Anomaly.SKIPPED}
 
 
+def test_acknowledged_without_an_offset() -> None:
+    """librdkafka does not know one for what only the answer to a later record confirmed."""
+    there = "90 assign p 0\n90 final p 4\n91 poll p 0:7:0:4"
+    writer = WRITER.replace("30 unknown p 7 2 timeout", "30 ok p 7 2 -1 5000").replace("40 ok p 7 3 2", "40 ok p 7 3 3")
+    assert anomalies(writer=writer, reader="", final=there) == set()
+    without = "90 assign p 0\n90 final p 4\n91 poll p 0:7:0:2 3:7:3:1"
+    assert anomalies(writer=writer, reader="", final=without) == {Anomaly.LOST}
+
+
 def test_read_and_lost() -> None:
     """The value had no acknowledgement, but a reader has seen it."""
     reader = "5 assign p 0\n25 poll p 0:7:0:3\n"

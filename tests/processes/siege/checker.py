@@ -97,6 +97,9 @@ class _PartitionCheck:
             self._check_presence_without_end()
         for reader, end in self._partition.finals.items():
             present = {run.value + step for run in _runs(self._partition, reader) for step in range(run.length)}
+            for one in self._partition.acknowledged_somewhere:
+                if one.value not in present:
+                    self._found(Anomaly.LOST, f"{name_of(one.value)}, acknowledged without an offset")
             for value, offset in self._places.items():
                 if value in present:
                     continue

@@ -2,7 +2,7 @@
 
     time  source   -          source client in-order(1/0)
     time  send     partition  source sequence count         so many values are handed to the client
-    time  ok       partition  source sequence offset us     acknowledged at an offset, after so long
+    time  ok       partition  source sequence offset us     acknowledged at an offset (-1: unknown), after so long
     time  fail     partition  source sequence error         certainly not written
     time  unknown  partition  source sequence error         may be there or not
     time  assign   partition  offset                        a reader goes on from there
@@ -108,6 +108,8 @@ class PartitionHistory:
     sent: dict[int, int] = field(default_factory=dict)
     """By source: how many."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
+    acknowledged_somewhere: list[Acknowledged] = field(default_factory=list)
+    """Without an offset."""
     failed: dict[Value, str] = field(default_factory=dict)
     unknown: dict[Value, str] = field(default_factory=dict)
     readers: defaultdict[str, list[ReaderEvent]] = field(default_factory=lambda: defaultdict(list))
@@ -166,7 +168,8 @@ def _add_write(partition: PartitionHistory, at_us: int, kind: str, rest: Sequenc
     if kind == "send":
         partition.sent[source] = max(partition.sent.get(source, 0), sequence + int(rest[2]))
     elif kind == "ok":
-        partition.acknowledged.append(Acknowledged(at_us, value, int(rest[2]), int(rest[3])))
+        one = Acknowledged(at_us, value, int(rest[2]), int(rest[3]))
+        (partition.acknowledged if one.offset >= 0 else partition.acknowledged_somewhere).append(one)
     elif kind == "fail":
         partition.failed[value] = rest[2]
     else:

@@ -28,8 +28,13 @@ CERTAIN = (NotEnoughReplicasError, MessageSizeTooLargeError, UnknownTopicOrParti
 deposed while a write waits for its followers says it too, here and in Kafka."""
 
 
+NO_OFFSET = -1
+"""Of a record that was acknowledged, nobody knows where."""
+
+
 class Outcome(NamedTuple):
     offset: int | None
+    """None of a failure."""
     error: str = ""
     is_certain: bool = True
     """Of a failure: nothing was written."""
@@ -94,7 +99,12 @@ class ConfluentSender:
             raise SenderFailedError(str(problem)) from problem
 
     def _report(self, done: Done, error: KafkaError | None, message: Message) -> None:
-        done(Outcome(message.offset()) if error is None else Outcome(None, error.name(), is_certain=False))
+        """It has no offset for a record whose answer was lost, when the answer to a later one says that it is there."""
+        if error is not None:
+            done(Outcome(None, error.name(), is_certain=False))
+        else:
+            offset = message.offset()
+            done(Outcome(NO_OFFSET if offset is None else offset))
 
     async def flush(self) -> None:
         await asyncio.to_thread(self._producer.flush, PATIENCE_MS / 1000)

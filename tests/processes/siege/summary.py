@@ -59,7 +59,7 @@ def percentile(sorted_values: list[int], share: float) -> int:
 def totals(history: History) -> dict[str, int]:
     partitions = history.partitions.values()
     sent = sum(sum(one.sent.values()) for one in partitions)
-    acknowledged = sum(len(one.acknowledged) for one in partitions)
+    acknowledged = sum(len(one.acknowledged) + len(one.acknowledged_somewhere) for one in partitions)
     failed = sum(len(one.failed) for one in partitions)
     read = sum(
         run.length
