@@ -23,6 +23,7 @@ VARIANTS = (
         edits=(Edit(cuts.Cuts, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),),
         checkers=ANY,
         simulation=logs,
+        seeds=(0,),
     ),
     Variant(
         "ignore the journal's lap",
@@ -31,6 +32,7 @@ VARIANTS = (
         edits=(Edit(scan, "_counts", "and header.sequence > released", ""),),
         checkers=ANY,
         simulation=logs,
+        seeds=(0,),
     ),
     Variant(
         "retry a failed fsync",
@@ -46,6 +48,7 @@ VARIANTS = (
         ),
         checkers=ANY,
         simulation=logs,
+        seeds=(1,),
     ),
     Variant(
         "write anew what was cut off",
@@ -70,6 +73,7 @@ VARIANTS = (
         ),
         checkers=frozenset({ACKNOWLEDGED}),
         simulation=logs,
+        seeds=(0,),
     ),
     Variant(
         "give journal space back before the segments are synced",
@@ -78,6 +82,7 @@ VARIANTS = (
         edits=(Edit(Flush, "_sync_segments", "if not self._syncs:", "if True:"),),
         checkers=ANY,
         simulation=logs,
+        seeds=(1,),
     ),
     Variant(
         "keep the recovery point over a truncation",
@@ -93,6 +98,7 @@ VARIANTS = (
         ),
         checkers=ANY,
         simulation=logs,
+        seeds=(1,),
     ),
     Variant(
         "truncate without the journal",
@@ -101,6 +107,7 @@ VARIANTS = (
         edits=(Edit(Truncation, "_journal_it", "if log.is_journaled:", "if False:"),),
         checkers=ANY,
         simulation=logs,
+        seeds=(0,),
     ),
     Variant(
         "keep producers over a truncation",
@@ -116,6 +123,7 @@ VARIANTS = (
         ),
         checkers=frozenset({PRODUCERS}),
         simulation=logs,
+        seeds=(0,),
     ),
     Variant(
         "keep every byte of a segment",
@@ -131,6 +139,7 @@ VARIANTS = (
         ),
         checkers=ANY,
         simulation=logs,
+        seeds=(2,),
     ),
     Variant(
         "replay a torn block",
@@ -146,5 +155,6 @@ VARIANTS = (
         ),
         checkers=ANY,
         simulation=logs,
+        seeds=(4,),
     ),
 )

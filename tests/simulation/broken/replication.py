@@ -28,6 +28,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"watermark"}),
+        seeds=(0,),
     ),
     Variant(
         "acknowledge before the ISR change is stored",
@@ -43,6 +44,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"watermark"}),
+        seeds=(4,),
     ),
     Variant(
         "an expansion counts when it is stored",
@@ -50,13 +52,30 @@ VARIANTS = (
         breaks="A replica that joins the ISR does not hold the watermark back until the leader knows that it joined.",
         edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
         checkers=frozenset({"watermark"}),
+        seeds=(2,),
     ),
     Variant(
         "accept a stale epoch",
+        rule="SAFETY 14",
+        breaks="What a follower has of an old epoch counts, though in the leader's log that epoch ends before it.",
+        edits=(
+            Edit(
+                divergence,
+                "divergence",
+                "if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:",
+                "if epoch < wanted.last_fetched_epoch:",
+            ),
+        ),
+        checkers=frozenset({"committed", "replicas", "watermark", "acknowledged", "joining"}),
+        seeds=(1,),
+    ),
+    Variant(
+        "a deposed leader stores its ISR",
         rule="SAFETY 17",
-        breaks="A leader stores its ISR whatever the partition's epoch is by now: a deposed one undoes the election.",
+        breaks="A leader writes its ISR whatever the partition's epoch is by now, and so undoes an election.",
         edits=(Edit(isr, "isr_change", "return Write(tuple(conditions),", "return Write((),"),),
-        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
+        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "joining"}),
+        seeds=(67,),
     ),
     Variant(
         "go on in the old epoch after a restart",
@@ -67,6 +86,7 @@ VARIANTS = (
             Edit(election, "_led_by", "current != state.leader_member", "current.broker_id != state.leader"),
         ),
         checkers=frozenset({"one leader an epoch", "one history an epoch"}),
+        seeds=(0,),
     ),
     Variant(
         "elect outside the ISR",
@@ -81,15 +101,22 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"election", "committed"}),
+        seeds=(5,),
     ),
     Variant(
         "elect an empty memory replica",
         rule="SAFETY 3",
         breaks="A `memory` replica that started again counts as the member of the ISR that it was before.",
         edits=(
-            Edit(broker_requests, "kept_since", "memory=epoch", "memory=previous.kept.memory if previous else epoch"),
+            Edit(
+                broker_requests,
+                "kept_since",
+                "if start.process_id and start.process_id == previous.process_id:",
+                "if True:",
+            ),
         ),
         checkers=frozenset({"election", "committed"}),
+        seeds=(4,),
     ),
     Variant(
         "a cache replica survives a power cut",
@@ -104,6 +131,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"election", "committed"}),
+        seeds=(20,),
     ),
     Variant(
         "a replaced disk counts as the old one",
@@ -118,13 +146,15 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"election", "committed"}),
+        seeds=(22,),
     ),
     Variant(
         "skip a truncation",
         rule="SAFETY 5",
         breaks="A follower whose history parts from its leader's keeps what it has and fetches on.",
         edits=(Edit(divergence, "divergence", "if wanted.last_fetched_epoch < 0:", "if True:"),),
-        checkers=frozenset({"committed", "replicas", "watermark", "acknowledged"}),
+        checkers=frozenset({"joining", "committed", "replicas", "watermark", "acknowledged"}),
+        seeds=(1, 11),
     ),
     Variant(
         "truncate to the watermark",
@@ -141,6 +171,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"committed", "watermark"}),
+        seeds=(4,),
     ),
     Variant(
         "a follower acknowledges before its sync",
@@ -148,6 +179,7 @@ VARIANTS = (
         breaks="What a follower asks beyond counts as acknowledged, as if it were synced.",
         edits=(Edit(LeaderReplication, "on_fetched", "if self._acknowledges_by_fetch:", "if True:"),),
         checkers=frozenset({"watermark", "committed"}),
+        seeds=(0,),
     ),
     Variant(
         "two are enough",
@@ -164,6 +196,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"watermark"}),
+        seeds=(0,),
     ),
     Variant(
         "the last replica standing moves the watermark",
@@ -173,6 +206,7 @@ VARIANTS = (
             Edit(LeaderReplication, "_advance", "if not self.has_enough_in_sync or self._has_eligible:", "if False:"),
         ),
         checkers=frozenset({"committed", "seen"}),
+        seeds=(6,),
     ),
     Variant(
         "join the ISR without the epoch's start",
@@ -189,6 +223,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"joining", "watermark", "committed"}),
+        seeds=(1,),
     ),
     Variant(
         "show what is not committed",
@@ -203,6 +238,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"seen", "order of reading"}),
+        seeds=(1, 6),
     ),
     Variant(
         "answer a duplicate at once",
@@ -217,6 +253,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"acknowledged", "committed"}),
+        seeds=(4,),
     ),
     Variant(
         "forget producers at a failover",
@@ -231,6 +268,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"once", "order"}),
+        seeds=(11,),
     ),
     Variant(
         "a fenced controller writes on",
@@ -246,5 +284,6 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
+        seeds=(44,),
     ),
 )
