@@ -14,9 +14,6 @@ from ottla.machines.replication import LeaderReplication
 from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant
 
-RECORDS = frozenset({"acknowledged", "seen", "committed", "watermark", "replicas", "one history an epoch", "election"})
-"""Which of them speaks first depends on who dies."""
-
 VARIANTS = (
     Variant(
         "acknowledge before the followers have it",
@@ -52,7 +49,7 @@ VARIANTS = (
         breaks="A replica that joins the ISR does not hold the watermark back until the leader knows that it joined.",
         edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
         checkers=frozenset({"watermark"}),
-        seeds=(2,),
+        seeds=(0, 2),
     ),
     Variant(
         "accept a stale epoch",
@@ -100,8 +97,8 @@ VARIANTS = (
                 "in_sync = [view.current(each) for each in state.replicas if view.can_lead(each)]",
             ),
         ),
-        checkers=frozenset({"election", "committed"}),
-        seeds=(5,),
+        checkers=frozenset({"election", "joining", "committed"}),
+        seeds=(4, 5),
     ),
     Variant(
         "elect an empty memory replica",
@@ -171,7 +168,7 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"committed", "watermark"}),
-        seeds=(4,),
+        seeds=(0, 4),
     ),
     Variant(
         "a follower acknowledges before its sync",
