@@ -438,6 +438,39 @@ class TestStaticMembers:
             groups.beat(other, instance_id="k")
         assert {member.instance_id for member in groups.joined(ticket).members} == {"i", "k"}
 
+    def test_one_that_is_back_before_it_synced_is_not_waited_for_under_its_old_id(self) -> None:
+        groups = Groups()
+        tickets = [self.static(groups, name) for name in ("i", "k")]
+        groups.wait(DELAY_MS * 2)
+        leader, _ = (groups.joined(ticket) for ticket in tickets)
+        groups.sync(leader)
+        back = groups.joined(self.static(groups, "k"))
+        for _ in range(REBALANCE_MS // 5_000 + 1):
+            groups.wait(5_000)
+            assert (groups.beat(leader), groups.beat(back)) == ("none", "none")
+
+    def test_while_all_that_remain_are_away_the_group_waits_on(self) -> None:
+        groups = Groups()
+        tickets = [self.static(groups, name) for name in ("i", "j", "k")]
+        groups.wait(DELAY_MS * 2)
+        members = [groups.joined(ticket) for ticket in tickets]
+        groups.settle(members)
+        groups.leave(Leaving(instance_id="k"))
+
+        def pass_time() -> None:
+            for _ in range(REBALANCE_MS // 5_000 + 1):
+                groups.wait(5_000)
+                assert {groups.beat(member) for member in members[:2]} <= {
+                    "rebalance_in_progress",
+                    "illegal_generation",
+                }
+
+        pass_time()
+        ticket = rejoin(groups, members[0], instance_id="i")
+        assert ticket not in groups.answers
+        pass_time()
+        assert groups.joined(ticket).generation == 2
+
     def test_an_administrator_removes_it_by_its_name(self) -> None:
         groups = Groups()
         _, other = self.assemble(groups)
