@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.processes.siege.checker import check
-from tests.processes.siege.cluster import Cluster, Shape
+from tests.processes.siege.cluster import START_S, Cluster, Shape
 from tests.processes.siege.findings import Anomaly, Findings
 from tests.processes.siege.history import SUFFIX, History, Recorder, read_history
 from tests.processes.siege.nemesis import Nemesis, Say
@@ -62,6 +62,7 @@ def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say
             nemesis = Nemesis(cluster, recorder, Random(f"{seed} {shape}"), say, only)
             try:
                 clients.start()
+                clients.wait_until_writing(START_S)
                 _faults(nemesis, seconds)
                 _finish(cluster, clients, nemesis)
             finally:

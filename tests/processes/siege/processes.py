@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +36,21 @@ class Clients:
             seed = f"{self._seed} reader {client}"
             path = self._path(f"reader-{client}")
             self._readers.append(self._spawn("reader", client, self._bootstrap, path, seed, "follow"))
+
+    def wait_until_writing(self, timeout_s: float) -> None:
+        """Until each writer has an acknowledgement and each reader a record: a fault before that shows nothing."""
+        deadline_s = time.monotonic() + timeout_s
+        wanted = [(f"writer-{client}", "\tok\t") for client in WRITERS]
+        wanted += [(f"reader-{client}", "\tpoll\t") for client in READERS]
+        while wanted and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+            wanted = [(name, word) for name, word in wanted if word not in self._written(name)]
+        if wanted:
+            raise TimeoutError(f"nothing happened in {timeout_s:.0f} s at {', '.join(name for name, _ in wanted)}")
+
+    def _written(self, name: str) -> str:
+        path = Path(self._path(name))
+        return path.read_text(encoding="ascii") if path.exists() else ""
 
     def stop_writers(self) -> None:
         """Every record has its outcome then."""
