@@ -293,6 +293,18 @@ class TestSessions:
             groups.beat(leader)
         assert groups.joined(ticket).error.name == "unknown_member_id"
 
+    def test_with_its_first_generation_its_session_begins(self) -> None:
+        groups = Groups()
+        tickets = [groups.join() for _ in range(2)]
+        groups.wait(DELAY_MS)
+        groups.wait(DELAY_MS)
+        leader, silent = (groups.joined(ticket) for ticket in tickets)
+        groups.wait(SESSION_MS - DELAY_MS - 1)
+        assert groups.beat(leader) == "none"
+        groups.wait(DELAY_MS + 1)
+        assert groups.beat(leader) == "rebalance_in_progress"
+        assert groups.beat(silent) == "unknown_member_id"
+
     def test_heartbeats_of_others_are_refused(self) -> None:
         groups = Groups()
         (leader,) = groups.assemble()
