@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 
 from ottla.bench.calls import Caller
@@ -24,6 +25,18 @@ EXPECTED = frozenset(
         ErrorCode.reassignment_in_progress,
     }
 )
+
+
+def wait_until_known(bootstrap: str, topic: str) -> None:
+    """To every broker: the one that creates a topic answers when it knows it, and the others hear of it soon."""
+    deadline = time.monotonic() + 20
+    for address in bootstrap.split(","):
+        while True:
+            with any_broker(address) as caller:
+                if (topic, 0) in ask_leaders(caller, [topic]).partitions:
+                    break
+            assert time.monotonic() < deadline, f"{address} does not know {topic}"
+            time.sleep(0.05)
 
 
 class Mover:

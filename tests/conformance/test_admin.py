@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.clients.interface import Ability, Client, Record
 from tests.conformance.clients.java_client import JavaClient
 from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, World, named
+from tests.conformance.leaders import wait_until_known
 from tests.conformance.records import TIME_MS
 
 ADMINS = named(Ability.ADMIN)
@@ -74,6 +75,7 @@ def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, w
     client = client_of(name)
     topic = fresh_topic("defaults")
     client.create_topic(topic)
+    wait_until_known(world.bootstrap, topic)
     found = client.configs(topic)
     expected = {
         "cleanup.policy": "delete",
@@ -90,10 +92,13 @@ def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, w
 
 
 @pytest.mark.parametrize("name", ADMINS)
-def test_configs_are_set_at_creation_and_altered(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
+def test_configs_are_set_at_creation_and_altered(
+    client_of: ClientOf, fresh_topic: TopicOf, world: World, name: str
+) -> None:
     client = client_of(name)
     topic = fresh_topic("configured")
     client.create_topic(topic, configs={"retention.ms": "60000", "max.message.bytes": "5000"})
+    wait_until_known(world.bootstrap, topic)
     assert client.configs(topic)["retention.ms"] == "60000"
     client.alter_config(topic, "retention.ms", "120000")
     found = eventually_config(client, topic, "120000")
@@ -192,10 +197,11 @@ def test_java_describes_the_log_directories(client_of: ClientOf, fresh_topic: To
         assert found[node, "0"][1] > 10_000_000
 
 
-def test_java_resets_a_config(client_of: ClientOf, fresh_topic: TopicOf) -> None:
+def test_java_resets_a_config(client_of: ClientOf, fresh_topic: TopicOf, world: World) -> None:
     client = java(client_of)
     topic = fresh_topic("reset")
     client.create_topic(topic, configs={"retention.ms": "60000"})
+    wait_until_known(world.bootstrap, topic)
     client.alter_config(topic, "retention.ms", "-")
     deadline = time.monotonic() + 5
     while True:
