@@ -77,6 +77,17 @@ class World:
         assert not coordinator.unreadable
         return coordinator
 
+    def compacted(self) -> GroupCoordinator:
+        """The same after compaction of a part of the log: the last record of each key, and no tombstones."""
+        records = list(chain.from_iterable(self.log))
+        clean = self.random.randint(0, len(records))
+        last = {key: place for place, (key, _) in enumerate(records[:clean])}
+        kept = [records[place] for place in sorted(last.values()) if records[place][1] is not None]
+        coordinator = GroupCoordinator(CONFIG)
+        for key, value in kept + records[clean:]:
+            coordinator.replay(key, value)
+        return coordinator
+
     def _load(self) -> None:
         self.coordinator = self.replayed()
         self._take(self.coordinator.loaded(self.topics, self.now))
@@ -96,6 +107,7 @@ class World:
     def fail_over(self, kept: int) -> None:
         """So many of the batches above the watermark are kept."""
         assert self.coordinator.tables == self.replayed().tables, "what it knew is what its log says"
+        assert self.coordinator.tables == self.compacted().tables, "and what is left of it by compaction"
         del self.log[self.watermark + kept :]
         self._held.clear()
         for client in {client for client in self._waiting.values() if client is not None}:
@@ -232,7 +244,7 @@ class World:
             assert frozenset[tuple[TopicId, int]]().union(*shares) == self.all_partitions()
             assert sum(map(len, shares)) == self.partition_count
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
-        assert self.coordinator.tables == self.replayed().tables
+        assert self.coordinator.tables == self.replayed().tables == self.compacted().tables
 
     def end(self) -> None:
         """Everybody goes: nothing is left of them, and after the retention nothing of the group."""
