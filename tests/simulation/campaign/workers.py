@@ -16,8 +16,10 @@ from tests.simulation.campaign.outcomes import DIED, HUNG, Failed, Outcome, run_
 
 SEEDS_A_PROCESS = 100
 """Then a fresh one takes over: nothing that one seed leaves behind can add up."""
-GRACE_S = 10.0
-"""For a process that hangs to say where, before it is killed."""
+GRACE_S = 60.0
+"""For a process to begin, and for one that hangs to say where and end, before it is killed."""
+EXIT_HUNG = 1
+"""Of a process that `faulthandler` ended."""
 
 RunSeed = Callable[[int], Outcome]
 
@@ -69,13 +71,15 @@ class Worker:
         return None
 
     def _lost(self, seed: int) -> Outcome:
-        hung_for_s = monotonic() - self._begun_s
+        after_s = monotonic() - self._begun_s
+        is_hung = self.is_hung
+        self.process.join(timeout=0 if is_hung else GRACE_S)
         self.end()
-        if hung_for_s >= self._hung_after_s:
-            failed = Failed(HUNG, f"not over after {hung_for_s:.0f} s; where it hung is printed above")
+        if is_hung or (self.process.exitcode == EXIT_HUNG and after_s >= self._hung_after_s):
+            failed = Failed(HUNG, f"not over after {after_s:.0f} s; where it hung is printed above")
         else:
             failed = Failed(DIED, f"its process ended with {self.process.exitcode}")
-        return Outcome(seed, failed, real_s=hung_for_s)
+        return Outcome(seed, failed, real_s=after_s)
 
     def end(self) -> None:
         self.seed = None
