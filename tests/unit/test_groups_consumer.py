@@ -255,6 +255,18 @@ class TestEpochs:
         assert member.epoch == 1
 
 
+class TestExpiry:
+    def test_only_topics_that_nobody_reads_any_more(self) -> None:
+        groups = Groups(GroupConfig(offsets_retention_ms=60_000, offsets_retention_check_interval_ms=1_000))
+        (member,) = together(groups, "m")
+        for topic in ("orders", "bills"):
+            assert groups.commit("g", 5, topic=topic, generation=member.epoch, member_id="m") == "none"
+        for _ in range(7):
+            groups.wait(10_000)
+            member.beat()
+        assert (groups.committed("g"), groups.committed("g", "bills")) == (5, None)
+
+
 class TestLeaving:
     def test_what_a_member_had_goes_to_the_others(self) -> None:
         groups = Groups()

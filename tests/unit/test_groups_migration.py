@@ -254,6 +254,31 @@ class TestGuests:
         reply = groups.ask(groups.join_request(**wrong))
         assert groups.expect(JoinReply, reply).error.name == "inconsistent_group_protocol"
 
+    def test_a_static_one_that_is_back(self) -> None:
+        groups = Groups()
+        new = Consumer(groups, "m").join()
+        old = Classic(groups, "i")
+        old.join()
+        for _ in range(3):
+            old.go_on()
+            new.beat()
+        back = Classic(groups, "i")
+        back.join()
+        assert back.sync() == "none"
+        assert back.owned == old.owned
+        assert old.beat() == "fenced_instance_id"
+        old.join()
+        assert old.joined.error.name == "fenced_instance_id"
+        assert groups.leave(Leaving(member_id=old.joined.member_id, instance_id="i")) == ["fenced_instance_id"]
+        assert groups.leave(Leaving(instance_id="x"), Leaving(instance_id="i")) == ["unknown_member_id", "none"]
+        assert len(new.beat().owned) == 4
+
+    def test_no_more_than_the_group_takes(self) -> None:
+        groups = Groups(GroupConfig(consumer_size_max=1))
+        Consumer(groups, "m").join()
+        reply = groups.expect(JoinReply, groups.ask(groups.join_request()))
+        assert reply.error.name == "group_max_size_reached"
+
     def test_who_is_asked_to_join_and_does_not_is_out(self) -> None:
         groups = Groups()
         old, new = self.mixed(groups)
