@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.client.admin import Admin
 from ottla.client.errors import CorruptBatchError
+from ottla.client.producer import Producer
 from ottla.log.file_log import FileLog
+from ottla.log.journal.recovery import recover
 from ottla.records.batch import HEADER_BYTES
 from ottla.sim.broker_host import DATA_DIR
 from ottla.sim.disk_fault_plan import files_under
@@ -63,3 +66,54 @@ def _log(bench: GuaranteeBench, name: str) -> FileLog:
     assert partition is not None
     assert isinstance(partition.log, FileLog)
     return partition.log
+
+
+def test_a_broker_whose_journal_lost_entries_of_nobody_knows_which_log_leads_nothing_before_it_has_them_again() -> None:
+    """SAFETY 7. The last records of a log were in a block whose header is gone: by itself the log looks whole."""
+    with SimWorld(1) as world:
+        bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
+        world.run(create_another(bench), timeout_s=30)
+        assert bench.write(RECORDS) == RECORDS
+        world.run_for(1.0)
+        world.run(write_to_another(bench), timeout_s=30)
+        world.run_for(1.0)
+        name = bench.leader()
+        bench.kill(*bench.names)
+        lose_a_block(bench, name)
+        bench.boot(name)
+        world.run_until(lambda: _has_recovered(bench, name), timeout_s=10)
+        bench.kill(name)  # before it could tell anybody, and its new checkpoint covers the damage
+        bench.boot(name)
+        world.run_for(5.0)
+        log = _log(bench, name)
+        assert (log.end_offset, log.damages) == (len(RECORDS) - 1, []), "it can be seen: this shows nothing"
+        assert bench.leaders() == [], "the others have everything"
+        bench.boot(*(other for other in bench.names if other != name))
+        bench.wait_until_in_sync()
+        assert list(bench.read().values()) == RECORDS
+        contents = [list(read_batches(_log(bench, each), 0, len(RECORDS))) for each in bench.names]
+        assert contents[0] == contents[1] == contents[2]
+
+
+def _has_recovered(bench: GuaranteeBench, name: str) -> bool:
+    broker = bench.programs[name].broker
+    assert not bench.programs[name].broker_is_in()
+    return broker is not None and broker.store.flusher is not None
+
+
+async def create_another(bench: GuaranteeBench) -> None:
+    async with Admin(bench.bootstrap) as admin:
+        await admin.create_topic("another", partitions=1, replication_factor=3)
+
+
+async def write_to_another(bench: GuaranteeBench) -> None:
+    async with Producer(bench.bootstrap) as producer:
+        await producer.send("another", b"the last block of every journal", partition=0)
+
+
+def lose_a_block(bench: GuaranteeBench, name: str) -> None:
+    """The one before the last: the last names it as durable. The segments have nothing of either."""
+    disk = bench.host(name).disk
+    blocks = recover(disk.files, f"{DATA_DIR}/journal", bench.programs[name].journal_id, 0).blocks
+    path, offset = blocks[-2].path, blocks[-2].header.offset
+    disk.damage(path, offset + 9, mask=0xFF, length=4)

@@ -34,6 +34,8 @@ class LogStore:
         self.logs: dict[LogKey, FileLog] = {}
         self.flusher: Flusher | None = None
         self.replayed = Replayed()
+        self.may_lack_entries = False
+        """Any `disk` log may end too early: the journal lost entries, and nobody knows whose."""
 
     def directory_of(self, key: LogKey) -> str:
         return self._places.directory_of(key)
@@ -55,6 +57,7 @@ class LogStore:
         known = list(wanted)
         start_up = self.with_reserve(lambda: self._start_up(known, deleted))
         self.logs, self.replayed = start_up.logs, start_up.replayed
+        self.may_lack_entries = start_up.may_lack_entries
         rescue = Rescue(self.shared, self._places)
         self.flusher = Flusher(self.shared, self._places.checkpoint, start_up.points, start_up.last_sequence, rescue)
         self.shared.journal = self.with_reserve(lambda: self._open_journal(start_up.last_sequence))
@@ -101,6 +104,13 @@ class LogStore:
             assert self.flusher is not None
             log.repair = Repair(log, self.flusher).begin
         return log
+
+    def forget_lost_entries(self) -> None:
+        """Whoever counts on these logs was told. Blocking."""
+        if self.may_lack_entries:
+            self._files.remove(self._places.lost_entries)
+            self._files.sync_dir(self._places.data_dir)
+            self.may_lack_entries = False
 
     # -- while serving ----------------------------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class StartUp:
         self.logs: dict[LogKey, FileLog] = {}
         self.points: dict[LogKey, RecoveryPoint] = {}
         """As the new checkpoint has them."""
+        self.may_lack_entries = False
+        """The journal lost some, and nobody knows whose: any `disk` log may end too early."""
         self.last_sequence = 0
         """Of the journal: nothing up to here is needed any more."""
         self._leftovers = Leftovers(self._files, places, shared.report, deleted)
@@ -149,6 +151,7 @@ class StartUp:
     def _replay_journal(self, recovered: Recovered) -> None:
         places = self._places
         if self._has_checkpoint and not self._files.list_dir(places.journal):
+            self.may_lack_entries = True
             self._shared.report(
                 f"{places.journal} is empty, acknowledged records may be missing: what was in it is lost"
             )
@@ -156,8 +159,18 @@ class StartUp:
             self._replay.take_entry(entry)
         self._replay.end()
         for damage in recovered.damage:
+            self.may_lack_entries |= damage.keys is None
             self._shared.report(f"the journal is damaged, acknowledged records may be missing: {damage}")
+        self._keep_in_mind_what_is_lost()
         self.last_sequence = recovered.last_sequence
+
+    def _keep_in_mind_what_is_lost(self) -> None:
+        """The new checkpoint covers it up: a crash before anybody was told must not make it forgotten."""
+        path = self._places.lost_entries
+        if self._files.exists(path):
+            self.may_lack_entries = True
+        elif self.may_lack_entries:
+            self._files.replace_file(path, b"The journal lost entries, and nobody knows whose.\n")
 
     def _sync_replayed(self, sync_all: SyncAll | None) -> None:
         changed = [log for log in self.logs.values() if self._has_changed(log)]

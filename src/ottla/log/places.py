@@ -4,6 +4,7 @@
 <data>/checkpoint        up to where each log is synced, and from where the journal is replayed
 <data>/journal/          the journal's ring
 <data>/logs/<topic id>-<partition>/   segments, indexes, state
+<data>/lost-entries      the journal lost entries, nobody knows whose: stays until the cluster was told
 <data>/recycled/         files of expired segments, waiting to become new ones
 <data>/rescued/          what the journal had of logs that failed, until they are opened again
 <data>/reserve-*         space kept back for a full disk
@@ -28,6 +29,7 @@ class DataPlaces:
         self.checkpoint = f"{data_dir}/{CHECKPOINT_FILE}"
         self.journal = f"{data_dir}/journal"
         self.logs = f"{data_dir}/logs"
+        self.lost_entries = f"{data_dir}/lost-entries"
         self.recycled = f"{data_dir}/recycled"
         self.rescued = f"{data_dir}/rescued"
         self.set_aside = f"{data_dir}/set-aside"

@@ -43,6 +43,11 @@ class ClusterProgram:
         self.broker: Broker | None = None
         self.client: SimCoordinationClient | None = None
 
+    @property
+    def journal_id(self) -> bytes:
+        """Made with the directory."""
+        return bytes([self._broker_id, self.directory % 256] * 8)
+
     def broker_is_in(self) -> bool:
         """Whether it is registered."""
         cluster = self.broker.cluster if self.broker is not None else None
@@ -54,8 +59,7 @@ class ClusterProgram:
             self.directory += 1
         if self._on_disk is not None:
             self._on_disk(host)
-        journal_id = bytes([self._broker_id, self.directory % 256] * 8)
-        broker = self.broker = new_broker(host, self.properties, NoCatalog(), journal_id, self.reports)
+        broker = self.broker = new_broker(host, self.properties, NoCatalog(), self.journal_id, self.reports)
         self.client = self._store.client(host.clock, name=f"{host.name}/{host.incarnation}")
         membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
         cluster = Cluster(broker, membership)

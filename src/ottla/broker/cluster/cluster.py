@@ -85,12 +85,15 @@ class Cluster(MembershipEvents):
         self.controller.start()
         self._rebalancing.start()
         await self.membership.join(replace(start, process_id=uuid4().hex))
+        self._broker.store.forget_lost_entries()
         self._arm()
 
     def damaged_classes(self) -> list[Durability]:
         """In which recovery found damage: what was there is not all there any more."""
-        damaged = [log.config.durability for log in self._broker.file_logs() if log.damages or log.failed is not None]
-        return sorted(set(damaged))
+        damaged = {log.config.durability for log in self._broker.file_logs() if log.damages or log.failed is not None}
+        if self._broker.store.may_lack_entries:
+            damaged.add(Durability.DISK)  # SAFETY 7: leaves every ISR; what is missing comes from the leaders
+        return sorted(damaged)
 
     async def hand_over(self) -> None:
         """Controlled shutdown: others lead before this broker goes. Waits a little, but not for ever."""
