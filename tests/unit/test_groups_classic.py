@@ -214,6 +214,25 @@ class TestSync:
         groups.sync(leader, c_a=b"A")
         assert groups.synced(groups.sync(other)).assignment == b""
 
+    def test_nor_does_it_keep_what_it_had_in_the_last_generation(self) -> None:
+        groups = Groups()
+        leader, other = groups.assemble(2)
+        tickets = [rejoin(groups, leader), rejoin(groups, other, protocols=(("range", subscribe("bills")),))]
+        leader, other = (groups.joined(ticket) for ticket in tickets)
+        groups.sync(leader)
+        assert groups.synced(groups.sync(other)).assignment == b""
+
+    def test_a_second_request_takes_the_place_of_the_first(self) -> None:
+        groups = Groups()
+        tickets = [groups.join(fresh_id=name) for name in "ab"]
+        groups.wait(DELAY_MS * 2)
+        leader, other = (groups.joined(ticket) for ticket in tickets)
+        first, second = groups.sync(other), groups.sync(other)
+        assert groups.synced(first).error.name == "rebalance_in_progress"
+        groups.sync(leader, c_b=b"B")
+        assert groups.synced(second).assignment == b"B"
+        assert groups.coordinator.waiting == 0
+
     def test_only_in_the_current_generation_by_its_members(self) -> None:
         groups = Groups()
         (leader,) = groups.assemble()

@@ -364,6 +364,16 @@ class TestRegularExpressions:
         assert {topic for topic, _ in consumer.beat().partitions} == {"orders"}
         assert groups.coordinator.regexes() == set()
 
+    def test_it_goes_with_its_last_member(self) -> None:
+        groups = Groups()
+        more = {"subscribed_regex": "b.*", "regex_topics": ("bills",), "subscribed_names": ()}
+        first = Consumer(groups, "m", more=more).join()
+        Consumer(groups, "n").join()
+        assert groups.tables.consumer["g"].topics.keys() == {"bills", "orders"}
+        first.leave()
+        assert groups.coordinator.regexes() == set()
+        assert groups.tables.consumer["g"].topics.keys() == {"orders"}
+
 
 class TestFailover:
     def test_members_go_on(self) -> None:
