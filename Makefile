@@ -6,9 +6,11 @@ COMPILED := .venv/.compiled
 PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
-REAL_TESTS := $(wildcard tests/conformance tests/processes)
+REAL_TESTS := $(wildcard tests/processes tests/conformance)
+# Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
+PARALLEL := -n 2
 
-.PHONY: help setup demo test test-fast test-real simulate check bench bench-failover docs clean
+.PHONY: help setup demo test test-fast test-real simulate siege check bench bench-failover docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -41,12 +43,12 @@ demo: setup
 test: test-fast test-real
 
 test-fast: setup
-	$(BIN)/python -m pytest $(FAST_TESTS)
+	$(BIN)/python -m pytest $(PARALLEL) $(FAST_TESTS)
 
 test-real: setup
 	$(BIN)/python scripts/prepare_clients.py
 	$(BIN)/python scripts/prepare_coordination.py
-	$(BIN)/python -m pytest -v $(REAL_TESTS)
+	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 SEEDS ?= 100
 FROM ?= 0
