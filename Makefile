@@ -55,6 +55,7 @@ FROM ?= 0
 simulate: setup
 	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 
+MINUTES ?= 5
 siege: setup
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m tests.processes.siege --minutes $(MINUTES)
