@@ -15,20 +15,20 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from ottla.client.admin import Admin
 from ottla.client.consumer import Consumer
 from ottla.client.deliveries import RecordMetadata
-from ottla.client.errors import ClientError, DeliveryError, DeliveryTimedOutError
+from ottla.client.errors import DeliveryError, DeliveryTimedOutError
 from ottla.client.fetched import ConsumerRecord
 from ottla.client.producer import Producer
 from ottla.sim.broker_host import BrokerProgram
@@ -37,6 +37,7 @@ from ottla.sim.disk import QueueName
 from ottla.sim.fault_plan import FaultKind, FaultPlan
 from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
+from tests.simulation.cluster_clients import started
 
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 3, 10)
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,6 @@ SYNCED_QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync")
 KINDS = (FaultKind.POWER_CUT, FaultKind.KILL, FaultKind.RESET, *FaultKind)
 """Crashes and resets more often than the rest."""
 
-Client = TypeVar("Client", Producer, Consumer)
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -139,7 +139,7 @@ class Run:
             delivery_timeout_ms=rng.choice([100_000, 100_000, 5000]),
             linger_ms=rng.choice([0, 5]),
         )
-        producer = await _started(new_producer)
+        producer = await started(new_producer)
         number = 0
         while not self._is_over:
             for _ in range(rng.choice([1, 1, 3, 10])):
@@ -164,7 +164,7 @@ class Run:
 
     async def _consume(self, name: str) -> None:
         seen = self.history.seen[name] = {}
-        consumer = await _started(
+        consumer = await started(
             partial(
                 Consumer, self.server, auto_offset_reset="earliest", request_timeout_ms=3000, connect_timeout_ms=2000
             )
@@ -210,18 +210,6 @@ class Run:
         """Of the producer's records, in the order of the log."""
         in_order = [value for (index, _), value in sorted(self.log.items()) if index == partition]
         return [int(value.split()[-1][:-1]) for value in in_order if value.startswith(producer.encode())]
-
-
-async def _started(new_client: Callable[[], Client]) -> Client:
-    """Also while the broker is away. A client that could not start is closed; the next attempt needs a new one."""
-    while True:
-        client = new_client()
-        try:
-            await client.start()
-        except ClientError:
-            await asyncio.sleep(0.5)
-        else:
-            return client
 
 
 def _note(log: dict[Place, bytes], record: ConsumerRecord) -> None:
