@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.client.admin import Admin
+from ottla.client.consumer import Consumer
 from ottla.client.errors import CorruptBatchError
 from ottla.client.producer import Producer
 from ottla.log.file_log import FileLog
@@ -14,7 +15,7 @@ from ottla.sim.broker_host import DATA_DIR
 from ottla.sim.disk_fault_plan import files_under
 from ottla.sim.world import SimWorld
 from tests.simulation.committed import read_batches
-from tests.simulation.guarantees import GuaranteeBench
+from tests.simulation.guarantees import TOPIC, GuaranteeBench
 
 RECORDS = [b"number %d" % number for number in range(30)]
 
@@ -59,6 +60,31 @@ def test_a_leader_that_finds_damage_gives_way_and_is_built_anew() -> None:
         bench.wait_until_in_sync()
         contents = [list(read_batches(_log(bench, each), 0, len(RECORDS))) for each in bench.names]
         assert contents[0] == contents[1] == contents[2]
+
+
+def test_a_consumer_that_met_damage_and_asks_again_gets_everything() -> None:
+    """Found by seed 246 of the cluster's simulation: nobody told the consumer's loop that it was asked again."""
+    with SimWorld(1) as world:
+        bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
+        assert bench.write(RECORDS) == RECORDS
+        name = bench.leader()
+        damage(bench, name)
+        make_leader(bench, name)
+        assert world.run(read_in_spite_of_damage(bench), timeout_s=60) == RECORDS
+
+
+async def read_in_spite_of_damage(bench: GuaranteeBench) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    complaints = 0
+    async with Consumer(bench.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(TOPIC, 0)])
+        while len(found) < len(RECORDS):
+            try:
+                found += [record.value for record in await consumer.fetch_records(100)]
+            except CorruptBatchError:
+                complaints += 1
+    assert complaints, "nobody met the damage"
+    return found
 
 
 def _log(bench: GuaranteeBench, name: str) -> FileLog:

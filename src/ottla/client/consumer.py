@@ -234,6 +234,7 @@ class Consumer:
             fetcher = self._require_fetcher()
             failure = self._subscription.take_failure()
             if failure is not None:
+                fetcher.wake()  # what failed is tried again, and nobody else says so
                 raise failure
             ready = [reader for reader in self._subscription.readers.values() if reader.has_data]
             if ready:

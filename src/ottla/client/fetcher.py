@@ -195,9 +195,10 @@ class Fetcher:
         backoff = Backoff()
         while True:
             event.clear()
-            asked, some_full = self._wanted(broker_id)
+            now_s = self._loop.time()
+            asked, some_full = self._wanted(broker_id, now_s)
             if not asked:
-                pause_s = self._until_retry_s(broker_id)
+                pause_s = self._until_retry_s(broker_id, now_s)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await event.wait()
@@ -214,11 +215,10 @@ class Fetcher:
                 self._fail_all(failure)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
-    def _wanted(self, broker_id: int) -> tuple[dict[TopicPartition, _Asked], bool]:
+    def _wanted(self, broker_id: int, now_s: float) -> tuple[dict[TopicPartition, _Asked], bool]:
         """The partitions to ask this broker for, and whether some of it are left out because they have enough."""
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
-        now_s = self._loop.time()
         for at, reader in self._readers.items():
             if reader.fetch_offset is None or reader.failure is not None or self._replicas.broker_for(at) != broker_id:
                 continue
@@ -229,8 +229,8 @@ class Fetcher:
                 asked[at] = _Asked(reader, reader.generation, reader.fetch_offset, of_follower)
         return asked, some_full
 
-    def _until_retry_s(self, broker_id: int) -> float | None:
-        now_s = self._loop.time()
+    def _until_retry_s(self, broker_id: int, now_s: float) -> float | None:
+        """By the time at which nothing was wanted: what becomes due in between is not missed."""
         pauses = [
             reader.not_before_s - now_s
             for at, reader in self._readers.items()
@@ -327,7 +327,9 @@ class Fetcher:
             else:
                 self._fail(reader, refused(error, f"offset {offset} of {reader.at}"))
         elif error == ErrorCode.corrupt_message:
-            # Kafka calls it retriable, for producers. A reader that tries again would wait for ever.
+            # Kafka calls it retriable, for producers. A reader that tries again by itself would wait for ever; but in a
+            # cluster, a leader that is damaged gives way.
+            self._metadata.mark_stale()
             self._fail(reader, reader.damaged_at(offset, CorruptRecords("the broker cannot read it")))
         elif error in LEADER_MOVED or error.retriable:
             self._metadata.mark_stale()
