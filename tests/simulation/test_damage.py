@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from ottla.client.admin import Admin
@@ -79,6 +81,7 @@ async def read_in_spite_of_damage(bench: GuaranteeBench) -> list[bytes | None]:
     async with Consumer(bench.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(TOPIC, 0)])
         while len(found) < len(RECORDS):
+            await asyncio.sleep(0.5)  # the failure has to wait until somebody asks
             try:
                 found += [record.value for record in await consumer.fetch_records(100)]
             except CorruptBatchError:
