@@ -193,6 +193,8 @@ class ClassicClient(Client):
         else:
             self.member_id, self.generation, self.step = reply.member_id, reply.generation, "sync"
             is_leader = reply.leader == reply.member_id and not reply.skip_assignment
+            if is_leader:
+                self.world.led_in(self.generation, frozenset(member.member_id for member in reply.members))
             self.counted = -1 if reply.leader == reply.member_id else None
             self.asked_classic_group = GROUP not in self.world.coordinator.tables.consumer
             request = SyncGroup(
@@ -243,10 +245,16 @@ class ClassicClient(Client):
 
 
 class ConsumerClient(Client):
+    """It takes its time: what it is told it does at some later heartbeat, and until then it has what it had.
+
+    If a reply is lost, it does not go on with what it was told before: it has said what it has, and the coordinator may
+    have given the rest to others. (ADR 10 says what becomes of clients that do.)
+    """
+
     def forget(self) -> None:
         self.member_id = self.world.fresh_id()
         self.epoch = 0
-        self.owned = NOTHING
+        self.owned = self.target = NOTHING
         self.is_full = True
 
     @property
@@ -266,13 +274,15 @@ class ConsumerClient(Client):
 
     @property
     def is_settled(self) -> bool:
-        return self.epoch > 0
+        return self.epoch > 0 and self.owned == self.target
 
     def on_lost(self) -> None:
-        self.is_full = True
+        self.is_full, self.target = True, self.owned
 
     def act(self) -> None:
         if self.is_alive and self.ticket is None:
+            if self.world.random.random() < 0.5:
+                self.owned = self.target
             is_full = self.is_full or self.epoch == 0
             request = ConsumerHeartbeat(
                 group=GROUP,
@@ -292,9 +302,9 @@ class ConsumerClient(Client):
             self.is_full = False
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
-                self.owned = reply.assignment
+                self.target = reply.assignment
         elif error == "fenced_member_epoch":
-            self.epoch, self.owned = 0, NOTHING
+            self.epoch, self.owned, self.target = 0, NOTHING, NOTHING
         elif error not in ("unreleased_instance_id", "not_coordinator"):
             self.forget()
 

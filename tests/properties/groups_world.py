@@ -54,6 +54,8 @@ class World:
         """The highest generation or epoch that was committed."""
         self.given: dict[tuple[int, str], frozenset[tuple[str, int]]] = {}
         """What each member of each classic generation was given, by its instance id if it has one."""
+        self.led: dict[int, frozenset[str]] = {}
+        """The members of each classic generation."""
         self.coordinator = GroupCoordinator(CONFIG)
         self.clients: list[Client] = []
         self._load()
@@ -204,6 +206,10 @@ class World:
         if classic is not None or consumer is not None:
             assert number >= self.floor, "generations and epochs only grow"
             self.floor = number
+
+    def led_in(self, generation: int, members: frozenset[str]) -> None:
+        """A leader was told who is there."""
+        assert self.led.setdefault(generation, members) == members, "a generation has one set of members"
 
     def given_in(self, generation: int, who: str, partitions: frozenset[tuple[str, int]]) -> None:
         """A classic group's assignment, as a member has received it."""
