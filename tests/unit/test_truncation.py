@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from ottla.log.contract import ColdRead
@@ -185,6 +187,24 @@ def test_a_failure_on_the_way_fails_the_log(durability: str) -> None:
     found = bench.read_all()
     assert found == batches[: len(found)]
     assert len(found) >= 10
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_a_full_disk_delays_it(durability: str) -> None:
+    """Found by seed 308 of the cluster's simulation: the log failed for good, and its replica never came back."""
+    bench = LogBench(durability)
+    batches = bench.fill(batches=60, value_bytes=500)
+    bench.disk.faults.fail_open(path=".index", count=None, error=errno.ENOSPC)
+    done: list[OSError | None] = []
+    Truncation(bench.log(), bench.flusher, 10, done.append).begin()
+    bench.settle(2000)
+    assert done == []
+    bench.disk.faults.clear()
+    bench.settle(2000)
+    assert done == [None]
+    assert bench.read_all() == batches[:10]
+    bench.restart("none")
+    assert bench.read_all() == batches[:10]
 
 
 @pytest.mark.parametrize("durability", CLASSES)

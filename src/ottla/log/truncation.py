@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.log.checkpoint import RecoveryPoint
-from ottla.log.file_log import FileLog
+from ottla.log.file_log import HEALING_ERRORS, RETRY_FULL_DISK_MS, FileLog
 from ottla.log.flush import finish_directory
 from ottla.log.journal import Mutation
 from ottla.log.recovery import open_file_log
@@ -71,7 +71,7 @@ class Truncation:
         def find() -> RecoveryPoint:
             for other in unsynced:
                 other.file.sync()
-            finish_directory(log, None)
+            log.shared.with_reserve(lambda: finish_directory(log, None))
             if segment.written_end == 0:
                 return RecoveryPoint(segment.base_offset, segment.base_offset, 0, log.start_offset)
             return cut_point(segment.file, begin, segment.written_end, offset, log.start_offset)
@@ -80,6 +80,11 @@ class Truncation:
 
     def _journal_it(self, point: RecoveryPoint | None, error: BaseException | None) -> None:
         log = self._log
+        if isinstance(error, OSError) and error.errno in HEALING_ERRORS:
+            # A full disk. Nothing has changed yet, so it is tried again, and others are flushed meanwhile.
+            self._let_flusher_go()
+            log.shared.clock.call_later(RETRY_FULL_DISK_MS, lambda: self._flusher.hold(self._find_cut))
+            return
         if point is None:
             self._end(error)
             return
