@@ -78,7 +78,7 @@ def test_whatever_happens(kinds: list[type[Client]], happenings: list[Step], num
 
 
 @pytest.mark.parametrize("kinds", KINDS, ids=names_of_happenings)
-@pytest.mark.parametrize("number", range(15))
+@pytest.mark.parametrize("number", range(30))
 def test_in_long_runs(kinds: list[type[Client]], number: int, seed: int) -> None:
     """Each with some of the faults, so that those that undo one another do not always come together."""
     random = Random(f"{seed}-{number}")
