@@ -63,14 +63,14 @@ class Looking:
         return self._looked(partition, wanted, outcome, limit, has_some)
 
     def _look_as_follower(self, partition: Partition, wanted: FetchPartition, budget: int, has_some: bool) -> Looked:
-        if has_some and budget <= 0:
-            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
         diverging = self._note_follower(partition, wanted)
         if diverging == NO_COMMON_EPOCH:
             return _failed(wanted, ErrorCode.unknown_leader_epoch)
         if diverging is not None:
             data = self.data(partition, wanted.partition, Slice([], 0, 0))
             return Looked(data._replace(diverging=diverging), is_urgent=True)
+        if has_some and budget <= 0:  # what it has counts all the same
+            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
         limit = min(wanted.max_bytes, budget)
         outcome = partition.read_as_follower(wanted.fetch_offset, limit)
         looked = self._looked(partition, wanted, outcome, limit, has_some)
