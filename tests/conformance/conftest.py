@@ -60,8 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "leaders_at_rest(why): leaders of a cluster do not move during this test")
 
 
+def on_brokers(test: pytest.Item) -> bool:
+    """The coordination stores, in a folder of their own, have worlds of another kind."""
+    return "world" in getattr(test, "fixturenames", ()) and test.path.parent == Path(__file__).parent
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "world" in metafunc.fixturenames:
+    if "world" in metafunc.fixturenames and metafunc.definition.path.parent == Path(__file__).parent:
         mark = metafunc.definition.get_closest_marker("worlds")
         names = (ONE_BROKER,) if mark is None or "OTTLA_CONFORMANCE_BOOTSTRAP" in os.environ else mark.args
         metafunc.parametrize("world", names, indirect=True, scope="session")
@@ -101,7 +106,7 @@ def three_brokers(directory: Path, seed: int) -> Iterator[World]:
 def _leaders_move(request: pytest.FixtureRequest) -> Iterator[None]:
     """During a test, not between them, and not in those that want them at rest."""
     mover: Mover | None = None
-    if "world" in request.fixturenames:
+    if on_brokers(request.node):
         mover = request.getfixturevalue("world").mover
     if mover is None or request.node.get_closest_marker("leaders_at_rest") is not None:
         yield

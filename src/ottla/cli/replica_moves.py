@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 NEWS_S = 2.0
+HEARSAY_S = 5.0
+"""A broker that is asked may have heard of less than the controller: what looks as if somebody had sent replicas
+elsewhere has to look like that for so long."""
 PARTITIONS_A_REQUEST = 100
 NAMED_MAX = 3
 
@@ -84,14 +87,16 @@ async def wait_for_moves(
     """Says how far it is. Raises FailedError if time runs out, or if somebody else sent the replicas elsewhere."""
     from ottla.client.errors import ConnectionLostError, NoBrokerError, RequestTimedOutError
 
-    started = said_at = time.monotonic()
+    started = said_at = seen_at = time.monotonic()
     while True:
         progress = None
         with suppress(ConnectionLostError, NoBrokerError, RequestTimedOutError):  # the broker that was asked is going
             progress = await progress_of(admin, targets)
-        if progress is not None and not progress.under_way:
-            break
         now = time.monotonic()
+        if progress is None or progress.under_way:
+            seen_at = now
+        elif not progress.elsewhere or now - seen_at >= HEARSAY_S:
+            break
         if progress is not None and now - said_at >= NEWS_S:
             said_at = now
             say(f"{len(progress.done)} of {count_text(len(targets), 'partition')} moved")
