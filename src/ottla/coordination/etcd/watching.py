@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc.aio
 
-from ottla.coordination.etcd.endpoints import PAUSE_S, Endpoints, stream, unary, write
+from ottla.coordination.etcd.endpoints import ATTEMPT_S_MAX, PAUSE_S, Endpoints, stream, unary, write
 from ottla.coordination.etcd.keys import Namespace
 from ottla.coordination.etcd.messages import (
     DELETED,
@@ -99,12 +99,14 @@ class EtcdWatches:
 
 
 async def _next(call: Any, request: WatchRequest | None) -> WatchResponse | None:
-    """Sends the request, if there is one, and reads. None if the stream is broken or was left."""
+    """Sends the request, if there is one, and reads. None if the stream is broken or was left, or if etcd does not
+    say at once that there is a watch: what was sent into a breaking connection may be lost without a word."""
     try:
-        if request is not None:
-            await write(call, request)
-        response = await call.read()
-    except grpc.aio.AioRpcError:
+        async with asyncio.timeout(None if request is None else ATTEMPT_S_MAX):
+            if request is not None:
+                await write(call, request)
+            response = await call.read()
+    except (grpc.aio.AioRpcError, TimeoutError):
         return None
     except asyncio.CancelledError:
         task = asyncio.current_task()
