@@ -365,8 +365,8 @@ def test_an_empty_disk_is_filled_again_and_a_broker_that_is_gone_for_good_is_dra
     last.kill()
     shutil.rmtree(last.data)
     last.start()
+    until(lambda: as_json(bootstrap, "cluster", "describe")["brokers"][3]["data_bytes"] > 0, "it gets something")
     until(lambda: as_json(bootstrap, "cluster", "describe")["is_healthy"], "it has everything again")
-    assert as_json(bootstrap, "cluster", "describe")["brokers"][3]["data_bytes"] > 0
     last.kill()
     until(lambda: as_json(bootstrap, "cluster", "describe")["away"] == [4], "it is missed")
     ottla(bootstrap, "broker", "drain", "4")
