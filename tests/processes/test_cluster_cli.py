@@ -219,6 +219,11 @@ def until_replicas(bootstrap: str, are_right: Callable[[dict[int, list[int]]], b
     until(lambda: are_right(replicas_of(bootstrap)), "every broker has heard of the move")
 
 
+def data_bytes_of(bootstrap: str, broker_id: int) -> int:
+    found = as_json(bootstrap, "cluster", "describe")["brokers"]
+    return sum(each["data_bytes"] or 0 for each in found if each["id"] == broker_id)
+
+
 def leaders_of(bootstrap: str, topic: str = "orders") -> dict[int, int]:
     return {each["index"]: each["leader"] for each in as_json(bootstrap, "topics", "describe", topic)["partitions"]}
 
@@ -365,7 +370,7 @@ def test_an_empty_disk_is_filled_again_and_a_broker_that_is_gone_for_good_is_dra
     last.kill()
     shutil.rmtree(last.data)
     last.start()
-    until(lambda: as_json(bootstrap, "cluster", "describe")["brokers"][3]["data_bytes"] > 0, "it gets something")
+    until(lambda: data_bytes_of(bootstrap, 4) > 0, "it gets something")
     until(lambda: as_json(bootstrap, "cluster", "describe")["is_healthy"], "it has everything again")
     last.kill()
     until(lambda: as_json(bootstrap, "cluster", "describe")["away"] == [4], "it is missed")
