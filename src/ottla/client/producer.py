@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 from ottla.client.batches import Batch
 from ottla.client.brokers import Brokers
 from ottla.client.deliveries import Delivery, RecordMetadata, TableDelivery, TablePart
-from ottla.client.errors import BufferFullError, ClientClosedError, ClientError, DeliveryError, RecordTooLargeError
+from ottla.client.errors import (
+    BufferFullError,
+    ClientClosedError,
+    ClientError,
+    DeliveryError,
+    DeliveryTimedOutError,
+    RecordTooLargeError,
+)
 from ottla.client.flushes import Flushes
 from ottla.client.identity import get_identity
-from ottla.client.metadata import Metadata, TopicView
+from ottla.client.metadata import PASSING_FAILURES, Metadata, TopicView
 from ottla.client.partitioner import Partitioner, StickyChoice, murmur2_partitioner
 from ottla.client.placement import Placement
 from ottla.client.producer_settings import Acks, ProducerSettings
@@ -290,6 +297,9 @@ class Producer:
         view: TopicView | None = None
         try:
             view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
+        except PASSING_FAILURES as cause:
+            failure = DeliveryTimedOutError(f"not in {self._settings.delivery_timeout_ms} ms: {cause}")
+            failure.__cause__ = cause
         except ClientError as cause:
             failure = DeliveryError(str(cause), getattr(cause, "error", None))
             failure.__cause__ = cause
