@@ -244,8 +244,8 @@ class ClusterChecks:
         """A leader's watermark may have moved. Nobody has been told yet."""
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
         committed = self._committed.setdefault(key, Committed())
-        if watermark <= committed.end:
-            return
+        if watermark <= max(committed.end, partition.log.start_offset):
+            return  # nothing is below it that was not there before
         found = self.image.partition(key)
         if found is None:
             return  # deleted

@@ -81,7 +81,7 @@ class Committed:
             upto, missing = log.end_offset, (log.end_offset, f"the log ends at {log.end_offset}")
         else:
             upto, missing = self.end, None
-        if log.start_offset > min(self.batches, default=self.end):
+        if self.batches and log.start_offset > min(self.batches):
             return min(self.batches), f"the log begins at {log.start_offset}"
         place = log.start_offset
         try:

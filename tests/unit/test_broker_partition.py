@@ -59,6 +59,22 @@ async def test_a_retry_waits_for_what_the_original_waits_for() -> None:
     assert told == [ErrorCode.none]
 
 
+async def test_what_waits_where_a_replica_is_moved_away_is_not_told_that_it_is_not_written() -> None:
+    """Others may have it: an error that excludes that would be a lie (seed 713 of the cluster's simulation)."""
+    bench = BrokerBench()
+    await bench.create("t")
+    bench.disk.stall("journal")
+    appended = bench.append("t")
+    assert isinstance(appended, Appended)
+    told: list[ErrorCode] = []
+    bench.partition("t").when_acknowledged(appended.end_offset, told.append)
+    bench.partition("t").close(ErrorCode.not_leader_or_follower)
+    assert told == [ErrorCode.not_leader_or_follower]
+    assert outcome_of(told[0]) is Outcome.RETRY_UNKNOWN
+    bench.disk.release("journal")
+    await bench.settle()
+
+
 async def test_a_retry_of_what_was_never_durable_fails_with_it() -> None:
     bench = BrokerBench()
     await bench.create("t")

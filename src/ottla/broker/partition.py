@@ -427,10 +427,11 @@ class Partition:
         for watch in self._fetch_watches.values():
             self._wakeups.wake(watch.key, watch.look_again)
 
-    def close(self) -> None:
-        """The topic is deleted, or the broker stops."""
+    def close(self, error: ErrorCode = ErrorCode.unknown_topic_or_partition) -> None:
+        """The topic is deleted, the replica is elsewhere, or the broker stops. What waits may be written: the error
+        must not say that it is not, unless nobody has it any more."""
         self.deleted = True
-        self._settle_all(ErrorCode.unknown_topic_or_partition)
+        self._settle_all(error)
         self.wake_fetches()
 
     def _settle_all(self, error: ErrorCode) -> None:

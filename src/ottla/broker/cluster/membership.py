@@ -111,6 +111,18 @@ class Membership:
         self._start = start
         await self._until_available(self._register, refusals_end_ms=REFUSED_TTLS * self._ttl_ms)
         self._tasks = [asyncio.ensure_future(self._renew_always()), asyncio.ensure_future(self._watch_always())]
+        for task in self._tasks:
+            task.add_done_callback(self._on_task_ended)
+
+    def _on_task_ended(self, task: asyncio.Task[None]) -> None:
+        """Both go on for ever, so this is a bug. A broker that hears nothing more of its cluster must not lead: others
+        take over when its lease ends."""
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            for other in self._tasks:
+                other.cancel()
+            self._lose()
+            message = "this broker follows its cluster no more: restart it"
+            task.get_loop().call_exception_handler({"message": message, "exception": fault, "task": task})
 
     async def leave(self) -> None:
         """The lease ends now, so that nobody waits for it to expire."""

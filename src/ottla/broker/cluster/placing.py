@@ -15,7 +15,7 @@ from ottla.machines.controller import keys
 from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, TopicState, Versioned
 from ottla.model.broker_config import BROKER_CONFIGS, with_overrides
 from ottla.model.durability import Durability
-from ottla.model.errors import Refused
+from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey, PartitionIndex, TopicId
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ class Placing:
             # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
             partition.stand_by(partition.leader_epoch)
             return
-        partition.close()
+        is_deleted = self._membership.image.topic(topic.id) is None
+        partition.close(ErrorCode.unknown_topic_or_partition if is_deleted else ErrorCode.not_leader_or_follower)
         topic.partitions.remove(partition)
         if isinstance(partition.log, FileLog):
             self._being_removed[topic.id] += 1
