@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from ottla.broker.partition import Appended, FetchWatch, Partition
+from ottla.client.outcomes import Outcome, outcome_of
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.model.errors import ErrorCode, Refused
