@@ -174,6 +174,19 @@ async def test_a_record_that_never_left_is_certainly_not_written() -> None:
         await producer.close()
 
 
+async def test_a_first_record_that_finds_no_broker_in_time_is_timed_out() -> None:
+    """Its partition is not even known yet."""
+    async with ScriptedBroker() as broker:
+        producer = producer_of(broker, delivery_timeout_ms=300)
+        await producer.start()
+        await broker.__aexit__(None, None, None)
+        await asyncio.sleep(0.05)
+        with pytest.raises(DeliveryTimedOutError, match="not in 300 ms: ") as failure:
+            await producer.send("another", b"000")
+        assert not failure.value.may_be_written
+        await producer.close()
+
+
 async def test_the_buffer_is_bounded() -> None:
     silent: deque[Fault | None] = deque([Fault(silent=True)] * 10)
     async with ScriptedBroker(silent) as broker:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.sim.world import SimWorld
+from ottla.broker.cluster.membership import MembershipEvents
+from ottla.machines.controller.touched import Touched
+from ottla.sim.world import SimWorld, UnhandledError
 from tests.unit.sim_cluster import ClusterBench
 
 VALUES = [b"1", b"2", b"3"]
@@ -78,3 +80,24 @@ def test_a_broker_with_a_failed_log_comes_back_as_the_next_incarnation(bench: Cl
     assert cluster is not None
     membership = cluster.membership
     bench.until(lambda: membership.image.has_failures(1))
+
+
+def test_a_broker_that_fails_to_follow_its_cluster_leads_no_more_and_says_so() -> None:
+    """A bug somewhere in it must not leave a leader that hears nothing of the elections of others."""
+    with SimWorld(1) as world:
+        bench = ClusterBench(world)
+        bench.run(bench.create("orders"))
+        bench.until_in_sync("orders")
+        leader = bench.leader("orders")
+        cluster = bench.broker(leader).cluster
+        assert cluster is not None
+        cluster.membership.events.append(Faulty())
+        with pytest.raises(UnhandledError, match=r"follows its cluster no more.*a bug"):
+            bench.run(bench.create("others"))
+        assert bench.partition(leader, "orders").leading is None
+        bench.until(lambda: bench.leader("orders") not in (-1, leader))
+
+
+class Faulty(MembershipEvents):
+    def on_touched(self, touched: Touched) -> None:
+        raise ValueError("a bug")

@@ -10,7 +10,7 @@ from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
-from ottla.broker.partition import Partition, PartitionEvents, Role
+from ottla.broker.partition import AnyLog, Partition, PartitionEvents, Role
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
@@ -194,22 +194,18 @@ class Roles(PartitionEvents):
     # -- what logs are told -----------------------------------------------------------------------------------
 
     def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        file_log = partition.log
-        if isinstance(file_log, MemoryLog):
-            file_log.truncate_to(offset)
-            done(None)
-            return
-        assert self._broker.store.flusher is not None
-        Truncation(file_log, self._broker.store.flusher, offset, done).begin()
+        self._cut_log(partition.log, offset, done, resets=False)
 
     def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        file_log = partition.log
-        if isinstance(file_log, MemoryLog):
-            file_log.reset_to(offset)
+        self._cut_log(partition.log, offset, done, resets=True)
+
+    def _cut_log(self, cut: AnyLog, offset: int, done: Completion, *, resets: bool) -> None:
+        if isinstance(cut, MemoryLog):
+            (cut.reset_to if resets else cut.truncate_to)(offset)
             done(None)
             return
         assert self._broker.store.flusher is not None
-        Truncation(file_log, self._broker.store.flusher, offset, done, resets=True).begin()
+        Truncation(cut, self._broker.store.flusher, offset, done, resets=resets).begin()
 
     def _flush(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         logs = [each.log for each in partitions if isinstance(each.log, FileLog) and each.log.failed is None]
