@@ -158,6 +158,7 @@ def partition(
     epoch: int = 0,
     adding: str = "",
     removing: str = "",
+    anew_in_epoch: int = 0,
 ) -> PartitionState:
     """In the short form of `members`. Without an ISR it is all replicas; without a leader there is none."""
     return PartitionState(
@@ -168,4 +169,5 @@ def partition(
         members(eligible),
         tuple(map(int, adding.split())),
         tuple(map(int, removing.split())),
+        anew_in_epoch,
     )

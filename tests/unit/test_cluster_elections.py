@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from ottla.broker.cluster.roles import OFFSETS_OF_AN_EPOCH
 from ottla.broker.partition import Layout
 from ottla.client.admin import Admin
 from ottla.client.apis import ClientApi
@@ -134,3 +135,42 @@ def test_somebody_says_that_what_is_lost_is_lost(bench: ClusterBench, way: str) 
 async def allow_unclean(bench: ClusterBench) -> None:
     async with Admin(bench.bootstrap) as admin:
         await admin.alter_configs("orders", set_values={"unclean.leader.election.enable": "true"})
+
+
+def test_memory_begins_anew_though_a_replica_that_fell_behind_has_something(bench: ClusterBench) -> None:
+    """The last records were acknowledged by two that are lost; the third must not give their offsets out again."""
+    bench.run(bench.create("orders", ottla_durability="memory", min_insync_replicas="2"))
+    bench.until_in_sync("orders")
+    bench.run(bench.write("orders", FIRST))
+    leader = bench.leader("orders")
+    behind, other = (number for number in bench.partition(leader, "orders").replicas if number != leader)
+    alone = [bench.name(number) for number in bench.ids if number != behind]
+    fault = bench.world.network.cut([bench.name(behind)], alone)
+    bench.run(bench.write("orders", SECOND))
+    assert len(bench.isr("orders")) == 2
+    assert bench.partition(behind, "orders").log.end_offset == len(FIRST)
+    bench.kill(leader)
+    bench.kill(other)
+    fault.heal()
+    bench.boot(leader)
+    bench.kill(leader)
+    bench.boot(other)
+    bench.until(lambda: bench.leader("orders") == behind)
+    bench.boot(leader)
+    bench.until_in_sync("orders")
+    epoch = bench.partition(bench.leader("orders"), "orders").leader_epoch
+    assert bench.partition(bench.leader("orders"), "orders").log.start_offset >= OFFSETS_OF_AN_EPOCH
+    bench.run(bench.write("orders", [b"6"]))
+    assert bench.run(bench.read("orders", 1)) == [b"6"]
+    assert bench.partition(bench.leader("orders"), "orders").log.end_offset <= epoch * OFFSETS_OF_AN_EPOCH + 1
+
+
+def test_an_empty_memory_log_that_lost_nothing_stays_where_it_is(bench: ClusterBench) -> None:
+    bench.run(bench.create("orders", ottla_durability="memory"))
+    bench.until_in_sync("orders")
+    before = bench.leader("orders")
+    bench.kill(before)
+    bench.until(lambda: bench.leader("orders") not in (before, -1))
+    bench.run(bench.write("orders", FIRST))
+    assert bench.partition(bench.leader("orders"), "orders").log.start_offset == 0
+    assert bench.run(bench.read("orders", 3)) == FIRST

@@ -213,8 +213,26 @@ def test_a_memory_topic_goes_on_empty_once_every_copy_is_lost() -> None:
     waiting = decided(store, state, rules)
     assert not waiting.has_leader, "broker 2 may still have everything"
     store.add_broker(2, epoch=2)
-    assert decided(store, waiting, rules) == partition("1 2", "1:2", isr="1:2", epoch=2)
+    anew = decided(store, waiting, rules)
+    assert anew == partition("1 2", "1:2", isr="1:2", epoch=2, anew_in_epoch=2)
+    store.end_lease(LeaseId(1))
+    assert decided(store, anew, rules).anew_in_epoch == 2, "whoever leads next must still know"
     assert not decided(store, state, TopicRules(DISK)).has_leader
+
+
+def test_a_replica_that_fell_behind_begins_anew_when_those_in_sync_have_lost_everything() -> None:
+    """It is alive and has something, but not the end: to go on there would give offsets out twice (SAFETY 25)."""
+    store = Store()
+    store.add_broker(1)
+    store.add_broker(2, epoch=2)
+    elected = decided(store, partition("1 2", isr="2", epoch=4), rules_of({"ottla.durability": "memory"}))
+    assert elected == partition("1 2", "1", isr="1", epoch=5, anew_in_epoch=5)
+
+
+def test_an_unclean_election_that_may_pass_over_a_living_copy_keeps_what_is_there() -> None:
+    rules = rules_of({"ottla.durability": "memory", "unclean.leader.election.enable": "true"})
+    elected = decided(cluster(1), partition("1 2", isr="2", epoch=4), rules)
+    assert elected == partition("1 2", "1", isr="1", epoch=5)
 
 
 def test_a_copy_is_known_to_be_lost_though_its_broker_is_away_again() -> None:

@@ -60,6 +60,7 @@ def test_values_come_back_as_they_were_written() -> None:
         partition("1 2 3", "1:4", epoch=8),
         partition("1 2 3", isr="1:4", eligible="2:3 3"),
         partition("4 1 2 3", "1", isr="1 2 3", adding="4", removing="3"),
+        partition("1 2", "1:4", epoch=8, anew_in_epoch=7),
     ],
 )
 def test_a_partition_comes_back_as_it_was_written(state: object) -> None:

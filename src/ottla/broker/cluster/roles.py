@@ -92,7 +92,7 @@ class Roles(PartitionEvents):
             partition.stand_by(state.leader_epoch)
             self._look_again(partition.topic.id)
             return
-        _begin_above_what_was_lost(partition, state.leader_epoch)
+        _begin_above_what_was_lost(partition, state.anew_in_epoch)
         topic = self._membership.image.topic(partition.topic.id)
         assert topic is not None
         leading = LeaderReplication(
@@ -221,11 +221,13 @@ class Roles(PartitionEvents):
                 self._isr_changes.check(partition)
 
 
-def _begin_above_what_was_lost(partition: Partition, leader_epoch: int) -> None:
-    """A `memory` log that is empty in a later epoch may have lost every copy. It goes on above all offsets that any
-    epoch before can have given out (SAFETY 25): each epoch has a range of its own."""
-    if isinstance(partition.log, MemoryLog) and partition.log.end_offset == 0 and leader_epoch > 0:
-        partition.log.reset_to(leader_epoch * OFFSETS_OF_AN_EPOCH)
+def _begin_above_what_was_lost(partition: Partition, anew_in_epoch: int) -> None:
+    """A `memory` log that lost every copy goes on above all offsets that any epoch before can have given out
+    (SAFETY 25): each epoch has a range of its own. What is below was written before the loss, by a replica that had
+    fallen behind: it lacks the end, and going on there would give offsets out twice."""
+    first = anew_in_epoch * OFFSETS_OF_AN_EPOCH
+    if isinstance(partition.log, MemoryLog) and partition.log.end_offset < first:
+        partition.log.reset_to(first)
 
 
 def _is_damaged(partition: Partition) -> bool:

@@ -1,8 +1,9 @@
 """Who leads a partition and who is in sync, given who is alive. Decides all that is due for one partition at once.
 
 A leader is elected from the alive members of the ISR, in the order of the replicas; then from the alive eligible
-replicas; then, for `cache`, once the pages of all of them are known to be lost, from those with their disk; then, only
-where a topic allows it, from any alive replica. Without any the partition has no leader, and its ISR and eligible
+replicas; then, for `cache`, once the pages of all of them are known to be lost, from those with their disk; then, for
+`memory`, once all of them are lost, any alive replica, whose log begins anew; then, only where a topic allows it, any
+alive replica. Without any the partition has no leader, and its ISR and eligible
 replicas stay as they are, so that the last ones who had everything are remembered.
 """
 
@@ -98,10 +99,12 @@ def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: 
         leader = _first(view, (member.broker_id for member in _had_all(state) if view.has_its_disk(member)), state)
         if leader is not None:
             return _led_uncleanly(state, view.current(leader))
-    if unclean or view.rules.unclean or (view.rules.goes_on_empty and _is_all_lost(state, view)):
+    begins_anew = view.rules.goes_on_empty and _is_all_lost(state, view)
+    if unclean or view.rules.unclean or begins_anew:
         leader = _first(view, filter(view.can_lead, state.replicas), state)
         if leader is not None:
-            return _led_uncleanly(state, view.current(leader))
+            elected = _led_uncleanly(state, view.current(leader))
+            return replace(elected, anew_in_epoch=elected.leader_epoch) if begins_anew else elected
     return _without_leader(state)
 
 

@@ -105,6 +105,8 @@ def encode_partition(state: PartitionState) -> bytes:
         fields["adding"] = state.adding
     if state.removing:
         fields["removing"] = state.removing
+    if state.anew_in_epoch:
+        fields["anew_in_epoch"] = state.anew_in_epoch
     return _encode(fields).encode()
 
 
@@ -214,6 +216,7 @@ def decode_partition(entry: Entry) -> PartitionState:
         _members(fields, "eligible") if "eligible" in fields else (),
         _integers(fields, "adding") if "adding" in fields else (),
         _integers(fields, "removing") if "removing" in fields else (),
+        _integer(fields, "anew_in_epoch") if "anew_in_epoch" in fields else 0,
     )
 
 

@@ -117,6 +117,8 @@ class PartitionState:
     eligible: tuple[Member, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    anew_in_epoch: int = 0
+    """For `memory`: the leader epoch in which every copy was lost, so that the log began anew. 0 if it never was."""
 
     @property
     def leader_member(self) -> Member:
