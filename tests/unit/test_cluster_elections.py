@@ -154,6 +154,7 @@ def test_memory_begins_anew_though_a_replica_that_fell_behind_has_something(benc
     fault.heal()
     bench.boot(leader)
     bench.kill(leader)
+    bench.world.run_for(5)  # until its lease is over, too
     bench.boot(other)
     bench.until(lambda: bench.leader("orders") == behind)
     bench.boot(leader)
