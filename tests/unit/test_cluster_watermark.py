@@ -75,3 +75,35 @@ def test_a_slow_stream_is_not_followed_by_many_fetches(bench: ClusterBench) -> N
     before = leader.traffic.by_replicas.requests
     bench.run(stream())
     assert leader.traffic.by_replicas.requests - before <= 2 * count * 2.1
+
+
+@pytest.mark.parametrize("after_s", [2.0, 2.1, 2.2, 2.3])
+def test_a_broker_that_goes_leaves_the_watermark_behind(bench: ClusterBench, after_s: float) -> None:
+    """With two replicas and min.insync.replicas=2 the last one alone could not move it: nobody could read what was
+    acknowledged before the other is back."""
+    bench.run(bench.create("orders", factor=2, min_insync_replicas="2"))
+    bench.until_in_sync("orders", count=2)
+    leader = bench.leader("orders")
+    cluster = bench.broker(leader).cluster
+    assert cluster is not None
+    others = [bench.name(number) for number in bench.ids if number != leader]
+    bench.world.network.slow_down([bench.name(leader)], others, add_s=0.2)
+    acknowledged: list[bytes] = []
+
+    async def stream() -> None:
+        async with Producer(bench.bootstrap, linger_ms=0) as producer:
+            while bench.leader("orders") == leader:
+                value = b"%d" % len(acknowledged)
+                await producer.send("orders", value, partition=0)
+                acknowledged.append(value)
+
+    async def stream_and_go() -> None:
+        streaming = asyncio.ensure_future(stream())
+        await asyncio.sleep(after_s)
+        await cluster.hand_over()
+        streaming.cancel()
+
+    bench.run(stream_and_go())
+    bench.kill(leader)
+    bench.until(lambda: len(bench.isr("orders")) == 1)
+    assert bench.run(bench.read("orders", len(acknowledged)), timeout_s=20) == acknowledged

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 ISR_CHECK_MS = 250.0
 HAND_OVER_S = 10.0
 HAND_OVER_CHECK_MS = 20.0
+WATERMARK_S = 2.0
 
 
 class Cluster(MembershipEvents):
@@ -105,6 +106,15 @@ class Cluster(MembershipEvents):
             async with asyncio.timeout(HAND_OVER_S):
                 while not is_drained(self.membership.image, self._broker.node_id):
                     await sleep(self._clock, HAND_OVER_CHECK_MS)
+            async with asyncio.timeout(WATERMARK_S):
+                await self._watermarks_known()
+
+    async def _watermarks_known(self) -> None:
+        """Whoever leads now may know less of the watermark than was acknowledged here. It learns it from us, as its
+        follower: alone, with too few in sync, it could not."""
+        ends = {each: each.log.end_offset for each in self._broker.partitions() if self._broker.node_id in each.isr}
+        while any(_lacks_watermark(partition, end) for partition, end in ends.items()):
+            await sleep(self._clock, HAND_OVER_CHECK_MS)
 
     async def stop(self) -> None:
         self._placing.is_running = False
@@ -184,3 +194,8 @@ class Cluster(MembershipEvents):
         finally:
             if self._placing.is_running:
                 self._arm()
+
+
+def _lacks_watermark(partition: Partition, end: int) -> bool:
+    following = partition.following
+    return following is not None and following.leader_watermark < min(end, partition.log.end_offset)

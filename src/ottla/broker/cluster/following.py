@@ -39,6 +39,8 @@ class Following:
         self.leader_member = leader
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
+        self.leader_watermark = -1
+        """What the leader last said; it may have known less than we do when it began to lead."""
         self.lag = Lag(is_lagging=not is_in_sync)
         self.fetcher: ReplicaFetcher | None = None
         """By whom it is fetched."""
@@ -99,6 +101,7 @@ class Following:
 
     def _follow_marks(self, answer: FetchedPartition) -> None:
         log = self._partition.log
+        self.leader_watermark = answer.high_watermark
         watermark = min(answer.high_watermark, log.end_offset)
         if watermark > self.high_watermark:
             self.high_watermark = watermark
