@@ -51,6 +51,14 @@ class TopicExistsError(BrokerRefusedError):
     """A topic of this name is already there."""
 
 
+class UnknownGroupError(BrokerRefusedError):
+    """There is no group of this name."""
+
+
+class GroupNotEmptyError(BrokerRefusedError):
+    """The group has members, and what was asked goes only without them."""
+
+
 class OffsetOutOfRangeError(BrokerRefusedError):
     """The wanted offset is not in the log, and `auto_offset_reset` is "none"."""
 
@@ -110,6 +118,8 @@ _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
     ErrorCode.unknown_topic_id: UnknownTopicError,
     ErrorCode.topic_already_exists: TopicExistsError,
     ErrorCode.offset_out_of_range: OffsetOutOfRangeError,
+    ErrorCode.group_id_not_found: UnknownGroupError,
+    ErrorCode.non_empty_group: GroupNotEmptyError,
 }
 
 _SENTENCES: dict[ErrorCode, str] = {
@@ -122,6 +132,14 @@ _SENTENCES: dict[ErrorCode, str] = {
     ErrorCode.message_too_large: "the broker's message.max.bytes or the topic's max.message.bytes is smaller",
     ErrorCode.not_enough_replicas: "fewer replicas are in sync than min.insync.replicas asks for",
     ErrorCode.topic_authorization_failed: "this client may not use the topic",
+    ErrorCode.group_authorization_failed: "this client may not use the group",
+    ErrorCode.group_id_not_found: "there is no such group",
+    ErrorCode.non_empty_group: "it has members; stop them first",
+    ErrorCode.group_subscribed_to_topic: "a member of the group subscribes to the topic",
+    ErrorCode.invalid_group_id: "the name is not a valid group name",
+    ErrorCode.coordinator_not_available: "no broker coordinates the group at the moment; try again",
+    ErrorCode.coordinator_load_in_progress: "its coordinator still reads what is known of the group; try again",
+    ErrorCode.not_coordinator: "its coordinator is moving to another broker; try again",
 }
 
 
