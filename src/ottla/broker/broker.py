@@ -15,6 +15,7 @@ from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_store import LogStore
 from ottla.broker.partition import AnyLog, Partition
+from ottla.broker.request_meters import RequestMeters
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.broker.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
@@ -91,6 +92,7 @@ class Broker:
             lambda: self.new_id().int & 0x7FFFFFFF,
         )
         self.traffic = Traffic.none()
+        self.meters = RequestMeters()
         self.cluster: Cluster | None = None
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}

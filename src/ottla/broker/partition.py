@@ -198,6 +198,10 @@ class Partition:
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
+        traffic = self.topic.traffic
+        traffic.batches_in += 1
+        traffic.records_in += header.record_count
+        traffic.bytes_in += len(batch)
         if self.leading is not None:
             self._on_appended(self.leading)
         append_time = header.max_timestamp if header.is_log_append_time else -1
@@ -218,6 +222,10 @@ class Partition:
             return False
         run.stamp(log.end_offset, self.leader_epoch)
         log.append_run(run)
+        traffic = self.topic.traffic
+        traffic.batches_in += len(run)
+        traffic.records_in += run.record_count
+        traffic.bytes_in += run.size_bytes
         if self.leading is not None:
             self._on_appended(self.leading)
         return True

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ottla.broker.partition import Layout, Partition
+from ottla.broker.traffic import TopicTraffic
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId
 from ottla.model.topic_config import TopicConfig
@@ -25,6 +26,7 @@ class Topic:
     """Those that this broker has."""
     spread: list[Layout] | None = None
     """All of them, where they are shared out among brokers."""
+    traffic: TopicTraffic = field(default_factory=TopicTraffic)
 
     @property
     def internal(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -26,3 +26,24 @@ class Traffic:
     @classmethod
     def none(cls) -> Traffic:
         return cls(Reads(), Reads())
+
+
+@dataclass(slots=True)
+class RecordsRead:
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class TopicTraffic:
+    """Of one topic on this broker, since one of them came to be."""
+
+    batches_in: int = 0
+    records_in: int = 0
+    bytes_in: int = 0
+    """From producers."""
+    records_followed: int = 0
+    bytes_followed: int = 0
+    """From leaders."""
+    by_consumers: RecordsRead = field(default_factory=RecordsRead)
+    by_replicas: RecordsRead = field(default_factory=RecordsRead)

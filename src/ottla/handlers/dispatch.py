@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.handlers import api_versions, produce
 from ottla.handlers.api import Buffers, ConnectionState, Context, Reply
 from ottla.handlers.error_replies import error_reply
 from ottla.handlers.registry import HANDLERS
+from ottla.handlers.reply_errors import count_errors
 from ottla.model.errors import ErrorCode
 from ottla.wire.headers import RequestHeader, parse_request_header, response_header
 from ottla.wire.primitives import MalformedRequest
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 log = logging.getLogger("ottla.handlers")
+
+KEEP_TIME_THEMSELVES = (0, 1)
+"""Produce and Fetch, which know what they waited for."""
 
 Handle = Callable[[Context, Any], Awaitable[object]]
 
@@ -33,8 +37,11 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
         return _unsupported(header)
     reply_header = response_header(api_key, version, correlation_id)
     ctx = Context(broker, connection, handler.api, version, client_id, correlation_id, reply_header)
+    broker.meters.requests[api_key, version] += 1
     if handler.handle_raw is not None:
-        return handler.handle_raw(ctx, frame[body_at:])
+        if api_key in KEEP_TIME_THEMSELVES:
+            return handler.handle_raw(ctx, frame[body_at:])
+        return _timed(ctx, broker.clock.monotonic_ms(), handler.handle_raw(ctx, frame[body_at:]))
     assert handler.handle is not None
     request, _ = decode(request_type(api_key, version), frame, body_at)
     return _answer(ctx, handler.handle, request)
@@ -48,8 +55,24 @@ def dispatch_run(
     return produce.handle_run(broker, frames, at, count_max)
 
 
+def _timed(ctx: Context, began_ms: float, reply: Reply) -> Reply:
+    durations_ms, clock = ctx.broker.meters.durations_ms[ctx.api.key], ctx.broker.clock
+    if isinstance(reply, list):
+        durations_ms.note(clock.monotonic_ms() - began_ms)
+        return reply
+
+    async def later(coroutine: Coroutine[Any, Any, Buffers]) -> Buffers:
+        buffers = await coroutine
+        durations_ms.note(clock.monotonic_ms() - began_ms)
+        return buffers
+
+    return later(reply) if isinstance(reply, Coroutine) else reply
+
+
 async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
     """What a handler did not foresee is answered too: the client need not guess from a closed connection."""
+    meters, clock = ctx.broker.meters, ctx.broker.clock
+    began_ms = clock.monotonic_ms()
     try:
         response = await handle(ctx, request)
     except Exception as error:
@@ -60,7 +83,10 @@ async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
         if failure is None:
             raise
         response = failure
-    return [ctx.response_header, encode(response)]
+    encoded = encode(response)
+    meters.durations_ms[ctx.api.key].note(clock.monotonic_ms() - began_ms)
+    count_errors(response, ctx.api.key, meters)
+    return [ctx.response_header, encoded]
 
 
 def _unsupported(header: RequestHeader) -> Buffers:

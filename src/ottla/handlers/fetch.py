@@ -45,6 +45,7 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
     request = parse_fetch_request(body, ctx.version)
     plan = ctx.broker.fetch_sessions.plan(request, by_topic_id=ctx.version >= TOPIC_IDS_FROM)
     if plan.error is not ErrorCode.none:
+        ctx.broker.meters.note_error(API.key, plan.error)
         return [ctx.response_header, *encode_fetch_response(ctx.version, 0, plan.error, 0, [])]
     return Fetch(ctx, request, plan).begin()
 
@@ -53,10 +54,12 @@ class Fetch:
     """One request: a look at its partitions, and more looks while it waits."""
 
     __slots__ = (
+        "_began_ms",
         "_bytes",
         "_cold",
         "_ctx",
         "_future",
+        "_has_waited",
         "_is_behind",
         "_is_hurried",
         "_is_urgent",
@@ -70,6 +73,8 @@ class Fetch:
         self._ctx = ctx
         self._request = request
         self._plan = plan
+        self._began_ms = ctx.broker.clock.monotonic_ms()
+        self._has_waited = False
         self._looking = Looking(ctx, request)
         self._future: asyncio.Future[Buffers] | None = None
         self._watched: list[Partition] = []
@@ -126,6 +131,7 @@ class Fetch:
         )
 
     def _park(self) -> None:
+        self._has_waited = True
         watch = FetchWatch(id(self), self.look_again, self.hurry)
         for topic, wanted in self._plan.partitions:
             partition = self._looking.partition(topic, wanted.partition)
@@ -156,6 +162,7 @@ class Fetch:
         """Some records are on the disk only: a disk thread gets them, and the reply follows."""
         self._unpark()
         cold, self._cold = self._cold, []
+        self._ctx.broker.meters.cold_reads += len(cold)
         task = asyncio.ensure_future(self._read_cold(cold, answers))
         task.add_done_callback(self._on_cold_read)
 
@@ -207,8 +214,24 @@ class Fetch:
                 grouped[-1][1].append(data)
             else:
                 grouped.append((topic, [data]))
-        traffic = self._ctx.broker.traffic
-        reads = traffic.by_replicas if self._looking.as_follower else traffic.by_consumers
-        reads.note(sum([data.records_size for _, data in answers]))
+        self._note_end(answers)
         body = encode_fetch_response(self._ctx.version, 0, 0, self._plan.session_id, grouped)
         return [self._ctx.response_header, *body]
+
+    def _note_end(self, answers: Sequence[Answer]) -> None:
+        """What is given, how long it took, and what went wrong."""
+        broker, is_replica = self._ctx.broker, self._looking.as_follower
+        size_bytes = 0
+        for (topic, wanted), (_, data) in zip(self._plan.partitions, answers, strict=True):
+            if data.records_size:
+                size_bytes += data.records_size
+                found = broker.topic_by(topic)
+                if found is not None:
+                    read = found.traffic.by_replicas if is_replica else found.traffic.by_consumers
+                    read.bytes += data.records_size
+                    read.records += data.next_offset - wanted.fetch_offset
+            elif data.error:
+                broker.meters.note_error(API.key, data.error)
+        (broker.traffic.by_replicas if is_replica else broker.traffic.by_consumers).note(size_bytes)
+        duration_ms = broker.clock.monotonic_ms() - self._began_ms
+        broker.meters.fetch_ms[is_replica, self._has_waited].note(duration_ms)

@@ -141,6 +141,7 @@ class Looking:
             aborted=() if self._committed_only else None,
             records=outcome.buffers,
             records_size=outcome.size_bytes,
+            next_offset=outcome.next_offset,
         )
 
 

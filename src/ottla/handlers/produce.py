@@ -40,6 +40,7 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
     produce = Produce(ctx, request)
     produce.append_all()
     if request.acks == 0:
+        produce.note_end()
         return None
     return produce.reply()
 
@@ -52,35 +53,40 @@ def handle_run(
     run = find_run(frames, at, count_max)
     if run is None:
         return None, 0
+    began_ms = broker.clock.monotonic_ms()
     topic = broker.topic_by(run.topic)
     partition = topic.partition(run.partition) if topic is not None else None
     if partition is None or partition.refusal_for(run.acks) is not None:
         return None, 0
     if not partition.append_run(run, broker.clock.now_ms()):
         return None, 0
+    broker.meters.requests[API.key, run.version] += len(run)
     if run.acks == 0:
+        broker.meters.note_produced(0, broker.clock.monotonic_ms() - began_ms, len(run))
         return None, len(run)
-    log_start_offset = partition.log_start_offset
     watermark = partition.acknowledged_for(run.acks)
     if run.ends[-1] <= watermark:
-        return run.replies(watermark, _NONE, log_start_offset), len(run)
-    return RunWait(broker, partition, run, log_start_offset).future, len(run)
+        broker.meters.note_produced(run.acks, broker.clock.monotonic_ms() - began_ms, len(run))
+        return run.replies(watermark, _NONE, partition.log_start_offset), len(run)
+    return RunWait(broker, partition, run, began_ms).future, len(run)
 
 
 class RunWait:
     """A run that is not acknowledged yet. All of it waits for its end: it was appended together, and one group commit
     or one write makes all of it durable."""
 
-    __slots__ = ("_log_start_offset", "_partition", "_run", "future")
+    __slots__ = ("_began_ms", "_broker", "_log_start_offset", "_partition", "_run", "future")
 
-    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, log_start_offset: int) -> None:
+    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, began_ms: float) -> None:
+        self._broker = broker
         self._partition = partition
         self._run = run
-        self._log_start_offset = log_start_offset
+        self._began_ms = began_ms
+        self._log_start_offset = partition.log_start_offset
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         partition.when_acknowledged(run.ends[-1], self._settle, run.acks)
         if not self.future.done():
-            broker.deadlines.add(max(run.timeout_ms, 0), self)
+            broker.deadlines.add(max(run.timeout_ms, 0), self, began_ms)
 
     @property
     def ended(self) -> bool:
@@ -94,18 +100,24 @@ class RunWait:
         self._answer(self._run.ends[-1] if error is _NONE else -1, error)
 
     def _answer(self, acknowledged_end: int, error: ErrorCode) -> None:
-        if not self.future.done():
-            self.future.set_result(self._run.replies(acknowledged_end, error, self._log_start_offset))
+        if self.future.done():
+            return
+        run, broker = self._run, self._broker
+        broker.meters.note_produced(run.acks, broker.clock.monotonic_ms() - self._began_ms, len(run))
+        if error is not _NONE:
+            broker.meters.note_error(API.key, error, sum(1 for end in run.ends if end > acknowledged_end))
+        self.future.set_result(run.replies(acknowledged_end, error, self._log_start_offset))
 
 
 class Produce:
     """One request on its way: what was appended, and what is not acknowledged yet."""
 
-    __slots__ = ("_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
+    __slots__ = ("_began_ms", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
         self._request = request
+        self._began_ms = ctx.broker.clock.monotonic_ms()
         self._results: list[tuple[TopicKey, list[PartitionProduced]]] = []
         self._waiting: list[tuple[Partition, int, list[PartitionProduced], int]] = []
         """(partition, end offset to reach, the topic's results, place in them)"""
@@ -145,7 +157,7 @@ class Produce:
         for partition, end_offset, results, place in self._waiting:
             partition.when_acknowledged(end_offset, partial(self._settle, results, place), self._request.acks)
         if not future.done():
-            self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self)
+            self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self, self._began_ms)
         return future
 
     @property
@@ -175,7 +187,17 @@ class Produce:
         if self._future is not None and not self._future.done():
             self._future.set_result(self._encode())
 
+    def note_end(self) -> None:
+        """How long it took, and what was refused."""
+        broker = self._ctx.broker
+        broker.meters.note_produced(self._request.acks, broker.clock.monotonic_ms() - self._began_ms)
+        for _, results in self._results:
+            for result in results:
+                if result.error:
+                    broker.meters.note_error(API.key, result.error)
+
     def _encode(self) -> Buffers:
+        self.note_end()
         return [self._ctx.response_header + encode_produce_response(self._ctx.version, self._results)]
 
 

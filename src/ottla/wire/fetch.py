@@ -102,6 +102,8 @@ class PartitionData(NamedTuple):
     """(epoch, end offset) where a follower's log and ours part."""
     current_leader: tuple[int, int] | None = None
     """(leader id, leader epoch), beside an error that sends the reader elsewhere."""
+    next_offset: int = -1
+    """Behind the records. Not sent: a reader finds it in them."""
 
 
 def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:

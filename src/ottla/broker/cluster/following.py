@@ -80,6 +80,9 @@ class Following:
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset
+            traffic = self._partition.topic.traffic
+            traffic.records_followed += taken
+            traffic.bytes_followed += len(answer.records)
             self.lag.note(taken, len(answer.records), answer.high_watermark - log.end_offset)
         return error
 

@@ -29,6 +29,7 @@ from ottla.log.journal.format import (
 from ottla.log.journal.group import Durable, Group, JournaledLog
 from ottla.log.journal.ring import JournalLimits, Ring
 from ottla.log.journal.ring_files import RingFile
+from ottla.model.histogram import Histogram
 from ottla.ports import Clock, Disk, DiskQueue
 from ottla.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.records.produce_run import ProduceRun
@@ -51,6 +52,8 @@ class JournalStats:
     entries: int = 0
     groups_by_entries: list[int] = field(default_factory=lambda: [0] * 32)
     """How many groups had [2^(i-1), 2^i) entries, for i from 1 on."""
+    sync_ms: Histogram = field(default_factory=Histogram)
+    """How long each durable write took, from when it was given to the disk's queue."""
 
 
 class Journal:
@@ -74,6 +77,7 @@ class Journal:
         self._spare_groups: list[Group] = []
         self._in_flight: tuple[Group, RingFile] | None = None
         self._previous_place = 0, 0
+        self._write_began_ms = 0.0
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
         self._starts_soon = False
@@ -286,6 +290,7 @@ class Journal:
         )
         self._previous_place = file.number, offset
         self._in_flight = group, file
+        self._write_began_ms = self._clock.monotonic_ms()
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
 
     def _take(self, group: Group) -> None:
@@ -318,6 +323,7 @@ class Journal:
     def _count(self, group: Group) -> None:
         stats = self.stats
         stats.syncs += 1
+        stats.sync_ms.note(self._clock.monotonic_ms() - self._write_began_ms)
         stats.entries += group.entry_count
         stats.bytes_written += padded(group.size_bytes, self._ring.alignment)
         stats.groups_by_entries[group.entry_count.bit_length()] += 1

@@ -1,0 +1,51 @@
+"""The error codes in a typed reply: at its top, and of each thing that it is about."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
+
+if TYPE_CHECKING:
+    from ottla.broker.request_meters import RequestMeters
+
+ERROR_FIELD = "error_code"
+
+
+class ErrorPlaces(NamedTuple):
+    """Where a type has error codes."""
+
+    has_error: bool
+    parts: tuple[tuple[str, ErrorPlaces], ...]
+    """The fields with lists of things that have error codes, in themselves or further in."""
+
+
+def count_errors(response: object, api_key: int, meters: RequestMeters) -> None:
+    kind: Any = type(response)
+    _count(response, error_places(kind), api_key, meters)
+
+
+def _count(thing: Any, places: ErrorPlaces, api_key: int, meters: RequestMeters) -> None:
+    if places.has_error:
+        meters.note_error(api_key, thing.error_code)
+    for name, inner in places.parts:
+        for each in getattr(thing, name) or ():
+            _count(each, inner, api_key, meters)
+
+
+@cache
+def error_places(type_: Any) -> ErrorPlaces:
+    found = [(field.name, _item_places(field.type)) for field in fields(type_)]
+    has_error = any(field.name == ERROR_FIELD for field in fields(type_))
+    return ErrorPlaces(has_error, tuple((name, places) for name, places in found if places is not None))
+
+
+def _item_places(type_: Any) -> ErrorPlaces | None:
+    """Of what a list of this type holds; None if there is nothing to find."""
+    for each in (type_, *(inner for inner in get_args(type_) if inner is not NoneType)):
+        if get_origin(each) is tuple and is_dataclass(get_args(each)[0]):
+            item: Any = get_args(each)[0]
+            places = error_places(item)
+            return places if places.has_error or places.parts else None
+    return None

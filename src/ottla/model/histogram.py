@@ -1,0 +1,42 @@
+"""How often something took how long, or was how large: counted where it happens, at the cost of a look-up.
+
+Nothing is computed before somebody asks: `ottla.metrics` turns the counts into what Prometheus reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+DURATION_BOUNDS_MS = (
+    *(0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0),
+    *(1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0),
+)
+"""From a reply out of memory to a producer that gives up."""
+
+
+class Histogram:
+    """`counts[i]` is how many values were above the bound before `bounds[i]` and at most `bounds[i]`; the last one
+    is of those above all bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """The sum of all values."""
+
+    def note(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def add(self, other: Histogram) -> None:
+        """Takes in what another one counted within the same bounds."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
