@@ -1,4 +1,4 @@
-"""The admin client: topics, partitions, configurations, records, the cluster and its disks.
+"""The admin client: topics, partitions, configurations, records, groups, the cluster and its disks.
 
 async with Admin("127.0.0.1:9092") as admin:
     await admin.create_topic("orders", partitions=3, configs={"ottla.durability": "disk"})
@@ -38,6 +38,7 @@ from ottla.client.descriptions import (
 )
 from ottla.client.errors import BrokerRefusedError, error_name, refused
 from ottla.client.fetched import READ_UNCOMMITTED, TopicPartition
+from ottla.client.group_admin import GroupAdmin
 from ottla.client.list_offsets import list_offsets
 from ottla.client.metadata import PASSING_FAILURES, TopicView, fetch_all
 from ottla.client.partition_admin import PartitionAdmin
@@ -51,7 +52,7 @@ HIGH_WATERMARK = -1
 _SET_FOR_TOPIC = "topic"
 
 
-class Admin(PartitionAdmin):
+class Admin(GroupAdmin, PartitionAdmin):
     """Each call raises a ClientError that says what was refused and why."""
 
     # Topics.

@@ -41,7 +41,7 @@ class PartitionAdmin(AdminCalls):
                 "name": name,
                 "partitions": [{"partition_index": index, "replicas": targets[name, index]} for index in part],
             }
-            for name, part in _by_topic(targets).items()
+            for name, part in by_topic(targets).items()
         ]
         body = {"timeout": self._timeout, "allow_replication_factor_change": True, "topics": topics}
         what = "moving replicas"
@@ -57,7 +57,7 @@ class PartitionAdmin(AdminCalls):
         self, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """What is under way: of all partitions, or of some."""
-        named = _by_topic(partitions) if partitions is not None else None
+        named = by_topic(partitions) if partitions is not None else None
         topics = None if named is None else [{"name": name, "partition_indexes": part} for name, part in named.items()]
         body = {"timeout": self._timeout, "topics": topics}
         what = "listing the reassignments"
@@ -81,7 +81,7 @@ class PartitionAdmin(AdminCalls):
         `unclean` gives partitions without a leader one that may lack acknowledged records. A partition whose leader is
         already right is no failure.
         """
-        named = _by_topic(partitions) if partitions is not None else None
+        named = by_topic(partitions) if partitions is not None else None
         chosen = None if named is None else [{"topic": name, "partitions": part} for name, part in named.items()]
         body = {
             "election_type": UNCLEAN if unclean else PREFERRED,
@@ -99,7 +99,7 @@ class PartitionAdmin(AdminCalls):
         )
 
 
-def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     named: dict[str, list[int]] = {}
     for topic, index in partitions:
         named.setdefault(topic, []).append(index)

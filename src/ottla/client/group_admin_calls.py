@@ -1,0 +1,119 @@
+"""The way to the coordinators of groups: who they are, and another try when they move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ottla.client.admin_calls import AdminCalls, check
+from ottla.client.apis import FIND_COORDINATOR, call
+from ottla.client.brokers import Backoff
+from ottla.client.connection import Connection
+from ottla.client.errors import BrokerRefusedError, ClientError, refused
+from ottla.client.metadata import PASSING_FAILURES
+from ottla.model.errors import ErrorCode
+
+GROUP_KEY = 0
+MOVING = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+    }
+)
+"""The coordinator is elsewhere, or not ready: worth another try."""
+
+
+class Answer(NamedTuple):
+    """Of a coordinator about one of its groups."""
+
+    error: ErrorCode
+    entry: Any
+    coordinator: int = -1
+
+    def checked(self, group: str) -> Any:
+        """The entry. Raises if there is an error."""
+        if self.error is not ErrorCode.none:
+            raise refused(self.error, group_text(group), getattr(self.entry, "error_message", None))
+        return self.entry
+
+
+Question = Callable[[Connection, list[str]], Awaitable[Mapping[str, Answer]]]
+
+
+def group_text(group: str) -> str:
+    return f'group "{group}"'
+
+
+class GroupAdminCalls(AdminCalls):
+    async def _ask_coordinators(self, groups: Iterable[str], question: Question) -> dict[str, Answer]:
+        """Asks each coordinator about all of its groups at once, until each has an answer or the time is over."""
+        wanted = list(dict.fromkeys(groups))
+        answers: dict[str, Answer] = {}
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_ms / 1000
+        backoff = Backoff(min_ms=20)
+        while True:
+            failure = await self._ask_round([name for name in wanted if name not in answers], question, answers)
+            if failure is None:
+                return {name: answers[name] for name in wanted}
+            if loop.time() >= deadline_s:
+                raise failure
+            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+
+    async def _ask_node(self, node_id: int, question: Callable[[Connection], Awaitable[Answer]], what: str) -> Answer:
+        """Asks one broker about what it coordinates, until it is ready or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_ms / 1000
+        backoff = Backoff(min_ms=20)
+        while True:
+            try:
+                answer = await question(await self._brokers.connection(node_id))
+                if answer.error not in MOVING:
+                    return answer
+                failure: ClientError = refused(answer.error, what)
+            except PASSING_FAILURES as passing:
+                failure = passing
+            if loop.time() >= deadline_s:
+                raise failure
+            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+
+    async def _ask_round(self, groups: list[str], question: Question, answers: dict[str, Answer]) -> ClientError | None:
+        """Adds to the answers; why some are still missing."""
+        missing: ClientError | None = None
+        try:
+            coordinators, missing = await self._find_coordinators(groups)
+        except PASSING_FAILURES as failure:
+            return failure
+        for node_id, part in coordinators.items():
+            try:
+                told = await question(await self._brokers.connection(node_id), part)
+            except PASSING_FAILURES as failure:
+                missing = failure
+                continue
+            for name, answer in told.items():
+                if answer.error in MOVING:
+                    missing = refused(answer.error, group_text(name))
+                else:
+                    answers[name] = answer._replace(coordinator=node_id)
+        return missing
+
+    async def _find_coordinators(self, groups: list[str]) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
+        """The groups of each coordinator that is known, and why some of them have none."""
+        if not groups:
+            return {}, None
+        body = {"key_type": GROUP_KEY, "coordinator_keys": groups}
+        connection = await self._brokers.any_connection()
+        reply = await call(connection, FIND_COORDINATOR, body, what="looking for the coordinators of groups")
+        found: dict[int, list[str]] = {}
+        missing: BrokerRefusedError | None = None
+        for each in reply.coordinators:
+            if each.error_code in MOVING:
+                missing = refused(each.error_code, group_text(each.key))
+                continue
+            check(each, group_text(each.key))
+            found.setdefault(int(each.node_id), []).append(each.key)
+        if any(node_id not in self._metadata.view.nodes for node_id in found):
+            await self._metadata.refresh()
+        return found, missing

@@ -1,0 +1,247 @@
+"""How far groups are behind, measured from outside: offsets, the ends of logs, and the time of the first unread record.
+
+`ottla.model.lag` says what lag is. The time comes from the header of the batch in which the first unread record lies:
+one small fetch for each partition that has lag, all partitions of a leader in one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.client.apis import FETCH
+from ottla.client.brokers import Brokers
+from ottla.client.errors import ClientError
+from ottla.client.fetched import READ_UNCOMMITTED, TopicPartition
+from ottla.client.group_admin_descriptions import GroupDescription, GroupOffset
+from ottla.client.list_offsets import LOOKUPS, list_offsets
+from ottla.client.metadata import Metadata
+from ottla.client.partition_reader import EARLIEST, LATEST
+from ottla.model.lag import batch_timestamp_ms, lag_of, lag_seconds
+from ottla.records.batch import HEADER_BYTES, read_header
+from ottla.wire.fetch import TOPIC_IDS_FROM, FetchPartition, FetchRequest
+from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
+from ottla.wire.primitives import MalformedRequest
+from ottla.wire.produce import TopicKey
+
+FETCH_BYTES = 4096
+FETCH_BYTES_GROWTH = 8
+REPLY_BYTES_MAX = 8 * 1024 * 1024
+
+Unread = tuple[TopicPartition, int]
+"""A partition and the offset of the first unread record in it."""
+
+
+class LogEnds(NamedTuple):
+    first: int | None
+    end: int | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    topic: str
+    partition: int
+    committed: int | None
+    first_offset: int | None
+    end_offset: int | None
+    """What a reader can reach: the last stable offset."""
+    lag: int | None
+    """None if nothing was committed, or if the log cannot be asked."""
+    lag_seconds: float | None
+    missed: int | None
+    """Offsets that were deleted before the group read them."""
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    problem: str | None
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    group: GroupDescription
+    partitions: list[PartitionLag]
+    lag: int
+    """The sum over the partitions where it is known."""
+    lag_seconds: float | None
+    """Of the partition that is furthest behind; None if that is not known of any partition with lag."""
+
+    def first_unread(self) -> dict[TopicPartition, int]:
+        return {
+            each.at: max(each.committed, each.first_offset)
+            for each in self.partitions
+            if each.lag and each.committed is not None and each.first_offset is not None
+        }
+
+
+def group_lag_of(
+    group: GroupDescription,
+    offsets: Mapping[TopicPartition, GroupOffset],
+    ends: Mapping[TopicPartition, LogEnds],
+    times_ms: Mapping[Unread, int | None],
+    now_ms: int,
+) -> GroupLag:
+    """Every partition that the group has committed or that a member owns. Pure."""
+    owners = group.owners()
+    partitions = []
+    for at in sorted({*offsets, *owners}):
+        log = ends.get(at, LogEnds(None, None, "it does not exist"))
+        committed = offsets[at].offset if at in offsets else None
+        lag = None
+        if committed is not None and log.first is not None and log.end is not None:
+            lag = lag_of(committed, log.first, log.end)
+        unread_ms = None if lag is None or lag.first_unread is None else times_ms.get((at, lag.first_unread))
+        owner = owners.get(at)
+        partitions.append(
+            PartitionLag(
+                topic=at.topic,
+                partition=at.partition,
+                committed=committed,
+                first_offset=log.first,
+                end_offset=log.end,
+                lag=None if lag is None else lag.records,
+                lag_seconds=None if lag is None else lag_seconds(lag.records, unread_ms, now_ms),
+                missed=None if lag is None else lag.missed,
+                member_id=None if owner is None else owner.member_id,
+                client_id=None if owner is None else owner.client_id,
+                host=None if owner is None else owner.host,
+                problem=log.problem,
+            )
+        )
+    known_s = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
+    return GroupLag(group, partitions, sum(each.lag or 0 for each in partitions), max(known_s, default=None))
+
+
+async def find_ends(
+    brokers: Brokers,
+    metadata: Metadata,
+    partitions: Collection[TopicPartition],
+    *,
+    isolation_level: int,
+    timeout_ms: float,
+) -> dict[TopicPartition, LogEnds]:
+    """Of partitions whose topics the metadata was asked for just now. Those that are gone or that nobody leads have a
+    problem instead, and nobody waits for them."""
+    problems = _problems(metadata, partitions)
+    led = [at for at in sorted(partitions) if at not in problems]
+    first = await list_offsets(
+        brokers, metadata, dict.fromkeys(led, EARLIEST), isolation_level=isolation_level, timeout_ms=timeout_ms
+    )
+    last = await list_offsets(
+        brokers, metadata, dict.fromkeys(led, LATEST), isolation_level=isolation_level, timeout_ms=timeout_ms
+    )
+    found = {at: LogEnds(first[at].offset, last[at].offset) for at in led}
+    return {**found, **{at: LogEnds(None, None, problem) for at, problem in problems.items()}}
+
+
+def _problems(metadata: Metadata, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    problems: dict[TopicPartition, str] = {}
+    for at in partitions:
+        view = metadata.cached(at.topic)
+        if view is None or at.partition not in view.partitions:
+            problems[at] = "it does not exist"
+        elif metadata.leader(*at) is None:
+            problems[at] = "nobody leads it"
+    return problems
+
+
+# The time of the first unread record.
+
+
+async def timestamps_at(brokers: Brokers, metadata: Metadata, unread: Iterable[Unread]) -> dict[Unread, int | None]:
+    """The time of the batch at each of the offsets; None where it cannot be found out, which is no failure."""
+    found: dict[Unread, int | None] = {}
+    by_leader: dict[int, list[Unread]] = {}
+    for each in sorted(unread):
+        leader = metadata.leader(*each[0])
+        if leader is None:
+            found[each] = None
+        else:
+            by_leader.setdefault(leader, []).append(each)
+    for leader, wanted in by_leader.items():
+        for part in _without_repeats(wanted):
+            found |= await _timestamps_of(brokers, metadata, leader, part)
+    return found
+
+
+def _without_repeats(wanted: Iterable[Unread]) -> list[dict[TopicPartition, int]]:
+    """A request names a partition once; groups that stand at different places need several."""
+    rounds: list[dict[TopicPartition, int]] = []
+    for at, offset in wanted:
+        free = next((each for each in rounds if at not in each), None)
+        if free is None:
+            rounds.append(free := {})
+        free[at] = offset
+    return rounds
+
+
+async def _timestamps_of(
+    brokers: Brokers, metadata: Metadata, leader: int, wanted: Mapping[TopicPartition, int]
+) -> dict[Unread, int | None]:
+    """A broker sends at least one batch whole, and leaves others out that are larger than we ask for: those are asked
+    for again, with more room."""
+    found: dict[Unread, int | None] = {}
+    missing = dict(wanted)
+    fetch_bytes = FETCH_BYTES
+    while missing:
+        try:
+            results = await _fetch(brokers, metadata, leader, missing, fetch_bytes)
+        except (ClientError, MalformedRequest):
+            break
+        answered = {at: result for at, result in results.items() if result.error or len(result.records) >= HEADER_BYTES}
+        if not answered:
+            break
+        for at, result in answered.items():
+            if at in missing:
+                found[at, missing.pop(at)] = _timestamp_ms(result)
+        fetch_bytes = min(fetch_bytes * FETCH_BYTES_GROWTH, REPLY_BYTES_MAX)
+    return {**found, **dict.fromkeys(missing.items())}
+
+
+def _timestamp_ms(result: FetchedPartition) -> int | None:
+    if result.error:
+        return None
+    header = read_header(result.records)
+    return batch_timestamp_ms(header.base_timestamp, header.max_timestamp, header.is_log_append_time)
+
+
+async def _fetch(
+    brokers: Brokers, metadata: Metadata, leader: int, wanted: Mapping[TopicPartition, int], fetch_bytes: int
+) -> dict[TopicPartition, FetchedPartition]:
+    connection = await brokers.connection(leader, LOOKUPS)
+    version = connection.version_for(FETCH.key, FETCH.versions, FETCH.name)
+    topics: dict[TopicKey, list[FetchPartition]] = {}
+    names: dict[TopicKey, str] = {}
+    for at, offset in wanted.items():
+        view = metadata.cached(at.topic)
+        if view is None or view.id is None:
+            continue
+        key: TopicKey = view.id if version >= TOPIC_IDS_FROM else at.topic
+        names[key] = at.topic
+        topics.setdefault(key, []).append(FetchPartition(at.partition, -1, offset, -1, -1, fetch_bytes))
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=REPLY_BYTES_MAX,
+        isolation_level=READ_UNCOMMITTED,
+        session_id=0,
+        session_epoch=-1,
+        topics=list(topics.items()),
+        forgotten=[],
+        rack_id="",
+    )
+    body = encode_fetch_request(version, request)
+    reply = await connection.request(FETCH.key, version, [body], what="looking up the time of records")
+    response = parse_fetch_response(reply, version)
+    return {
+        TopicPartition(names[key], result.partition): result
+        for key, partitions in response.topics
+        if key in names
+        for result in partitions
+    }
