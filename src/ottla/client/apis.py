@@ -33,6 +33,10 @@ METADATA = ClientApi(3, "Metadata", (10, 13))
 OFFSET_COMMIT = ClientApi(8, "OffsetCommit", (8, 9))
 OFFSET_FETCH = ClientApi(9, "OffsetFetch", (8, 9))
 FIND_COORDINATOR = ClientApi(10, "FindCoordinator", (4, 6))
+JOIN_GROUP = ClientApi(11, "JoinGroup", (7, 9))
+HEARTBEAT = ClientApi(12, "Heartbeat", (4, 4))
+LEAVE_GROUP = ClientApi(13, "LeaveGroup", (4, 5))
+SYNC_GROUP = ClientApi(14, "SyncGroup", (5, 5))
 DESCRIBE_GROUPS = ClientApi(15, "DescribeGroups", (5, 6))
 LIST_GROUPS = ClientApi(16, "ListGroups", (4, 5))
 API_VERSIONS = ClientApi(18, "ApiVersions", (0, 4))
@@ -50,6 +54,7 @@ ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0,
 LIST_PARTITION_REASSIGNMENTS = ClientApi(46, "ListPartitionReassignments", (0, 0))
 OFFSET_DELETE = ClientApi(47, "OffsetDelete", (0, 0))
 DESCRIBE_CLUSTER = ClientApi(60, "DescribeCluster", (0, 1))
+CONSUMER_GROUP_HEARTBEAT = ClientApi(68, "ConsumerGroupHeartbeat", (0, 1))
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, "ConsumerGroupDescribe", (0, 1))
 
 

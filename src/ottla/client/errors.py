@@ -59,6 +59,21 @@ class GroupNotEmptyError(BrokerRefusedError):
     """The group has members, and what was asked goes only without them."""
 
 
+class FencedInstanceError(BrokerRefusedError):
+    """Another consumer has joined the group with the same `group_instance_id`. This one has stopped."""
+
+
+class CommitFailedError(BrokerRefusedError):
+    """The group has gone on without this consumer, so its partitions may have other owners: nothing was committed.
+
+    The next fetch joins the group again; what was read since the last commit is read again by whoever has it now.
+    """
+
+
+class RebalancingError(BrokerRefusedError):
+    """Offsets cannot be committed while the group is being assigned anew. Fetch, then commit again."""
+
+
 class OffsetOutOfRangeError(BrokerRefusedError):
     """The wanted offset is not in the log, and `auto_offset_reset` is "none"."""
 
@@ -120,6 +135,7 @@ _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
     ErrorCode.offset_out_of_range: OffsetOutOfRangeError,
     ErrorCode.group_id_not_found: UnknownGroupError,
     ErrorCode.non_empty_group: GroupNotEmptyError,
+    ErrorCode.fenced_instance_id: FencedInstanceError,
 }
 
 _SENTENCES: dict[ErrorCode, str] = {
@@ -139,6 +155,16 @@ _SENTENCES: dict[ErrorCode, str] = {
     ErrorCode.invalid_group_id: "the name is not a valid group name",
     ErrorCode.coordinator_not_available: "no broker coordinates the group at the moment; try again",
     ErrorCode.coordinator_load_in_progress: "its coordinator still reads what is known of the group; try again",
+    ErrorCode.fenced_instance_id: "another consumer has taken over its group_instance_id; this one has stopped",
+    ErrorCode.unreleased_instance_id: (
+        "another consumer of the same group_instance_id is still a member; it has to leave or time out first"
+    ),
+    ErrorCode.inconsistent_group_protocol: "its members use another group_protocol, or no assignor of this consumer",
+    ErrorCode.invalid_session_timeout: (
+        "session_timeout_ms is outside of the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    ErrorCode.group_max_size_reached: "it has as many members as the broker's group.max.size allows",
+    ErrorCode.unsupported_assignor: "the broker has no such assignor",
     ErrorCode.not_coordinator: "its coordinator is moving to another broker; try again",
 }
 
