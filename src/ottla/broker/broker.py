@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from ottla.broker.blocking import run_blocking
 from ottla.broker.catalog import Catalog, CatalogState
 from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.groups.groups import Groups
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_store import LogStore
 from ottla.broker.partition import AnyLog, Partition
@@ -23,6 +24,7 @@ from ottla.broker.waits import Deadlines, Wakeups
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.shared import SharedByLogs
+from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.model.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
@@ -99,6 +101,7 @@ class Broker:
         """All that was set while brokers run and counts for this one."""
         self.admin = TopicAdmin(self)
         self.housekeeping = Housekeeping(self)
+        self.groups = Groups(self)
         self._producer_ids = ProducerIds()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -152,6 +155,7 @@ class Broker:
     def begin_shutdown(self) -> None:
         """Parked requests are answered with what there is; new ones do not park."""
         self.stopping = True
+        self.groups.stop()
         for partition in self.partitions():
             partition.wake_fetches()
 
@@ -166,6 +170,7 @@ class Broker:
 
     def abandon(self) -> None:
         """Lets go of everything as it is: what a crash would leave."""
+        self.groups.stop()
         self.housekeeping.stop()
         self.store.close()
 
@@ -216,6 +221,7 @@ class Broker:
                     wakeups=self.wakeups,
                 )
             )
+            self.groups.on_role(topic.partitions[-1])
         self.housekeeping.look_at(topic)
 
     def _log_for(self, key: LogKey, config: TopicConfig, state: CatalogState | None) -> AnyLog:
@@ -262,6 +268,8 @@ class Broker:
         topic = self.topics.get(name)
         if topic is not None:
             return topic
+        if name == OFFSETS_TOPIC:
+            return await self.groups.ensure_topic()
         if not self.config.auto_create_topics_enable:
             return Refused(ErrorCode.unknown_topic_or_partition, f"there is no topic '{name}'")
         if self.cluster is not None:

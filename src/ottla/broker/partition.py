@@ -184,6 +184,8 @@ class Partition:
     def append(self, records: memoryview | None, now_ms: int) -> Appended | Refused:
         """Checks a batch and appends it. Does not wait: the caller waits for the acknowledgement (SAFETY 22)."""
         log = self.log
+        if self.topic.internal:
+            return Refused(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.topic.name}.")
         admitted = admit(records, log.config, now_ms)
         if isinstance(admitted, Refused):
             return admitted
@@ -202,8 +204,7 @@ class Partition:
         traffic.batches_in += 1
         traffic.records_in += header.record_count
         traffic.bytes_in += len(batch)
-        if self.leading is not None:
-            self._on_appended(self.leading)
+        self.on_appended()
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
@@ -226,8 +227,7 @@ class Partition:
         traffic.batches_in += len(run)
         traffic.records_in += run.record_count
         traffic.bytes_in += run.size_bytes
-        if self.leading is not None:
-            self._on_appended(self.leading)
+        self.on_appended()
         return True
 
     def _note_sequences(self, run: ProduceRun) -> bool:
@@ -393,10 +393,11 @@ class Partition:
             for _, settled in waits:
                 settled(ErrorCode.not_enough_replicas_after_append)
 
-    def _on_appended(self, leading: LeaderReplication) -> None:
-        if leading.on_own_progress(self.log.end_offset, self.log.acknowledged_end):
-            self.on_watermark()
-        self._wake_replicas()
+    def on_appended(self) -> None:
+        """The log has more, of a producer or of a coordinator on this broker."""
+        if self.leading is not None:
+            self._on_replica_acknowledged()
+            self._wake_replicas()
 
     def _wake_replicas(self) -> None:
         for watch in self._replica_watches.values():

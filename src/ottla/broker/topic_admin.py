@@ -96,6 +96,7 @@ class TopicAdmin:
         finally:
             del self._creating[metric_name(name)]
         broker.topics.add(topic)
+        broker.groups.on_topics_changed()
         return topic
 
     def _parse_new(self, name: str, configs: Mapping[str, str]) -> TopicConfig | Refused:
@@ -172,6 +173,7 @@ class TopicAdmin:
             if refused is None:
                 self._broker.add_partitions(topic, total)
                 self._broker.topics.changed()
+                self._broker.groups.on_topics_changed()
         await self._reserve_offsets()
         return refused
 
@@ -256,6 +258,7 @@ class TopicAdmin:
             return Refused(ErrorCode.kafka_storage_error, str(error))
         broker.topics.remove(topic)
         self._remove_logs(topic)
+        broker.groups.on_topics_changed(deleted=[topic.name])
         return None
 
     def _remove_logs(self, topic: Topic) -> None:
@@ -269,6 +272,7 @@ class TopicAdmin:
 
         for partition in topic.partitions:
             partition.close()
+            self._broker.groups.on_role(partition)
             log = partition.log
             if isinstance(log, FileLog):
                 self._broker.store.delete(log, gone)

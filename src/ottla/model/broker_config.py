@@ -22,6 +22,7 @@ from ottla.model.config_keys import (
     unknown_name,
 )
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.group_keys import ASSIGNORS, GROUP_KEYS
 from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
@@ -46,6 +47,15 @@ class BrokerConfig:
     fetch_max_bytes: int
     flush_interval_ms: int
     frame_stall_ms: int
+    group_consumer_assignors: tuple[str, ...]
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
     host: str | None
     host_shared: bool
     journal_bytes: int
@@ -59,8 +69,16 @@ class BrokerConfig:
     max_request_partition_size_limit: int
     memory_max_bytes: int
     message_max_bytes: int
+    metrics_host: str
+    metrics_port: int | None
     node_id: int
     num_partitions: int
+    offset_metadata_max_bytes: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
     queued_max_request_bytes: int
     replica_lag_time_max_ms: int
@@ -249,6 +267,22 @@ _OWN_KEYS = [
         dynamic=False,
     ),
     ConfigKey(
+        "ottla.metrics.host",
+        _STRING,
+        "127.0.0.1",
+        "The address of the page for Prometheus. Whoever reaches it may read it: it asks nobody for a name.",
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.metrics.port",
+        _INT,
+        None,
+        "The port of the page for Prometheus, `/metrics`; 0 takes a free one, which the broker's log names. Without "
+        "it there is none.",
+        Range(0, 65535),
+        dynamic=False,
+    ),
+    ConfigKey(
         "ottla.tail.cache.bytes",
         _LONG,
         str(256 * _MIB),
@@ -305,6 +339,7 @@ _OWN_KEYS = [
         Range(1),
         dynamic=False,
     ),
+    *GROUP_KEYS,
 ]
 
 
@@ -347,9 +382,17 @@ def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
     for key in _OWN_KEYS:
         own_text = given.get(key.name, key.default)
         values[key.attribute] = None if own_text is None else parse_value(key, own_text)
+    # The order counts: the first one is the default.
+    values["group_consumer_assignors"] = _words(given.get(ASSIGNORS, BROKER_CONFIGS[ASSIGNORS].default or ""))
+    if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
+        return Refused(ErrorCode.invalid_config, "group.min.session.timeout.ms is above group.max.session.timeout.ms.")
     if values["journal_file_bytes"] > values["journal_bytes"]:
         return Refused(ErrorCode.invalid_config, "ottla.journal.file.bytes is above ottla.journal.bytes.")
     return BrokerConfig(**values, given=MappingProxyType(dict(given)))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in (part.strip() for part in text.split(",")) if word))
 
 
 def with_overrides(config: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig | Refused:

@@ -111,8 +111,11 @@ class Placing:
         elif topic.overrides != dict(state.configs):
             broker.admin.use_config(topic, state.configs)
         found = self._membership.image.partitions_of(state.id)
+        known_count = len(topic.spread or ())
         topic.spread = [self._layout(index, versioned.value) for index, versioned in found.items()]
         broker.topics.changed()
+        if len(topic.spread) != known_count:
+            broker.groups.on_topics_changed()
         for index, versioned in found.items():
             if broker.node_id in versioned.value.replicas:
                 self.roles.take(topic.partition(index) or self._open(topic, index), versioned)
@@ -135,6 +138,8 @@ class Placing:
             self._remove_partition(topic, partition)
         if not topic.partitions:
             self._broker.topics.remove(topic)
+            is_deleted = self._membership.image.version_of(keys.topic(topic.id)) is None
+            self._broker.groups.on_topics_changed(deleted=[topic.name] if is_deleted else [])
 
     # -- logs -------------------------------------------------------------------------------------------------
 
@@ -162,9 +167,11 @@ class Placing:
         if not self._membership.image.is_obsolete(PartitionKey(topic.id, partition.index), self._broker.node_id):
             # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
             partition.stand_by(partition.leader_epoch)
+            self._broker.groups.on_role(partition)
             return
         is_deleted = self._membership.image.topic(topic.id) is None
         partition.close(ErrorCode.unknown_topic_or_partition if is_deleted else ErrorCode.not_leader_or_follower)
+        self._broker.groups.on_role(partition)
         topic.partitions.remove(partition)
         if isinstance(partition.log, FileLog):
             self._being_removed[topic.id] += 1

@@ -133,6 +133,10 @@ class GroupCoordinator:
         """What `TopicsChanged` has to name the matching topics of."""
         return {regex for group in self.tables.consumer.values() for regex in group.regexes}
 
+    def states(self) -> list[str]:
+        """The state of each group."""
+        return listing.states(self._shard)
+
     def complete_transaction(self, producer_id: int, *, is_committed: bool, now: Instant) -> Step:
         """Its marker is appended with this step: the offsets of the transaction count, or are forgotten."""
         self._shard.begin(now)

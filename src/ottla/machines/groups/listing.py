@@ -45,6 +45,10 @@ def _listed(shard: Shard, name: str) -> ListedGroup:
     return ListedGroup(name, group.protocol_type or "", group.state, "Classic")
 
 
+def states(shard: Shard) -> list[str]:
+    return [_listed(shard, group).state for group in shard.group_names()]
+
+
 def describe_group(shard: Shard, ticket: Ticket, request: DescribeGroup) -> None:
     """Whatever is not there is Dead; before version 6 of the API that is no error."""
     group = shard.classic.get(request.group)

@@ -189,6 +189,8 @@ def remove_all(shard: Shard, group: str) -> None:
 def remove_of_topics(shard: Shard, topics: Iterable[str]) -> None:
     """The topics are gone. One that is created again under the same name begins without offsets."""
     gone = frozenset(topics)
+    if not gone:
+        return
     for group in sorted(shard.tables.offsets.groups()):
         for key in list(shard.tables.offsets.keys(group)):
             if key.topic in gone:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+OFFSETS_TOPIC = "__consumer_offsets"
+
 
 def partition_of(group: str, partition_count: int) -> int:
     """As Kafka has it, so that a copied topic stays valid: by Java's hash of the name, over its UTF-16 units."""

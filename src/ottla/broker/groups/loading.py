@@ -1,0 +1,88 @@
+"""A partition's log into a coordinator: from its start to where it ended when this broker began to lead it.
+
+In slices, so that neither the memory nor the event loop's time that this takes grows with the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from ottla.broker.partition import Partition
+from ottla.log.batches import Slice
+from ottla.log.contract import ColdRead
+from ottla.machines.groups.coordinator import GroupCoordinator
+from ottla.model.errors import ErrorCode, Refused
+from ottla.records.batch import Batch, split_batches
+from ottla.records.bridge import decode_records
+from ottla.records.control import ControlKind, decode_control
+from ottla.records.errors import CorruptRecords
+from ottla.records.record import Record, decode_batch
+
+log = logging.getLogger("ottla.groups")
+
+SLICE_BYTES = 64 * 1024
+RECORDS_A_TURN = 100
+"""A record takes some ten microseconds: about a millisecond, then the loop has its turn."""
+
+
+async def replay_log(partition: Partition, machine: GroupCoordinator, upto: int) -> Refused | None:
+    """Refused: the log cannot be read, or is another one by now."""
+    offset = partition.log.start_offset
+    while offset < upto:
+        part = await _read(partition, offset)
+        if isinstance(part, Refused):
+            if part.error is ErrorCode.offset_out_of_range and offset < partition.log.start_offset:
+                offset = partition.log.start_offset  # records were deleted meanwhile
+                continue
+            return part
+        if part.next_offset <= offset:
+            return Refused(ErrorCode.kafka_storage_error, f"there is nothing to read at offset {offset}")
+        await _replay(part, machine, offset)
+        offset = part.next_offset
+    _report(partition, machine)
+    return None
+
+
+async def _read(partition: Partition, offset: int) -> Slice | Refused:
+    """Also what no watermark covers yet: nothing is served before it does."""
+    found = partition.read_as_follower(offset, SLICE_BYTES)
+    return await partition.read_cold(found) if isinstance(found, ColdRead) else found
+
+
+async def _replay(part: Slice, machine: GroupCoordinator, from_offset: int) -> None:
+    left = RECORDS_A_TURN
+    for buffer in part.buffers:
+        for batch in split_batches(buffer):
+            for record in _records(batch, machine, from_offset):
+                producer_id = batch.header.producer_id if batch.header.is_transactional else None
+                machine.replay(record.key, record.value, producer_id)
+                left -= 1
+                if left == 0:
+                    left = RECORDS_A_TURN
+                    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def _records(batch: Batch, machine: GroupCoordinator, from_offset: int) -> Iterator[Record]:
+    """What is not a marker. The log has checked the batch against its checksum; a batch that cannot be opened all the
+    same is passed over, as a record is that cannot be read."""
+    try:
+        if not batch.header.is_control:
+            yield from decode_records([batch], from_offset=from_offset, check_crc=False)
+            return
+        for record in decode_batch(batch.data, check_crc=False):
+            kind = decode_control(record).kind
+            if kind in (ControlKind.commit, ControlKind.abort):
+                machine.replay_marker(batch.header.producer_id, is_committed=kind is ControlKind.commit)
+    except CorruptRecords as error:
+        log.error("a batch at offset %d cannot be read: %s", batch.header.base_offset, error)
+
+
+def _report(partition: Partition, machine: GroupCoordinator) -> None:
+    name = f"{partition.topic.name}-{partition.index}"
+    for why in machine.unreadable:
+        log.error("%s holds something that cannot be read: %s", name, why)
+    if machine.skipped:
+        log.warning("%s holds records of kinds that are not known here: %s", name, dict(machine.skipped))

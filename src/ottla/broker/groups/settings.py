@@ -1,0 +1,23 @@
+"""The broker's configuration, as the group coordinator takes it."""
+
+from __future__ import annotations
+
+from ottla.machines.groups.config import MINUTE_MS, GroupConfig, MigrationPolicy
+from ottla.model.broker_config import BrokerConfig
+
+
+def group_config(config: BrokerConfig) -> GroupConfig:
+    return GroupConfig(
+        session_timeout_min_ms=config.group_min_session_timeout_ms,
+        session_timeout_max_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        size_max=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        consumer_size_max=config.group_consumer_max_size,
+        consumer_assignors=config.group_consumer_assignors,
+        migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
+    )
