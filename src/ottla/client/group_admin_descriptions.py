@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.client.fetched import TopicPartition
-from ottla.wire.primitives import MalformedRequest, Reader, decoding
+from ottla.client.group_protocol import decode_assignment, decode_subscription
+from ottla.wire.primitives import MalformedRequest
 
 CLASSIC, CONSUMER = "classic", "consumer"
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -119,30 +120,15 @@ def consumer_description(entry: Any, coordinator: int) -> GroupDescription:
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """The topics in a member's metadata, which clients write and brokers do not read. Empty if it is not readable."""
+    """What a member subscribes to: clients write that, and brokers pass it on. Empty if it cannot be read."""
     try:
-        return sorted(decoding(_read_topics, Reader(memoryview(metadata)))) if metadata else []
+        return sorted(decode_subscription(metadata).topics) if metadata else []
     except MalformedRequest:
         return []
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     try:
-        return sorted(decoding(_read_assignment, Reader(memoryview(assignment)))) if assignment else []
+        return sorted(decode_assignment(assignment))
     except MalformedRequest:
         return []
-
-
-def _read_topics(reader: Reader) -> list[str]:
-    """Every version begins like the first: its number, then the topics."""
-    reader.i16()
-    return [reader.string() for _ in range(reader.array_length(2))]
-
-
-def _read_assignment(reader: Reader) -> list[TopicPartition]:
-    reader.i16()
-    assigned: list[TopicPartition] = []
-    for _ in range(reader.array_length(6)):
-        topic = reader.string()
-        assigned += [TopicPartition(topic, reader.i32()) for _ in range(reader.array_length(4))]
-    return assigned
