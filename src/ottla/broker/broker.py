@@ -244,12 +244,17 @@ class Broker:
         replication_factor: int = 1,
         validate_only: bool = False,
     ) -> Topic | Refused:
+        if name == OFFSETS_TOPIC:
+            configs = {"cleanup.policy": "compact", **configs}
         return await self.admin.create_topic(name, partition_count, configs, replication_factor, validate_only)
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
         return await self.admin.delete_topic(topic)
 
     async def create_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> Refused | None:
+        if topic.name == OFFSETS_TOPIC:
+            why = f"The place of a group in {OFFSETS_TOPIC} depends on the number of its partitions, so it cannot grow."
+            return Refused(ErrorCode.invalid_partitions, why)
         return await self.admin.create_partitions(topic, total, validate_only)
 
     async def alter_topic_configs(

@@ -9,6 +9,10 @@ _STRING, _INT, _LONG, _LIST = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 ASSIGNORS = "group.consumer.assignors"
 OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
 
+DEVELOPMENT_DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+"""For brokers on one machine, to try things out: nobody has to wait for members that do not come. Kafka's quick start
+has it too."""
+
 GROUP_KEYS = [
     ConfigKey(
         ASSIGNORS,

@@ -16,6 +16,7 @@ from ottla.app import BrokerSettings
 from ottla.broker.broker import Broker
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_thread import BrokerThread
 
 POLL_S = 0.005
@@ -68,7 +69,7 @@ class Cluster:
                     host="127.0.0.1",
                     port=port + number - 1 if port else 0,
                     storage=None if storage is None else Durability(storage),
-                    properties=dict(config or {}),
+                    properties={**DEVELOPMENT_DEFAULTS, **(config or {})},
                     disk="volatile" if power_cuts else "real",
                 ),
                 number,
@@ -127,6 +128,7 @@ class Cluster:
         settings.data_dir = os.path.join(self._data_dir, f"broker-{number}")
         settings.properties = {
             "default.replication.factor": str(min(len(self._threads), REPLICAS_MAX)),
+            OFFSETS_REPLICATION_FACTOR: str(min(len(self._threads), REPLICAS_MAX)),
             **settings.properties,
             "node.id": str(number),
             "ottla.coordination": f"sqlite:{os.path.join(self._data_dir, 'coordination')}",

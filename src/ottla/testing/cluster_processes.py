@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_process import BrokerProcess
 
 STOP_TIMEOUT_S = 40.0
@@ -35,6 +36,8 @@ class ClusterProcesses:
                 directory / f"broker-{number}",
                 config={
                     "default.replication.factor": str(min(count, 3)),
+                    OFFSETS_REPLICATION_FACTOR: str(min(count, 3)),
+                    **DEVELOPMENT_DEFAULTS,
                     **(config or {}),
                     "node.id": str(number),
                     "ottla.coordination": coordination or f"sqlite:{directory / 'coordination'}",

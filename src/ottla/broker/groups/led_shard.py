@@ -27,6 +27,7 @@ from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import (
+    JOIN_EPOCH,
     ConsumerHeartbeat,
     DescribeConsumerGroup,
     DescribeGroup,
@@ -179,6 +180,9 @@ class LedShard:
         if refused is not None:
             return refused
         if isinstance(request, ConsumerHeartbeat):
+            if request.member_epoch == JOIN_EPOCH:
+                # A member often joins right after its topic was made, and would hear of it seconds later.
+                self._around.news.refresh()
             self._see_topics()
         if self.state is State.ENDED:
             return Refused(ErrorCode.not_coordinator)
