@@ -20,7 +20,7 @@ from ottla.wire.schema import decode, encode, response_type
 from tests.unit.handlers_caller import Caller, calling
 
 API_VERSIONS, INIT_PRODUCER_ID, LOG_DIRS, CLUSTER = 18, 22, 35, 60
-FIND_COORDINATOR, HEARTBEAT = 10, 12
+END_TXN = 26
 ROOT = Path(__file__).parents[2]
 
 
@@ -57,8 +57,8 @@ async def test_a_version_of_the_future_is_told_ours(caller: Caller) -> None:
 
 
 async def test_an_api_that_we_do_not_have(caller: Caller) -> None:
-    heartbeat = await caller.call(HEARTBEAT, 3, group_id="g", generation_id=1, member_id="m", group_instance_id=None)
-    assert heartbeat.error_code is ErrorCode.unsupported_version
+    ended = await caller.call(END_TXN, 3, transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
+    assert ended.error_code is ErrorCode.unsupported_version
 
 
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (0, 2), (0, 99), (3, 99), (-1, 0)])
@@ -175,11 +175,3 @@ def test_every_handler_module_is_in_the_list() -> None:
 def test_the_protocol_table_is_fresh() -> None:
     written = (ROOT / "docs" / "protocol.md").read_text()
     assert written == render_protocol_table(), "run: python -m ottla.handlers.registry > docs/protocol.md"
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_there_is_no_coordinator_yet(caller: Caller, version: int) -> None:
-    asked = {"coordinator_keys": ["g"], "key_type": 0} if version >= 4 else {"key": "g"}
-    found = await caller.call(FIND_COORDINATOR, version, **asked)
-    answers = found.coordinators if version >= 4 else [found]
-    assert [each.error_code for each in answers] == [ErrorCode.coordinator_not_available]

@@ -1,29 +1,56 @@
 """FindCoordinator (key 10), v0-6.
 
-Behaviour: answers COORDINATOR_NOT_AVAILABLE for every group and transactional id. It is here because librdkafka takes a
-broker without this API for one from before LZ4, and sends such batches uncompressed without a word.
+Behaviour: the broker that leads the partition of `__consumer_offsets` to which a group belongs; the topic is created by
+the first question. COORDINATOR_NOT_AVAILABLE while nobody leads it, and for every transactional id.
 Versions: v1 key type and message; v3 flexible; v4 several keys at once.
-Not implemented: coordinators. There are no consumer groups and no transactions yet.
+Not implemented: transactions, and share groups (v6).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.broker import Node
 from ottla.handlers.api import Api, Context, part, reply
-from ottla.model.errors import ErrorCode
+from ottla.model.errors import ErrorCode, Refused
 
 API = Api(10, "FindCoordinator", (0, 6))
 
-_NOBODY = {
-    "node_id": -1,
-    "host": "",
-    "port": -1,
-    "error_code": ErrorCode.coordinator_not_available,
-    "error_message": "this broker has no consumer groups and no transactions yet: assign partitions instead",
-}
+_GROUP, _TRANSACTION = 0, 1
+"""What a key can be the name of."""
 
 
 async def handle(ctx: Context, request: Any) -> object:
-    keys = getattr(request, "coordinator_keys", ())
-    return reply(ctx, coordinators=tuple(part(ctx, "Coordinator", key=key, **_NOBODY) for key in keys), **_NOBODY)
+    kind = request.key_type if ctx.version >= 1 else _GROUP
+    if ctx.version < 4:
+        return reply(ctx, **_answer(await _find(ctx, kind, request.key)))
+    # Each key is looked up once, however often it is named.
+    found = {key: await _find(ctx, kind, key) for key in dict.fromkeys(request.coordinator_keys)}
+    coordinators = tuple(part(ctx, "Coordinator", key=key, **_answer(found[key])) for key in request.coordinator_keys)
+    return reply(ctx, coordinators=coordinators)
+
+
+async def _find(ctx: Context, kind: int, key: str) -> Node | Refused:
+    if kind == _GROUP:
+        return await ctx.broker.groups.coordinator_of(key)
+    if kind == _TRANSACTION:
+        return Refused(ErrorCode.coordinator_not_available, "This broker has no transactions yet.")
+    return Refused(ErrorCode.invalid_request, f"There is no coordinator for keys of type {kind}.")
+
+
+def _answer(found: Node | Refused) -> dict[str, Any]:
+    if isinstance(found, Refused):
+        return {
+            "error_code": found.error,
+            "error_message": found.message,
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+        }
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "node_id": found.id,
+        "host": found.host,
+        "port": found.port,
+    }

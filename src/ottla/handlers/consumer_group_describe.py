@@ -1,0 +1,86 @@
+"""ConsumerGroupDescribe (key 69), v0-1.
+
+Behaviour: state, epochs and members of groups of the consumer protocol, with what each member has and is to have. A
+group that is not there, or one of the classic protocol, is GROUP_ID_NOT_FOUND.
+Versions: v1 tells members that still speak the classic protocol from the others.
+Not implemented: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
+from ottla.handlers.coordinator_calls import ask_each, authorized_operations, by_topic
+from ottla.machines.groups.records import Assignment
+from ottla.machines.groups.replies import DescribeConsumerReply, DescribedConsumer
+from ottla.machines.groups.requests import DescribeConsumerGroup
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1 import ConsumerGroupDescribeRequest
+
+API = Api(69, "ConsumerGroupDescribe", (0, 1))
+
+_CLASSIC, _CONSUMER = 0, 1
+"""The types of members."""
+
+
+async def handle(ctx: Context, request: ConsumerGroupDescribeRequest) -> object:
+    asked = [(DescribeConsumerGroup(group=name), str(name)) for name in request.group_ids if name]
+    outcomes = iter(await ask_each(ctx, asked, DescribeConsumerReply))
+    no_name = Refused(ErrorCode.invalid_group_id)
+    operations = authorized_operations(request.include_authorized_operations)
+    groups = tuple(_described(ctx, name, next(outcomes) if name else no_name, operations) for name in request.group_ids)
+    return reply(ctx, groups=groups)
+
+
+def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused, operations: int) -> Any:
+    message = None
+    if isinstance(outcome, Refused):
+        message = outcome.message
+        outcome = DescribeConsumerReply(error=outcome.error, state="")
+    elif outcome.error is ErrorCode.group_id_not_found:
+        message = f"Group {name} is not known, or not one of the consumer protocol."
+    return part(
+        ctx,
+        "DescribedGroup",
+        error_code=outcome.error,
+        error_message=message,
+        group_id=name,
+        group_state=outcome.state,
+        group_epoch=outcome.epoch,
+        assignment_epoch=outcome.target_epoch,
+        assignor_name=outcome.assignor,
+        members=tuple(_member(ctx, member) for member in outcome.members),
+        authorized_operations=operations if outcome.error is ErrorCode.none else NO_AUTHORIZED_OPERATIONS,
+    )
+
+
+def _member(ctx: Context, described: DescribedConsumer) -> Any:
+    member = described.member
+    return part(
+        ctx,
+        "Member",
+        member_id=described.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=described.current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.subscribed_names,
+        subscribed_topic_regex=member.subscribed_regex,
+        assignment=_assignment(ctx, described.current.assigned),
+        target_assignment=_assignment(ctx, described.target),
+        member_type=_CONSUMER if member.classic is None else _CLASSIC,
+    )
+
+
+def _assignment(ctx: Context, assignment: Assignment) -> Any:
+    """Without partitions of topics that have been deleted meanwhile."""
+    topics = tuple(
+        part(ctx, "TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=indexes)
+        for topic_id, indexes in by_topic(assignment)
+        if (topic := ctx.broker.topics.by_id(topic_id)) is not None
+    )
+    return part(ctx, "Assignment", topic_partitions=topics)

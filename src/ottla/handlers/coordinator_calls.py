@@ -1,0 +1,62 @@
+"""Asking the coordinator of a group, and what the handlers that do so have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Context
+from ottla.machines.groups.records import Assignment
+from ottla.machines.groups.requests import Request
+from ottla.model.errors import Refused
+from ottla.model.ids import TopicId
+
+R = TypeVar("R")
+
+AT_ONCE_MAX = 100
+"""Groups of one request that are asked at the same time. A request may name a million."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+_READ, _DELETE, _DESCRIBE = 3, 6, 8
+_ALL_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE
+"""There is no authorizer: whoever asks may do what can be done to a group."""
+
+
+async def ask(ctx: Context, request: Request, group: str, expected: type[R]) -> R | Refused:
+    outcome = await ctx.broker.groups.ask(request, group)
+    assert isinstance(outcome, (expected, Refused)), f"{type(request).__name__} was answered with {outcome}"
+    return outcome
+
+
+async def ask_each(ctx: Context, requests: Sequence[tuple[Request, str]], expected: type[R]) -> list[R | Refused]:
+    """Requests with the names of their groups; the answers are in the same order."""
+    if len(requests) == 1:
+        return [await ask(ctx, *requests[0], expected)]
+    answers: list[R | Refused] = []
+    for at in range(0, len(requests), AT_ONCE_MAX):
+        some = requests[at : at + AT_ONCE_MAX]
+        answers += await asyncio.gather(*(ask(ctx, request, group, expected) for request, group in some))
+    return answers
+
+
+def client_host(ctx: Context) -> str:
+    """As Kafka prints it: a host name that it does not know, a slash, the address."""
+    return f"/{ctx.connection.peer.rpartition(':')[0]}"
+
+
+def milliseconds(duration: timedelta) -> int:
+    return duration // _MILLISECOND
+
+
+def by_topic(assignment: Assignment) -> list[tuple[TopicId, tuple[int, ...]]]:
+    partitions: dict[TopicId, list[int]] = {}
+    for topic_id, index in sorted(assignment):
+        partitions.setdefault(topic_id, []).append(index)
+    return [(topic_id, tuple(indexes)) for topic_id, indexes in partitions.items()]
+
+
+def authorized_operations(is_asked: bool) -> int:
+    return _ALL_OPERATIONS if is_asked else NO_AUTHORIZED_OPERATIONS
