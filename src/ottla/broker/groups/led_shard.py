@@ -44,7 +44,7 @@ from ottla.records.batch import read_header, stamp, stamped
 log = logging.getLogger("ottla.groups")
 
 RETRY_MS = 100.0
-"""How long to wait before it is tried again to append, or to load."""
+"""How long to wait before it is tried again to append."""
 ROOM_BYTES = 64 * 1024
 """What a step may need in the log. One that needs more, and does not get it, ends the term."""
 
@@ -81,6 +81,7 @@ class LedShard:
         self._leading, self._leader_epoch = partition.leading, partition.leader_epoch
         self.machine = GroupCoordinator(around.config)
         self._waiting: set[Ticket] = set()
+        self._is_asked = False
         self._timer: Timer | None = None
         self._timer_at = float("inf")
         self._deadline_ms: int | None = None
@@ -176,6 +177,7 @@ class LedShard:
     def ask(self, request: Request) -> Ticket | Refused:
         if self.state is State.LOADING:
             return Refused(ErrorCode.coordinator_load_in_progress)
+        self._is_asked = True
         refused = self._refusal_of_read() if isinstance(request, READS) else self._refusal()
         if refused is not None:
             return refused
@@ -252,8 +254,12 @@ class LedShard:
     # -- what stands in the way -------------------------------------------------------------------------------
 
     def _obstacle(self) -> Refused | None:
-        """Why nothing can be appended now."""
-        refused = self.partition.refusal_for(ALL) or self.partition.log.refusal(ROOM_BYTES)
+        """Why nothing can be appended now. To ask a log takes space for it: one without records is not asked before
+        there is a request, so that fifty partitions of which most are empty take none."""
+        partition = self.partition
+        refused = partition.refusal_for(ALL)
+        if refused is None and (partition.log.end_offset > 0 or self._is_asked):
+            refused = partition.log.refusal(ROOM_BYTES)
         return None if refused is None else Refused(ErrorCode.coordinator_not_available, refused.message)
 
     def _refusal(self) -> Refused | None:
