@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 JAVA_SOURCES = ROOT / "tests" / "conformance" / "java"
 JAVA_CACHE = ROOT / ".cache" / "java"
+JAVA_PROGRAMS = ("Driver", "GroupMember")
 JAVA_MAJOR_MIN = 17
 
 
@@ -41,15 +42,17 @@ def prepare_java() -> str:
     run(maven, "-q", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), "dependency:copy-dependencies",
         f"-DoutputDirectory={libraries}")  # fmt: skip
     run(javac, "--release", str(JAVA_MAJOR_MIN), "-d", str(JAVA_CACHE / "classes"), "-cp", f"{libraries}/*",
-        str(JAVA_SOURCES / "Driver.java"))  # fmt: skip
+        *(str(JAVA_SOURCES / f"{name}.java") for name in JAVA_PROGRAMS))  # fmt: skip
     return "ready, fetched and compiled"
 
 
 def java_is_ready() -> bool:
     """Compiled after the last change of its sources."""
-    compiled = JAVA_CACHE / "classes" / "Driver.class"
-    sources = (JAVA_SOURCES / "pom.xml", JAVA_SOURCES / "Driver.java")
-    return compiled.exists() and all(compiled.stat().st_mtime >= source.stat().st_mtime for source in sources)
+    compiled = [JAVA_CACHE / "classes" / f"{name}.class" for name in JAVA_PROGRAMS]
+    sources = [JAVA_SOURCES / "pom.xml", *(JAVA_SOURCES / f"{name}.java" for name in JAVA_PROGRAMS)]
+    return all(path.exists() for path in compiled) and (
+        min(path.stat().st_mtime for path in compiled) >= max(path.stat().st_mtime for path in sources)
+    )
 
 
 def installed(program: str, package: str) -> str:

@@ -1,0 +1,235 @@
+"""A group under test: its members as processes, and what can be done to them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from confluent_kafka import KafkaException
+
+from tests.conformance.clients.java_client import CACHE
+from tests.processes.groups.history import HARNESS, SUFFIX, Follower, Outcome, Ownership, Recorder
+from tests.processes.groups.questions import Observer, commit_as
+
+WAIT_S = 90.0
+POLL_S = 0.1
+LEAVE_S = 60.0
+JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A library and a way to share partitions out."""
+
+    client: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.protocol}"
+
+
+KINDS = (
+    Kind("confluent-kafka", "eager"),
+    Kind("confluent-kafka", "cooperative"),
+    Kind("confluent-kafka", "consumer"),
+    Kind("aiokafka", "eager"),
+    Kind("kafka-python", "eager"),
+    Kind("kafka-python", "cooperative"),
+    Kind("java", "eager"),
+    Kind("java", "cooperative"),
+    Kind("java", "consumer"),
+)
+"""aiokafka has neither of the others, kafka-python not the consumer protocol."""
+
+
+def why_no_java() -> str | None:
+    if shutil.which("java") is None or not (CACHE / "classes" / "GroupMember.class").exists():
+        return "the Java client is not there (make test fetches it where it can)"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a group works."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    session_ms: int
+
+
+class Group:
+    def __init__(self, kind: Kind, name: str, place: Place, directory: Path, chance: Random) -> None:
+        directory.mkdir(parents=True)
+        self.kind = kind
+        self.name = name
+        self.directory = directory
+        self._place = place
+        self._chance = chance
+        self._numbers = itertools.count(1)
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._paused: dict[str, list[Ownership]] = {}
+        """With what each had when it was paused."""
+        self._follower = Follower(directory)
+        self._recorder = Recorder(directory / f"{HARNESS}{SUFFIX}")
+        self._observer = Observer(place.bootstrap, name, place.topic, place.partitions)
+
+    @property
+    def size(self) -> int:
+        return len(self._members)
+
+    @property
+    def awake(self) -> list[str]:
+        return [name for name in self._members if name not in self._paused]
+
+    # What can be done to it
+
+    def join(self, count: int = 1) -> None:
+        for _ in range(count):
+            name = f"member-{next(self._numbers)}"
+            with (self.directory / f"{name}.log").open("wb") as log:
+                command = self._command(self.directory / f"{name}{SUFFIX}")
+                self._members[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._recorder.write("started", name)
+
+    def _command(self, path: Path) -> list[str]:
+        place = self._place
+        arguments = [self.kind.protocol, place.bootstrap, self.name, place.topic, str(path), str(place.session_ms)]
+        if self.kind.client == "java":
+            log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
+            return [
+                "java",
+                *JAVA_FLAGS,
+                log_level,
+                "-cp",
+                f"{CACHE}/classes:{CACHE}/libraries/*",
+                "GroupMember",
+                *arguments,
+            ]
+        return [sys.executable, "-m", "tests.processes.groups.member", self.kind.client, *arguments]
+
+    def kill(self) -> None:
+        """SIGKILL: its partitions are free when its session is over."""
+        name = self._chance.choice(self.awake)
+        process = self._members.pop(name)
+        process.kill()
+        process.wait()
+        self._recorder.write("killed", name)
+
+    def leave(self) -> None:
+        name = self._chance.choice(self.awake)
+        process = self._members.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            self.broken(f"{name} did not leave in {LEAVE_S:.0f} s")
+        self._recorder.write("left", name)
+
+    def pause(self) -> None:
+        name = self._chance.choice(self.awake)
+        history = self._follower.catch_up()
+        self._recorder.write("paused", name)
+        os.kill(self._members[name].pid, signal.SIGSTOP)
+        self._paused[name] = list(history.owned[name].values())
+
+    def commit_for_the_paused(self) -> None:
+        """Others have taken over. What a removed member sends now must not count."""
+        for name, had in self._paused.items():
+            if not had or not had[0].member_id.strip("-") or had[0].generation < 0:
+                continue
+            one = self._chance.choice(had)
+            generation = max(one.generation, self._follower.history.last_generation(name))
+            error = commit_as(
+                self._place.bootstrap,
+                self.name,
+                self._place.topic,
+                one.partition,
+                member_id=one.member_id,
+                generation=generation,
+                offset=0,
+            )
+            self._recorder.write("zombie", name, one.partition, generation, error.name)
+
+    def resume(self) -> None:
+        for name in tuple(self._paused):
+            os.kill(self._members[name].pid, signal.SIGCONT)
+            self._recorder.write("resumed", name)
+            del self._paused[name]
+
+    def coordinator_goes(self, node_id: int) -> None:
+        self._recorder.write("away", f"broker-{node_id}")
+
+    def coordinator_is_back(self, node_id: int) -> None:
+        self._recorder.write("back", f"broker-{node_id}")
+
+    def broken(self, sentence: str) -> None:
+        self._recorder.write("broken", sentence)
+
+    # What it waits for
+
+    def is_shared_out(self) -> bool:
+        """Each partition has one owner among the members that are awake, each of which has its share."""
+        history = self._follower.catch_up()
+        shares = [set(history.owned[name]) for name in self.awake]
+        sizes = [len(share) for share in shares]
+        owned = sorted(itertools.chain.from_iterable(shares))
+        return owned == list(range(self._place.partitions)) and max(sizes) - min(sizes) <= 1
+
+    def has_committed_since(self, at_us: int) -> bool:
+        history = self._follower.catch_up()
+        return any(one.sent_us > at_us and one.outcome is Outcome.ACKED for one in reversed(history.commits))
+
+    def has_read_all(self) -> bool:
+        """All that is in the log is committed."""
+        try:
+            return self._observer.committed() == self._observer.ends()
+        except KafkaException:  # a leader or a coordinator that moves
+            return False
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> bool:
+        """False, and a line in the history, if it does not come in time."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not holds():
+            if dead := [name for name, process in self._members.items() if process.poll() is not None]:
+                self.broken(f"members ended by themselves: {dead}")
+                return False
+            if time.monotonic() > deadline_s:
+                shares = {name: sorted(self._follower.history.owned[name]) for name in self._members}
+                self.broken(f"not {what} after {WAIT_S:.0f} s: {shares}")
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def finish(self) -> None:
+        """Nothing is written any more, and all have read all. Writes down where they are, then ends them."""
+        self.wait_until("shared out in the end", self.is_shared_out)
+        self.wait_until("read to the end", self.has_read_all)
+        self.wait_until("shared out at last", self.is_shared_out)
+        for kind, ask in (("end", self._observer.ends), ("committed", self._observer.committed)):
+            try:
+                for partition, offset in enumerate(ask()):
+                    self._recorder.write(kind, partition, offset)
+            except KafkaException as problem:
+                self.broken(f"no answer for {kind}: {problem}")
+        self.end()
+
+    def end(self) -> None:
+        """All at once, without a word in the history: it is over."""
+        for process in self._members.values():
+            process.kill()
+            process.wait()
+        self._members.clear()
+        self._paused.clear()
+        self._observer.close()

@@ -1,0 +1,120 @@
+"""What the harness asks brokers itself: who coordinates, what is committed, and commits that must be refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.bench.calls import Caller
+from ottla.bench.leaders import any_broker
+from ottla.client.apis import ClientApi
+from ottla.model.errors import ErrorCode
+
+FIND_COORDINATOR = ClientApi(10, "FindCoordinator", (4, 4))
+OFFSET_COMMIT = ClientApi(8, "OffsetCommit", (9, 9))
+GROUP_KEY = 0
+WAIT_S = 60.0
+ANSWER_S = 5.0
+MOVING = frozenset(
+    {
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.not_coordinator,
+    }
+)
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
+    """Waits for brokers that have not found one another yet."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result()
+            return
+        except KafkaException:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.5)
+
+
+def coordinator_of(bootstrap: str, group: str) -> tuple[int, int]:
+    """Its id and its port. Waits until there is one."""
+    deadline_s = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline_s:
+        try:
+            with any_broker(bootstrap) as caller:
+                reply = caller.call(FIND_COORDINATOR, {"key_type": GROUP_KEY, "coordinator_keys": [group]})
+        except OSError:
+            time.sleep(0.1)  # it went while it was asked
+            continue
+        (found,) = reply.coordinators
+        if not found.error_code:
+            return int(found.node_id), int(found.port)
+        time.sleep(0.1)
+    raise TimeoutError(f"{group} has no coordinator: {found}")
+
+
+def commit_as(
+    bootstrap: str, group: str, topic: str, partition: int, *, member_id: str, generation: int, offset: int
+) -> ErrorCode:
+    """A commit in the name of a member, as it would send it itself."""
+    body = {
+        "group_id": group,
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {
+                        "partition_index": partition,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "",
+                    }
+                ],
+            }
+        ],
+    }
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            with Caller(coordinator_of(bootstrap, group)[1]) as caller:
+                reply = caller.call(OFFSET_COMMIT, body)
+            error = ErrorCode(reply.topics[0].partitions[0].error_code)
+        except OSError:
+            error = ErrorCode.coordinator_not_available
+        if error not in MOVING or time.monotonic() > deadline_s:
+            return error
+        time.sleep(0.1)
+
+
+class Observer:
+    """Asks for the ends of a topic and for the commits of a group, without being a member of it."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        self._places = [TopicPartition(topic, index) for index in range(partitions)]
+
+    def ends(self) -> list[int]:
+        return [self._consumer.get_watermark_offsets(place, ANSWER_S)[1] for place in self._places]
+
+    def committed(self) -> Sequence[int]:
+        """-1 where nothing is committed."""
+        return [max(each.offset, -1) for each in self._consumer.committed(self._places, ANSWER_S)]
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,129 @@
+"""A round: some groups read one topic while things happen to them, then the histories are judged."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from tests.processes.groups.checker import Anomaly, Findings, check
+from tests.processes.groups.group import Group, Kind, Place
+from tests.processes.groups.history import GroupHistory, now_us, read_history
+from tests.processes.groups.questions import coordinator_of, create_topic
+from tests.processes.groups.worlds import BROKERS, World
+from tests.processes.groups.writer import Writer
+
+PARTITIONS = 12
+NAMES_TRIED_MAX = 100
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    kind: Kind
+    history: GroupHistory
+    findings: Findings
+    directory: Path
+
+
+class Round:
+    """All groups of a round have one coordinator, so that its death meets all of them."""
+
+    def __init__(self, world: World, directory: Path, kinds: Sequence[Kind], session_ms: int, chance: Random) -> None:
+        directory.mkdir(parents=True)
+        self._world = world
+        self._session_ms = session_ms
+        self.chance = chance
+        topic = f"records-{directory.name}"
+        create_topic(world.bootstrap, topic, PARTITIONS, BROKERS)
+        place = Place(world.bootstrap, topic, PARTITIONS, session_ms)
+        self._writer = Writer(world.bootstrap, topic, PARTITIONS)
+        self._down: int | None = None
+        self.groups: list[Group] = []
+        first: int | None = None
+        for kind in kinds:
+            own = directory / str(kind).replace(" ", "-")
+            name, first = self._name(f"{directory.name}-{own.name}", first)
+            self.groups.append(Group(kind, name, place, own, Random(f"{chance.random()} {kind}")))
+
+    def _name(self, word: str, coordinator: int | None) -> tuple[str, int]:
+        """A name of a group that this broker coordinates."""
+        for number in itertools.count(1):
+            name = f"{word}-{number}"
+            found = coordinator_of(self._world.bootstrap, name)[0]
+            if coordinator in (None, found) or number > NAMES_TRIED_MAX:
+                return name, found
+        raise AssertionError
+
+    # What happens
+
+    def each(self, act: Callable[[Group], None]) -> None:
+        for group in self.groups:
+            act(group)
+
+    def settle(self) -> None:
+        """Until each group is shared out among the members that are awake."""
+        for group in self.groups:
+            group.wait_until("shared out", group.is_shared_out)
+
+    def progress(self) -> None:
+        """Until each group has committed something from now on."""
+        since_us = now_us()
+        for group in self.groups:
+            group.wait_until("committed", partial(group.has_committed_since, since_us))
+
+    def coordinator_dies(self, *, in_order: bool = False) -> None:
+        group = self.chance.choice(self.groups)
+        self._down, _ = coordinator_of(self._world.bootstrap, group.name)
+        for each in self.groups:
+            each.coordinator_goes(self._down)
+        (self._world.stop if in_order else self._world.kill)(self._down)
+
+    def coordinator_returns(self) -> None:
+        if self._down is not None:
+            self._world.start(self._down)
+            for each in self.groups:
+                each.coordinator_is_back(self._down)
+            self._down = None
+
+    def finish(self) -> list[Judged]:
+        self.coordinator_returns()
+        self.each(Group.resume)
+        self._writer.end()
+        for group in self.groups:
+            group.finish()
+        return [self._judge(group) for group in self.groups]
+
+    def _judge(self, group: Group) -> Judged:
+        history = read_history(group.directory)
+        findings = check(history, self._session_ms * 1000)
+        if self._writer.failed:
+            findings.add(Anomaly.BROKEN, f"{len(self._writer.failed)} writes failed: {self._writer.failed[0]}")
+        return Judged(group.kind, history, findings, group.directory)
+
+    def abandon(self) -> None:
+        """Ends what a round started, whatever happened."""
+        self._writer.end()
+        self.each(Group.end)
+
+
+def run_round(round_: Round, schedule: Callable[[Round], None]) -> list[Judged]:
+    try:
+        schedule(round_)
+        return round_.finish()
+    finally:
+        round_.abandon()
+
+
+def aloud() -> Say:
+    began_s = time.monotonic()
+
+    def say(sentence: str) -> None:
+        print(f"{time.monotonic() - began_s:7.1f} {sentence}", flush=True)
+
+    return say
