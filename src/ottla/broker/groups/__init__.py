@@ -7,4 +7,5 @@ topic_news          what topics there are, told to the coordinators now and then
 topic_patterns      regular expressions over the names of topics
 offsets_topic       `__consumer_offsets`: how it is created
 settings            the broker's configuration, as the machines take it
+alone               failures of logs, where there is no cluster to hear of them
 """

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.led_shard import RETRY_MS, LedShard, State, Surroundings
+from ottla.broker.groups.alone import FailuresAlone
+from ottla.broker.groups.led_shard import LedShard, State, Surroundings
 from ottla.broker.groups.offsets_topic import OffsetsTopic
 from ottla.broker.groups.settings import group_config
 from ottla.broker.groups.topic_news import TopicNews
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 NEWS_INTERVAL_MS = 100.0
 """Coordinators hear of topics at once, but not more often than this."""
+
+RELOAD_AFTER_MS = 500.0
+"""After something went wrong here, though the partition is still led here."""
 
 
 class CommittedOffset(NamedTuple):
@@ -48,6 +52,7 @@ class Groups:
         self._shards: dict[int, LedShard] = {}
         """By the index of the partition."""
         self._loading = asyncio.Lock()
+        self._failures = FailuresAlone(self.on_role)
         self._is_stopped = False
 
     # -- what handlers ask ------------------------------------------------------------------------------------
@@ -147,6 +152,8 @@ class Groups:
         is_here = partition.is_led_here and not partition.deleted and partition.log.failed is None
         if self._is_stopped or not is_here or partition.index in self._shards:
             return
+        if partition.events is None:
+            partition.events = self._failures
         around = Surroundings(self._clock, group_config(self._broker.config), self._news, self._loading)
         shard = self._shards[partition.index] = LedShard(partition, around, self._on_ended)
         self._clock.call_soon(shard.begin)
@@ -156,7 +163,7 @@ class Groups:
         if self._shards.get(partition.index) is shard:
             del self._shards[partition.index]
         if not self._is_stopped and shard.is_current:
-            self._clock.call_later(RETRY_MS, partial(self._lead, partition))
+            self._clock.call_later(RELOAD_AFTER_MS, partial(self._lead, partition))
 
     def _shard_of(self, group: str) -> LedShard | Refused:
         topic = self._broker.topics.get(OFFSETS_TOPIC)

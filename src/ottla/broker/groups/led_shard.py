@@ -45,8 +45,8 @@ log = logging.getLogger("ottla.groups")
 
 RETRY_MS = 100.0
 """How long to wait before it is tried again to append."""
-ROOM_BYTES = 64 * 1024
-"""What a step may need in the log. One that needs more, and does not get it, ends the term."""
+ROOM_BYTES = 4096
+"""What most steps need in the log. One that needs more, and does not get it, ends the term."""
 
 READS = (FetchOffsets, ListGroups, DescribeGroup, DescribeConsumerGroup)
 """They append nothing: a log that takes no records can still be read."""

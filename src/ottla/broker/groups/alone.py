@@ -1,0 +1,25 @@
+"""Where there is no cluster, nobody else listens to what becomes of a partition's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.partition import Partition, PartitionEvents
+from ottla.ports import Completion
+
+
+class FailuresAlone(PartitionEvents):
+    def __init__(self, failed: Callable[[Partition], None]) -> None:
+        self._failed = failed
+
+    def on_log_failed(self, partition: Partition) -> None:
+        self._failed(partition)
+
+    def on_follower_acknowledged(self, partition: Partition) -> None:
+        raise AssertionError("a broker that is alone follows nobody")
+
+    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        raise AssertionError("a broker that is alone truncates nothing")
+
+    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
+        raise AssertionError("a broker that is alone resets nothing")
