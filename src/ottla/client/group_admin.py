@@ -16,13 +16,14 @@ from ottla.client.apis import (
 from ottla.client.connection import Connection
 from ottla.client.errors import (
     BrokerRefusedError,
+    ClientError,
     ConnectionLostError,
     RequestTimedOutError,
     UnsupportedByBrokerError,
     refused,
 )
 from ottla.client.fetched import READ_COMMITTED
-from ottla.client.group_admin_calls import Answer, group_text
+from ottla.client.group_admin_calls import MOVING, Answer, group_text
 from ottla.client.group_admin_descriptions import (
     DEAD,
     GroupDescription,
@@ -32,6 +33,7 @@ from ottla.client.group_admin_descriptions import (
 )
 from ottla.client.group_admin_offsets import GroupOffsetAdmin
 from ottla.client.group_lag import GroupLag, Unread, group_lag_of, timestamps_at
+from ottla.client.metadata import PASSING_FAILURES
 from ottla.model.errors import ErrorCode
 
 TYPES_FROM = 5
@@ -42,12 +44,23 @@ _NOT_THIS_TYPE = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_
 class GroupAdmin(GroupOffsetAdmin):
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Of every broker, by name; only those in some states or of some types, if any are given."""
-        await self._metadata.refresh()
         body = {"states_filter": list(states), "types_filter": list(types)}
         found: dict[str, GroupListing] = {}
-        for node_id in sorted(self._metadata.view.nodes):
-            for each in await self._list_groups_of(node_id, body):
-                found[each.name] = each
+
+        async def attempt() -> ClientError | None:
+            """All brokers anew: the groups of one that went away meanwhile are at others now."""
+            found.clear()
+            try:
+                await self._metadata.refresh()
+                for node_id in sorted(self._metadata.view.nodes):
+                    found.update((each.name, each) for each in await self._list_groups_of(node_id, body))
+            except (*PASSING_FAILURES, BrokerRefusedError) as failure:
+                if isinstance(failure, BrokerRefusedError) and failure.error not in MOVING:
+                    raise
+                return failure
+            return None
+
+        await self._until_complete(attempt)
         return sorted(found.values(), key=lambda each: each.name)
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -90,16 +103,12 @@ class GroupAdmin(GroupOffsetAdmin):
         return failures
 
     async def _list_groups_of(self, node_id: int, body: Mapping[str, list[str]]) -> list[GroupListing]:
-        async def question(connection: Connection) -> Answer:
-            version = connection.version_for(LIST_GROUPS.key, LIST_GROUPS.versions, LIST_GROUPS.name)
-            if body["types_filter"] and version < TYPES_FROM:
-                raise UnsupportedByBrokerError(f"the broker at {connection.address} knows no types of groups")
-            reply = await call(connection, LIST_GROUPS, body, what="listing the groups")
-            return Answer(reply.error_code, reply)
-
-        what = f"the groups of broker {node_id}"
-        answer = await self._ask_node(node_id, question, what)
-        check(answer.entry, what)
+        connection = await self._brokers.connection(node_id)
+        version = connection.version_for(LIST_GROUPS.key, LIST_GROUPS.versions, LIST_GROUPS.name)
+        if body["types_filter"] and version < TYPES_FROM:
+            raise UnsupportedByBrokerError(f"the broker at {connection.address} knows no types of groups")
+        reply = await call(connection, LIST_GROUPS, body, what="listing the groups")
+        check(reply, f"the groups of broker {node_id}")
         return [
             GroupListing(
                 name=each.group_id,
@@ -108,7 +117,7 @@ class GroupAdmin(GroupOffsetAdmin):
                 protocol_type=each.protocol_type,
                 coordinator=node_id,
             )
-            for each in answer.entry.groups
+            for each in reply.groups
         ]
 
     async def group_lag(self, group: str, *, isolation_level: int = READ_COMMITTED) -> GroupLag:

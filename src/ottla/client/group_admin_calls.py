@@ -51,30 +51,19 @@ class GroupAdminCalls(AdminCalls):
         """Asks each coordinator about all of its groups at once, until each has an answer or the time is over."""
         wanted = list(dict.fromkeys(groups))
         answers: dict[str, Answer] = {}
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._timeout_ms / 1000
-        backoff = Backoff(min_ms=20)
-        while True:
-            failure = await self._ask_round([name for name in wanted if name not in answers], question, answers)
-            if failure is None:
-                return {name: answers[name] for name in wanted}
-            if loop.time() >= deadline_s:
-                raise failure
-            await asyncio.sleep(backoff.next_pause_ms() / 1000)
 
-    async def _ask_node(self, node_id: int, question: Callable[[Connection], Awaitable[Answer]], what: str) -> Answer:
-        """Asks one broker about what it coordinates, until it is ready or the time is over."""
+        async def attempt() -> ClientError | None:
+            return await self._ask_round([name for name in wanted if name not in answers], question, answers)
+
+        await self._until_complete(attempt)
+        return {name: answers[name] for name in wanted}
+
+    async def _until_complete(self, attempt: Callable[[], Awaitable[ClientError | None]]) -> None:
+        """Until an attempt has nothing to complain of. The complaint is raised when the time is over."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
         backoff = Backoff(min_ms=20)
-        while True:
-            try:
-                answer = await question(await self._brokers.connection(node_id))
-                if answer.error not in MOVING:
-                    return answer
-                failure: ClientError = refused(answer.error, what)
-            except PASSING_FAILURES as passing:
-                failure = passing
+        while (failure := await attempt()) is not None:
             if loop.time() >= deadline_s:
                 raise failure
             await asyncio.sleep(backoff.next_pause_ms() / 1000)
