@@ -79,6 +79,7 @@ class GroupAdminCalls(AdminCalls):
             try:
                 told = await question(await self._brokers.connection(node_id), part)
             except PASSING_FAILURES as failure:
+                self._metadata.mark_stale()
                 missing = failure
                 continue
             for name, answer in told.items():
@@ -86,6 +87,9 @@ class GroupAdminCalls(AdminCalls):
                     missing = refused(answer.error, group_text(name))
                 else:
                     answers[name] = answer._replace(coordinator=node_id)
+        silent = [name for name in groups if name not in answers]
+        if silent and missing is None:
+            missing = ClientError(f"{group_text(silent[0])}: its coordinator says nothing of it")
         return missing
 
     async def _find_coordinators(self, groups: list[str]) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
@@ -103,6 +107,6 @@ class GroupAdminCalls(AdminCalls):
                 continue
             check(each, group_text(each.key))
             found.setdefault(int(each.node_id), []).append(each.key)
-        if any(node_id not in self._metadata.view.nodes for node_id in found):
+        if self._metadata.needs_refresh or any(node_id not in self._metadata.view.nodes for node_id in found):
             await self._metadata.refresh()
         return found, missing
