@@ -1,17 +1,23 @@
-"""Writes the pages of docs/ that follow from the code: the protocol and the configuration."""
+"""Writes the pages of docs/ that follow from the code: the protocol, the configuration and the metrics."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ottla.handlers.registry import render_protocol_table
+from ottla.metrics.docs import render as render_metrics
 from ottla.model.config_docs import render as render_configuration
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> None:
-    for name, text in (("protocol.md", render_protocol_table()), ("configuration.md", render_configuration())):
+    pages = {
+        "protocol.md": render_protocol_table(),
+        "configuration.md": render_configuration(),
+        "metrics.md": render_metrics(),
+    }
+    for name, text in pages.items():
         (DOCS / name).write_text(text, encoding="utf-8")
         print(f"wrote docs/{name}")
 

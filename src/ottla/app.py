@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ottla.adapters.buffers import BufferPool
 from ottla.adapters.catalog import SqliteCatalog
@@ -30,6 +30,9 @@ from ottla.model.broker_config import BrokerConfig, parse_broker_config
 from ottla.model.durability import Durability
 from ottla.model.errors import Refused
 from ottla.server.server import Server
+
+if TYPE_CHECKING:
+    from ottla.metrics.opening import Metrics
 
 log = logging.getLogger("ottla")
 
@@ -70,6 +73,7 @@ class RunningBroker:
         self.broker = broker
         self.server = server
         self.warnings: list[str] = []
+        self.metrics: Metrics | None = None
         self._disk = disk
         self._lock = lock
         self._catalog = catalog
@@ -87,6 +91,7 @@ class RunningBroker:
             await cluster.hand_over()
         self.broker.begin_shutdown()
         await self.server.stop(grace_s)
+        self._close_metrics()
         await self.broker.stop()
         if epoch is not None:
             note_clean_shutdown(self._disk.files, self.broker.log_dir, epoch)
@@ -95,8 +100,13 @@ class RunningBroker:
     async def kill(self) -> None:
         """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
         await self.server.stop(0)
+        self._close_metrics()
         self.broker.abandon()
         await self._let_go()
+
+    def _close_metrics(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
 
     async def _let_go(self) -> None:
         self._disk.close()
@@ -114,16 +124,34 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     data_dir = os.path.abspath(settings.data_dir)
     lock = DirectoryLock(data_dir)
     disk: RealDisk | VolatileDisk | None = None
+    metrics: Metrics | None = None
     try:
+        metrics = _metrics(config)
         disk = _disk(settings, loop, data_dir)
         compose = _compose if config.coordination is None else _compose_in_cluster
         running = await compose(settings, config, disk, data_dir, lock)
+        if metrics is not None:
+            metrics.start(running.broker, running.server)
+            running.metrics = metrics
     except BaseException:
+        if metrics is not None:
+            metrics.close()
         if disk is not None:
             disk.close()
         lock.release()
         raise
     return running
+
+
+def _metrics(config: BrokerConfig) -> Metrics | None:
+    if config.metrics_port is None:
+        return None
+    from ottla.metrics.opening import Metrics, MetricsAddressError  # a broker that nobody watches stays small
+
+    try:
+        return Metrics(config.metrics_host, config.metrics_port)
+    except MetricsAddressError as failure:
+        raise BadSettingsError(str(failure)) from failure
 
 
 async def _compose(

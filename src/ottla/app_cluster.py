@@ -21,6 +21,7 @@ from ottla.coordination.port import Coordination, UnavailableError
 from ottla.coordination.sqlite.lease_files import boot_id
 from ottla.log.shared import SharedByLogs
 from ottla.machines.controller.broker_requests import BrokerStart
+from ottla.metrics.coordination import MeteredCoordination
 from ottla.model.broker_config import BrokerConfig
 
 log = logging.getLogger("ottla")
@@ -44,7 +45,7 @@ class ClusterStart:
     async def begin(cls, config: BrokerConfig, clock: RealClock) -> ClusterStart:
         """Waits for the coordination store. Raises BadCoordinationError."""
         assert config.coordination is not None
-        store = await _opened(config.coordination, clock)
+        store = MeteredCoordination(await _opened(config.coordination, clock), clock)
         try:
             cluster_id = await agree_on_cluster_id(store, new_cluster_id())
         except BaseException:

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from ottla.handlers.registry import render_protocol_table
+from ottla.metrics.docs import render as render_metrics
 from ottla.model.config_docs import render as render_configuration
 from tests.tidy.tree import ROOT, files, relative
 
-GENERATED = {"docs/protocol.md": render_protocol_table, "docs/configuration.md": render_configuration}
+GENERATED = {
+    "docs/protocol.md": render_protocol_table,
+    "docs/configuration.md": render_configuration,
+    "docs/metrics.md": render_metrics,
+}
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"\btest_\w+\b(?![*\w])")
 NAMED_FILE = re.compile(r"\b(?:tests|src|scripts|benchmarks|deploy)/[\w./-]*\w\b(?![*\w])")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 DEFAULT_BROKERS = 3
+METRICS_PORT = "ottla.metrics.port"
 
 log = logging.getLogger("ottla.up")
 
@@ -61,6 +62,15 @@ def up(
             min=1, max=100, help=f"How many brokers.  [default: {DEFAULT_BROKERS}, or as the data directory has]"
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serves metrics for Prometheus at http://127.0.0.1:PORT/metrics: of the first broker, the others take "
+            "the next ports; 0 takes free ones.  [default: none]",
+        ),
+    ] = None,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
@@ -69,10 +79,15 @@ def up(
 
     Prints `ottla ready bootstrap=HOST:PORT[,...]` on stdout when all of them serve; everything else goes to stderr.
     """
+    from ottla.model.group_keys import DEVELOPMENT_DEFAULTS
+
     log_to_stderr(log_level)
     settings = settings_from(host, port, data, storage, config)
+    settings.properties = {**DEVELOPMENT_DEFAULTS, **settings.properties}
     settings.disk = "volatile" if disk is DiskKind.volatile else "real"
     settings.fault_file = None if fault_file is None else str(fault_file)
+    if metrics_port is not None:
+        settings.properties[METRICS_PORT] = str(metrics_port)
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
     if count == 1:
         run_broker(settings)

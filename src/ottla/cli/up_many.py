@@ -21,6 +21,8 @@ from ottla.cli.broker_child import BrokerChild
 from ottla.cli.data_layout import broker_directory, broker_file, coordination_directory
 from ottla.cli.failures import FailedError
 from ottla.cli.serving import say_ready, stop_on_signals
+from ottla.cli.up import METRICS_PORT
+from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 if TYPE_CHECKING:
     from ottla.app import BrokerSettings
@@ -38,6 +40,10 @@ class Cluster:
         data = Path(settings.data_dir).absolute()
         if settings.port and settings.port + count - 1 > PORT_MAX:
             raise FailedError(f"{count} brokers from port {settings.port} on need more ports than there are")
+        if _metrics_port(settings, count) > PORT_MAX:
+            raise FailedError(
+                f"metrics of {count} brokers need more ports than there are: choose a lower {METRICS_PORT}"
+            )
         self._settings = settings
         self._files = _write_files(settings, data, count)
         self._arguments = ["--log-level", log_level, "--disk", settings.disk]
@@ -125,6 +131,7 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
 
     values = {
         "default.replication.factor": str(min(count, REPLICAS)),
+        OFFSETS_REPLICATION_FACTOR: str(min(count, REPLICAS)),
         **settings.properties,
         "node.id": str(number),
         "listeners": listener(settings.host, settings.port),
@@ -132,11 +139,20 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
         "ottla.coordination": f"sqlite:{coordination_directory(data)}",
         "ottla.host.shared": "true",
     }
+    if METRICS_PORT in settings.properties:
+        values[METRICS_PORT] = str(_metrics_port(settings, number))
     if settings.advertised_host is not None:
         values["advertised.listeners"] = listener(settings.advertised_host, settings.advertised_port)
     if settings.storage is not None:
         values["ottla.durability"] = settings.storage.value
     return values
+
+
+def _metrics_port(settings: BrokerSettings, number: int) -> int:
+    """Every broker has a page of its own, as Prometheus wants it: a target that does not answer is a broker that is
+    down. 0 stays 0: each takes a free one."""
+    first = int(settings.properties.get(METRICS_PORT, "0"))
+    return first + number - 1 if first else 0
 
 
 def _properties_text(values: Mapping[str, str]) -> str:

@@ -407,6 +407,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     @property
+    def inflight_count(self) -> int:
+        return self._inflight + len(self._pending)
+
+    @property
     def is_answered(self) -> bool:
         if self._is_closed:
             return True

@@ -46,6 +46,8 @@ class Server:
         self._accepting: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
         self._serving: Serving
+        self.accepted_count = 0
+        self.turned_away_count = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listens; returns the address, with the port that the system chose for port 0.
@@ -74,6 +76,11 @@ class Server:
         return len(self._serving.connections)
 
     @property
+    def inflight_count(self) -> int:
+        """Requests that are not answered yet, of all connections."""
+        return sum(connection.inflight_count for connection in self._serving.connections)
+
+    @property
     def buffered_bytes(self) -> int:
         """Of requests that are not answered, and of those that have only begun."""
         return self._serving.request_memory.used_bytes
@@ -83,11 +90,13 @@ class Server:
         full = self._why_full(accepted)
         if full is not None:
             accepted.close()
+            self.turned_away_count += 1
             serving.quiet_log.warning("connections", f"peer {peer} was turned away: {full}")
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.accepted_count += 1
         connection = Connection(serving, peer)
         serving.connections[connection] = None
         task = serving.loop.create_task(self._connect(accepted, connection))

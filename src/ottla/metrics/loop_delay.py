@@ -1,0 +1,29 @@
+"""How late the event loop is: a timer that ought to fire four times a second, and the clock when it does."""
+
+from __future__ import annotations
+
+from ottla.model.histogram import Histogram
+from ottla.ports import Clock, Timer
+
+INTERVAL_MS = 250.0
+
+
+class LoopDelay:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due_ms = 0.0
+        self._timer: Timer | None = None
+        self.late_ms = Histogram()
+
+    def start(self) -> None:
+        self._due_ms = self._clock.monotonic_ms() + INTERVAL_MS
+        self._timer = self._clock.call_later(INTERVAL_MS, self._fire)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self.late_ms.note(max(0.0, self._clock.monotonic_ms() - self._due_ms))
+        self.start()

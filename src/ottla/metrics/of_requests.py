@@ -1,0 +1,70 @@
+"""What is asked of the broker, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ottla.handlers.registry import HANDLERS
+from ottla.metrics import declared
+from ottla.metrics.page import Page
+from ottla.metrics.watched import MS, Watched
+from ottla.model.errors import ErrorCode
+from ottla.model.histogram import Histogram
+
+PRODUCE_KEY, FETCH_KEY = 0, 1
+ACKS = {-1: "all", 0: "0", 1: "1"}
+READERS = {False: "consumer", True: "replica"}
+YES_OR_NO = {False: "no", True: "yes"}
+
+
+def requests(watched: Watched, page: Page) -> Iterator[None]:
+    meters = watched.broker.meters
+    for (api_key, version), count in sorted(meters.requests.items()):
+        page.add(declared.REQUESTS, count, api_name(api_key), version)
+    for (api_key, error), count in sorted(meters.errors.items()):
+        page.add(declared.REQUEST_ERRORS, count, api_name(api_key), error_name(error))
+    yield
+    durations = {
+        PRODUCE_KEY: _sum(meters.produce_ms.values()),
+        FETCH_KEY: _sum(meters.fetch_ms.values()),
+        **meters.durations_ms,
+    }
+    for api_key, found in sorted(durations.items()):
+        page.add_histogram(declared.REQUEST_SECONDS, found, api_name(api_key), unit=MS)
+    yield
+    for acks, found in meters.produce_ms.items():
+        page.add_histogram(declared.PRODUCE_SECONDS, found, ACKS[acks], unit=MS)
+    for (is_replica, has_waited), found in meters.fetch_ms.items():
+        page.add_histogram(declared.FETCH_SECONDS, found, READERS[is_replica], YES_OR_NO[has_waited], unit=MS)
+    page.add(declared.COLD_READS, meters.cold_reads)
+    page.add(declared.FETCH_SESSIONS, len(watched.broker.fetch_sessions))
+
+
+def connections(watched: Watched, page: Page) -> Iterator[None]:
+    server = watched.server
+    page.add(declared.CONNECTIONS, server.connection_count)
+    page.add(declared.CONNECTIONS_ACCEPTED, server.accepted_count)
+    page.add(declared.CONNECTIONS_REFUSED, server.turned_away_count)
+    page.add(declared.REQUESTS_IN_FLIGHT, server.inflight_count)
+    page.add(declared.REQUEST_MEMORY, server.buffered_bytes)
+    yield
+
+
+def api_name(api_key: int) -> str:
+    handler = HANDLERS.get(api_key)
+    return str(api_key) if handler is None else handler.api.name
+
+
+def error_name(error: int) -> str:
+    """As Kafka spells it."""
+    try:
+        return ErrorCode(error).name.upper()
+    except ValueError:
+        return str(error)
+
+
+def _sum(parts: Iterable[Histogram]) -> Histogram:
+    whole = Histogram()
+    for part in parts:
+        whole.add(part)
+    return whole

@@ -1,0 +1,77 @@
+"""Journal, disk, and what records take of the memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from ottla.broker.blocking import run_blocking
+from ottla.broker.broker import Broker
+from ottla.log.journal import Journal
+from ottla.metrics import declared
+from ottla.metrics.page import Page
+from ottla.metrics.watched import MS, Watched
+from ottla.model.histogram import Histogram
+
+DISK_PATIENCE_S = 1.0
+"""A disk that hangs must not take the page with it."""
+
+
+def storage(watched: Watched, page: Page) -> Iterator[None]:
+    shared = watched.broker.shared
+    if shared.journal is not None:
+        _journal(shared.journal, page)
+    yield
+    reserve = shared.reserve
+    page.add(declared.DISK_FULL, int(reserve is not None and not reserve.is_held))
+    page.add(declared.MEMORY_CLASS_BYTES, shared.memory.size_bytes)
+    page.add(declared.MEMORY_CLASS_LIMIT_BYTES, shared.memory.size_bytes_max)
+    page.add(declared.TAIL_CACHE_BYTES, shared.tail.size_bytes)
+    disk = shared.disk
+    queues = {
+        "journal": disk.journal_queue,
+        "segments": disk.segment_queue,
+        "syncs": disk.sync_queue,
+        "reads": disk.read_queue,
+        "catalog": disk.catalog_queue,
+    }
+    for name, queue in queues.items():
+        page.add(declared.DISK_QUEUE, queue.pending(), name)
+
+
+def _journal(journal: Journal, page: Page) -> None:
+    stats = journal.stats
+    page.add(declared.JOURNAL_SYNCS, stats.syncs)
+    page.add_histogram(declared.JOURNAL_SYNC_SECONDS, stats.sync_ms, unit=MS)
+    page.add_histogram(declared.JOURNAL_GROUP_ENTRIES, group_sizes(stats.groups_by_entries, stats.entries))
+    page.add(declared.JOURNAL_WRITTEN_BYTES, stats.bytes_written)
+    page.add(declared.JOURNAL_BYTES, journal.total_bytes)
+    page.add(declared.JOURNAL_USED_BYTES, journal.used_bytes)
+    page.add(declared.JOURNAL_FAILED, int(journal.failed is not None))
+
+
+def group_sizes(groups_by_entries: list[int], entries: int) -> Histogram:
+    """Place i of the list counts groups of [2^(i-1), 2^i) entries: at most 2^i - 1."""
+    found = Histogram([2.0**place - 1 for place in range(1, GROUP_PLACES)])
+    found.counts = [*groups_by_entries[1:GROUP_PLACES], sum(groups_by_entries[GROUP_PLACES:])]
+    found.total = float(entries)
+    return found
+
+
+GROUP_PLACES = 14
+"""A group of more than 8,191 entries is one of the last bucket."""
+
+
+async def disk_space(broker: Broker, page: Page) -> None:
+    """Left out if the disk does not answer."""
+
+    def look() -> tuple[int, int]:
+        return broker.log_dir_free_bytes(), broker.log_dir_total_bytes()
+
+    try:
+        async with asyncio.timeout(DISK_PATIENCE_S):
+            free_bytes, total_bytes = await run_blocking(broker.shared.disk.read_queue, look)
+    except (OSError, TimeoutError):
+        return
+    page.add(declared.DISK_FREE_BYTES, free_bytes)
+    page.add(declared.DISK_BYTES, total_bytes)

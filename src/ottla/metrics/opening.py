@@ -1,0 +1,66 @@
+"""From two settings to a page that is served: `ottla.metrics.host` and `ottla.metrics.port`."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from functools import partial
+
+from ottla.broker.broker import Broker
+from ottla.metrics.endpoint import MetricsEndpoint
+from ottla.metrics.loop_delay import LoopDelay
+from ottla.metrics.of_groups import GroupLags
+from ottla.metrics.scrape import scrape
+from ottla.metrics.watched import Watched
+from ottla.server.listener import bind
+from ottla.server.server import Server
+
+
+class MetricsAddressError(Exception):
+    """The address for metrics cannot be had. The message is for a person."""
+
+
+class Metrics:
+    """Its address is taken when it is made, before the broker does anything: if another has it, nothing has happened
+    yet. It is served when there is something to show."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Raises MetricsAddressError."""
+        try:
+            self._sockets = bind(host, port)
+        except OSError as error:
+            raise MetricsAddressError(_sentence(host, port, error)) from error
+        self._endpoint: MetricsEndpoint | None = None
+        self._loop_delay: LoopDelay | None = None
+
+    @property
+    def url(self) -> str | None:
+        """None before it is served."""
+        return self._endpoint.url if self._endpoint is not None else None
+
+    def start(self, broker: Broker, server: Server) -> None:
+        self._loop_delay = LoopDelay(broker.clock)
+        watched = Watched(broker, server, GroupLags(broker), self._loop_delay, broker.clock.now_ms())
+        self._endpoint = MetricsEndpoint(self._sockets, partial(scrape, watched))
+        self._endpoint.start()
+        self._loop_delay.start()
+
+    def close(self) -> None:
+        if self._loop_delay is not None:
+            self._loop_delay.stop()
+        if self._endpoint is not None:
+            self._endpoint.close()
+        else:
+            close_all(self._sockets)
+
+
+def close_all(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
+
+
+def _sentence(host: str, port: int, error: OSError) -> str:
+    where = f"metrics: {host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{where} is already in use, perhaps by another broker: stop that one, or choose another --metrics-port"
+    return f"metrics: {error.strerror or error} (ottla.metrics.host, ottla.metrics.port)"

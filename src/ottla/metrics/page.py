@@ -1,0 +1,74 @@
+"""One page in Prometheus' text format (version 0.0.4), gathered metric by metric and joined at the end.
+
+# HELP ottla_connections Open connections of clients and other brokers.
+# TYPE ottla_connections gauge
+ottla_connections{broker="1"} 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from ottla.metrics.declared import all_metrics
+from ottla.metrics.metric import Kind, Metric
+from ottla.model.histogram import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def escaped(value: str) -> str:
+    return value.translate(_ESCAPES)
+
+
+class Page:
+    def __init__(self, broker_id: int) -> None:
+        self._broker_label = f'broker="{broker_id}"'
+        self._lines: dict[Metric, list[str]] = {}
+
+    def labels(self, names: Sequence[str], values: Sequence[object]) -> str:
+        """What stands between the braces: made once for many metrics of one thing."""
+        named = [f'{name}="{escaped(str(value))}"' for name, value in zip(names, values, strict=True)]
+        return ",".join([self._broker_label, *named])
+
+    def add(self, metric: Metric, value: float, *label_values: object) -> None:
+        self.add_line(metric, self.labels(metric.labels, label_values), value)
+
+    def add_line(self, metric: Metric, labels: str, value: float) -> None:
+        lines = self._lines.get(metric)
+        if lines is None:
+            lines = self._lines[metric] = []
+        lines.append(f"{metric.name}{{{labels}}} {value}\n")
+
+    def add_histogram(self, metric: Metric, found: Histogram, *label_values: object, unit: float = 1.0) -> None:
+        """`unit` is what one of the histogram's numbers is in the metric's unit: 0.001 from milliseconds to seconds."""
+        labels = self.labels(metric.labels, label_values)
+        lines = self._lines.setdefault(metric, [])
+        counts = list(accumulate(found.counts))
+        for bound, count in zip(found.bounds, counts[:-1], strict=True):
+            lines.append(f'{metric.name}_bucket{{{labels},le="{bound * unit:.9g}"}} {count}\n')
+        lines.append(f'{metric.name}_bucket{{{labels},le="+Inf"}} {counts[-1]}\n')
+        lines.append(f"{metric.name}_sum{{{labels}}} {found.total * unit:.9g}\n")
+        lines.append(f"{metric.name}_count{{{labels}}} {counts[-1]}\n")
+
+    def parts(self) -> Iterator[str]:
+        """The text, metric by metric."""
+        for metric in all_metrics():
+            lines = self._lines.get(metric)
+            if lines is not None:
+                yield f"# HELP {metric.name} {_help(metric)}\n# TYPE {metric.name} {metric.kind}\n" + "".join(lines)
+
+    def text(self) -> str:
+        return "".join(self.parts())
+
+
+def _help(metric: Metric) -> str:
+    return metric.help.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def series_names(metric: Metric) -> list[str]:
+    """What a metric is called in the text."""
+    if metric.kind is Kind.HISTOGRAM:
+        return [metric.name + suffix for suffix in ("_bucket", "_sum", "_count")]
+    return [metric.name]

@@ -1,0 +1,43 @@
+"""Makes the page, a slice at a time: a broker of thousands of partitions has a long one, and its clients do not wait
+for it.
+
+Slices on the event loop, and no thread: a thread would hold the interpreter's lock for milliseconds at a time, whenever
+the loop comes back from the kernel, until the page is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from ottla.metrics import declared
+from ottla.metrics.of_cluster import cluster
+from ottla.metrics.of_partitions import topics
+from ottla.metrics.of_process import process
+from ottla.metrics.of_requests import connections, requests
+from ottla.metrics.of_storage import disk_space, storage
+from ottla.metrics.page import Page
+from ottla.metrics.slices import Slices
+from ottla.metrics.watched import Watched
+
+Part = Callable[[Watched, Page], Iterator[None]]
+"""Adds to the page; whenever it yields, others may have their turn."""
+PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, storage, process)
+
+
+async def scrape(watched: Watched) -> bytes:
+    began_s = time.perf_counter()
+    page = Page(watched.broker.node_id)
+    await disk_space(watched.broker, page)
+    slices = Slices()
+    for part in PARTS:
+        for _ in part(watched, page):
+            await slices.give_way()
+        await slices.give_way()
+    await watched.group_lags.add_to(page, slices)
+    page.add(declared.SCRAPE_SECONDS, round(time.perf_counter() - began_s, 6))
+    encoded: list[bytes] = []
+    for text in page.parts():
+        encoded.append(text.encode())
+        await slices.give_way()
+    return b"".join(encoded)

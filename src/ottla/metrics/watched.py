@@ -1,0 +1,23 @@
+"""What a page is made of: one broker, its server, and what only a watcher wants to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.broker.broker import Broker
+from ottla.metrics.loop_delay import LoopDelay
+from ottla.metrics.of_groups import GroupLags
+from ottla.server.server import Server
+
+MS = 0.001
+"""One millisecond in seconds: the unit of every duration that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    broker: Broker
+    server: Server
+    group_lags: GroupLags
+    loop_delay: LoopDelay
+    started_ms: int
+    """Wall-clock time."""
