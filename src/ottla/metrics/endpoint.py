@@ -61,6 +61,10 @@ class MetricsEndpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}{PATH}"
 
+    @property
+    def connection_count(self) -> int:
+        return len(self._serving)
+
     def start(self) -> None:
         """Without a wait: nobody's start or stop comes in between."""
         self._starting = asyncio.ensure_future(self._accept())
