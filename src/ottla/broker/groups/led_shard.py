@@ -177,8 +177,9 @@ class LedShard:
     def ask(self, request: Request) -> Ticket | Refused:
         if self.state is State.LOADING:
             return Refused(ErrorCode.coordinator_load_in_progress)
-        self._is_asked = True
-        refused = self._refusal_of_read() if isinstance(request, READS) else self._refusal()
+        is_read = isinstance(request, READS)
+        self._is_asked |= not is_read
+        refused = self._refusal_of_read() if is_read else self._refusal()
         if refused is not None:
             return refused
         if isinstance(request, ConsumerHeartbeat):
