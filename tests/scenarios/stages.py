@@ -12,6 +12,7 @@ from ottla.records.batch import read_header
 from ottla.sim.disk import Keep, QueueName
 from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.wire.produce import TopicKey
+from tests.scenarios.member_stage import MemberStage
 from tests.unit.sim_logs import LogBench
 
 
@@ -271,4 +272,5 @@ STAGES: dict[str, Callable[[], Stage]] = {
     "producers": ProducersStage,
     "logs": LogsStage,
     "fetch_sessions": FetchSessionsStage,
+    "group_members": MemberStage,
 }

@@ -8,6 +8,7 @@ from ottla.client.consumer import Consumer
 from ottla.client.deliveries import RecordMetadata, TablePart
 from ottla.client.errors import ClientError
 from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.group_offsets import OffsetAndMetadata
 from ottla.client.list_offsets import OffsetAndTimestamp
 from ottla.client.producer import Producer
 
@@ -17,6 +18,7 @@ __all__ = [
     "ClientError",
     "Consumer",
     "ConsumerRecord",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
     "RecordMetadata",

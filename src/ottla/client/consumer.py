@@ -1,12 +1,13 @@
-"""The consumer: by record and by Arrow table, without groups.
+"""The consumer: by record and by Arrow table, alone or as a member of a group.
 
-    async with Consumer("127.0.0.1:9092", auto_offset_reset="earliest") as consumer:
+    async with Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["orders"])
         async for record in consumer:
             ...
 
 Data is fetched ahead in the background. `position` moves when records are handed out, so a program that stores
-its positions together with its results goes on exactly where it stopped.
+its positions together with its results goes on exactly where it stopped. With a `group_id` the group stores them:
+what was handed out counts as processed when the program asks for more.
 
 With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
 """
@@ -14,15 +15,19 @@ With `client_rack`, partitions are read from in-sync followers in that rack, whe
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from ottla.client.brokers import Brokers
+from ottla.client.consumer_lookups import ConsumerLookups
 from ottla.client.errors import ClientClosedError, ClientError, CorruptBatchError
 from ottla.client.fetched import READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
 from ottla.client.fetcher import Fetcher, FetchSettings
-from ottla.client.list_offsets import OffsetAndTimestamp, list_offsets
+from ottla.client.group_offsets import OffsetAndMetadata
+from ottla.client.group_session import GroupSession, RebalanceCallback, open_session
+from ottla.client.group_settings import DEFAULT_ASSIGNORS, GroupProtocol, GroupSettings
 from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, LATEST, PartitionReader
 from ottla.client.subscription import Subscription
@@ -36,13 +41,23 @@ _RESETS: dict[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none"
 _ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
-class Consumer:
-    """Start it with `async with`, or with `start` and `close`."""
+class Consumer(ConsumerLookups):
+    """Start it with `async with`, or with `start` and `close`. `GroupSettings` explains what concerns groups."""
 
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str],
         *,
+        group_id: str | None = None,
+        group_instance_id: str | None = None,
+        group_protocol: GroupProtocol = "classic",
+        assignors: Sequence[str] = DEFAULT_ASSIGNORS,
+        remote_assignor: str | None = None,
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
         auto_offset_reset: OffsetReset = "latest",
         isolation_level: IsolationLevel = "read_uncommitted",
         check_crcs: bool = True,
@@ -81,7 +96,32 @@ class Consumer:
             request_timeout_ms=request_timeout_ms,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=metadata_max_age_ms)
-        self._subscription = Subscription(self._metadata, self._settings.reset_to, max_partition_fetch_bytes)
+        self._subscription = Subscription(
+            self._metadata, self._settings.reset_to, max_partition_fetch_bytes, has_group=group_id is not None
+        )
+        self._group: GroupSession | None = None
+        if group_id is not None:
+            group_settings = GroupSettings(
+                group_id=group_id,
+                instance_id=group_instance_id,
+                protocol=group_protocol,
+                assignors=tuple(assignors) if not isinstance(assignors, str) else assignors,
+                remote_assignor=remote_assignor,
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                auto_commit=auto_commit,
+                auto_commit_interval_ms=auto_commit_interval_ms,
+                rack=client_rack,
+            )
+            self._group = open_session(
+                group_settings,
+                self._settings,
+                self._brokers,
+                self._metadata,
+                self._subscription,
+                pattern_interval_ms=metadata_max_age_ms,
+            )
         self._fetcher: Fetcher | None = None
         self._closed = False
 
@@ -92,7 +132,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        """After a failure of the program, what it was working on is not committed."""
+        await self._close(all_processed=error is None)
 
     async def start(self) -> None:
         """Connects. NoBrokerError if nobody answers."""
@@ -106,25 +147,59 @@ class Consumer:
         self._fetcher = Fetcher(
             self._settings, self._brokers, self._metadata, self._subscription.readers, self._on_metadata
         )
+        if self._group is not None:
+            self._group.start(self._fetcher.notify, self._fetcher.wake)
 
     async def close(self) -> None:
-        self._closed = True
-        if self._fetcher is not None:
-            await self._fetcher.close()
-        await self._brokers.close()
+        """In a group: commits (with `auto_commit`) what was handed out, calls `on_revoked`, and leaves."""
+        await self._close(all_processed=True)
+
+    async def _close(self, *, all_processed: bool) -> None:
+        if self._closed:
+            return
+        try:
+            if self._group is not None and self._fetcher is not None:
+                await self._group.close(all_processed=all_processed)
+        finally:
+            self._closed = True
+            if self._fetcher is not None:
+                await self._fetcher.close()
+            await self._brokers.close()
 
     # What to read.
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads exactly these partitions. Those that were assigned before keep their position."""
+        if self._group is not None:
+            self._group.check_assignable()
         self._subscription.assign(TopicPartition(*each) for each in partitions)
+        if self._group is not None:
+            self._group.positions.look_up()
         self._wake()
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Reads every partition of these topics, also those that are added later (from their beginning)."""
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: RebalanceCallback | None = None,
+        on_revoked: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Without a group: every partition of these topics, also those that are added later (from their beginning).
+
+        In a group: those that the group gives to this consumer. A compiled regular expression subscribes to all topics
+        whose whole name matches. The callbacks get a list of partitions while the program waits for records:
+        `on_revoked` before they are given up, `on_lost` (else `on_revoked`) when they were taken away.
+        """
         if isinstance(topics, str):
             raise TypeError("subscribe takes a list of topics")
-        self._subscription.subscribe(topics)
+        if self._group is not None:
+            chosen = topics if isinstance(topics, re.Pattern) else frozenset(topics)
+            self._group.subscribe(chosen, on_assigned, on_revoked, on_lost)
+        elif isinstance(topics, re.Pattern) or on_assigned or on_revoked or on_lost:
+            raise ValueError("regular expressions and callbacks need a group: Consumer(..., group_id=...)")
+        else:
+            self._subscription.subscribe(topics)
         self._wake()
 
     @property
@@ -150,30 +225,67 @@ class Consumer:
         """The offset of the next record that will be handed out."""
         reader = self._reader(partition)
         while reader.position is None:
+            if reader.wants_committed:
+                await self._require_group().positions.find()
+                continue
             if reader.lookup is None:
                 raise reader.failure or ClientError(f"{reader.at} has no position")
             await self._seek_to(reader.lookup, [partition])
         return reader.position
 
-    async def offsets_for_time(
-        self, times: Mapping[tuple[str, int], int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after the time in milliseconds; None if there is none."""
-        found = await self._list_offsets(times)
-        return {at: (result if result.offset >= 0 else None) for at, result in found.items()}
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Nothing is handed out from these partitions until `resume`. They stay assigned."""
+        for each in partitions:
+            self._reader(each).paused = True
 
-    async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
-        return {at: result.offset for at, result in found.items()}
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        for each in partitions:
+            self._reader(each).paused = False
+        self._wake()
+        if self._fetcher is not None:
+            self._fetcher.notify()
 
-    async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """One past the last record that a reader may see."""
-        found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
-        return {at: result.offset for at, result in found.items()}
+    @property
+    def paused(self) -> list[TopicPartition]:
+        return sorted(at for at, reader in self._subscription.readers.items() if reader.paused)
 
-    async def partitions(self, topic: str) -> list[TopicPartition]:
-        view = await self._metadata.topic(topic, timeout_ms=self._settings.request_timeout_ms)
-        return [TopicPartition(topic, index) for index in view.partitions]
+    # Groups.
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> None:
+        """Returns when the group has these offsets, or else the positions: after all that was handed out.
+
+        An offset is that of the next record to read. CommitFailedError: the group has gone on without this consumer.
+        """
+        await self._require_group().commit(self._to_commit(offsets))
+
+    def commit_nowait(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None
+    ) -> asyncio.Task[None]:
+        """The same in the background: what is there to be committed is settled now. Commits keep their order."""
+        return asyncio.create_task(self._require_group().commit(self._to_commit(offsets)))
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, of the assigned partitions unless some are named; None if there is nothing."""
+        chosen = self.assignment if partitions is None else [TopicPartition(*each) for each in partitions]
+        return await self._require_group().committed(chosen)
+
+    def _to_commit(
+        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        if offsets is None:
+            return self._require_group().positions.handed_out()
+        return {
+            TopicPartition(*at): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for at, offset in offsets.items()
+        }
+
+    def _require_group(self) -> GroupSession:
+        self._require_fetcher()
+        if self._group is None:
+            raise ClientError("this consumer is in no group: Consumer(..., group_id=...)")
+        return self._group
 
     # Reading.
 
@@ -182,7 +294,11 @@ class Consumer:
             for reader in await self._ready(None):
                 for record in reader.each_record(check_crc=self._check_crcs):
                     yield record
+                    if self._is_wanted(reader) or reader.paused:
+                        break
                 self._wake()
+                if self._group is not None and self._group.wants_user:
+                    break
 
     async def fetch_records(self, max_records: int = 500, timeout_ms: float | None = None) -> list[ConsumerRecord]:
         """Waits until there is a record, then returns what is there, at most `max_records`. Empty after the timeout."""
@@ -227,16 +343,36 @@ class Consumer:
             self._wake()
         return to_table(parts)
 
+    def _is_wanted(self, reader: PartitionReader) -> bool:
+        """The user is done with a record of this reader. Whether its group wants something of it."""
+        if self._group is None:
+            return False
+        reader.settle()
+        self._group.user_works()
+        return self._group.wants_user
+
     async def _ready(self, deadline_s: float | None) -> list[PartitionReader]:
         """The partitions that have data, as soon as one has. Empty when the time is over."""
+        if self._group is None:
+            return await self._wait_ready(deadline_s, None)
+        self._require_fetcher()
+        self._group.user_came()
+        try:
+            return await self._wait_ready(deadline_s, self._group)
+        finally:
+            self._group.user_went()
+
+    async def _wait_ready(self, deadline_s: float | None, group: GroupSession | None) -> list[PartitionReader]:
         loop = asyncio.get_running_loop()
         while True:
             fetcher = self._require_fetcher()
+            if group is not None:
+                await group.attend()
             failure = self._subscription.take_failure()
             if failure is not None:
                 fetcher.wake()  # what failed is tried again, and nobody else says so
                 raise failure
-            ready = [reader for reader in self._subscription.readers.values() if reader.has_data]
+            ready = [each for each in self._subscription.readers.values() if each.has_data and not each.paused]
             if ready:
                 return ready
             left_s = None if deadline_s is None else deadline_s - loop.time()
@@ -253,16 +389,6 @@ class Consumer:
             self._reader(at).seek(result.offset)
         self._wake()
 
-    async def _list_offsets(self, wanted: Mapping[tuple[str, int], int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        self._require_fetcher()
-        return await list_offsets(
-            self._brokers,
-            self._metadata,
-            {TopicPartition(*at): timestamp for at, timestamp in wanted.items()},
-            isolation_level=self._settings.isolation_level,
-            timeout_ms=self._settings.request_timeout_ms,
-        )
-
     def _reader(self, partition: tuple[str, int]) -> PartitionReader:
         reader = self._subscription.readers.get(TopicPartition(*partition))
         if reader is None:
@@ -272,6 +398,8 @@ class Consumer:
     def _on_metadata(self) -> None:
         self._subscription.discover()
         assert self._fetcher is not None
+        if self._group is not None:
+            self._group.on_metadata()
         self._subscription.note_unknown_topics(asyncio.get_running_loop().time(), self._fetcher.notify)
 
     def _wake(self) -> None:

@@ -220,7 +220,9 @@ class Fetcher:
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
         for at, reader in self._readers.items():
-            if reader.fetch_offset is None or reader.failure is not None or self._replicas.broker_for(at) != broker_id:
+            if reader.fetch_offset is None or reader.failure is not None or reader.paused:
+                continue
+            if self._replicas.broker_for(at) != broker_id:
                 continue
             if reader.buffered_bytes >= self._settings.buffer_bytes_max:
                 some_full = True

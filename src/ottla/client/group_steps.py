@@ -92,6 +92,13 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenId:
+    """A new member first gets its id and comes again with it."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     counts: Mapping[str, int]
 
@@ -125,7 +132,7 @@ class Unanswered:
     """The coordinator may or may not have heard it."""
 
 
-Outcome = Joined | Counted | Synced | Reported | Done | RefusedBy | Unanswered
+Outcome = Joined | GivenId | Counted | Synced | Reported | Done | RefusedBy | Unanswered
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,8 @@ class Member(Protocol):
     failure: ClientError | None
     """The member has stopped for good."""
     owned: Partitions
+    wants_metadata: bool
+    """It was told of topics that it does not know."""
 
     @property
     def identity(self) -> Identity | None:

@@ -1,7 +1,8 @@
 """One assigned partition of a consumer: where it reads, what it has in hand. Pure: nothing is sent here.
 
 Two positions matter. `position` is the next offset that the user gets; `fetch_offset` is the next one to ask the
-broker for, ahead of it by what is buffered.
+broker for, ahead of it by what is buffered. `settled_position` is behind `position` by what the user was given last and
+may still be working on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class PartitionReader:
         self.failure: ClientError | None = None
         self.high_watermark = -1
         self.buffered_bytes = 0
+        self.paused = False
+        self.wants_committed = False
+        """The position is to be what the group has committed."""
+        self.committed: int | None = None
+        """What the group has, as far as this consumer knows."""
+        self._unsettled_from: int | None = None
         self._batches: deque[FetchedBatch] = deque()
         self._rows: list[ConsumerRecord] = []
         self._rows_at = 0
@@ -41,6 +48,24 @@ class PartitionReader:
     @property
     def has_data(self) -> bool:
         return bool(self._batches)
+
+    @property
+    def settled_position(self) -> int | None:
+        """Everything before it has been handed out, and the user has come back for more since."""
+        return self.position if self._unsettled_from is None else self._unsettled_from
+
+    def settle(self) -> None:
+        """The user is done with what it was given."""
+        self._unsettled_from = None
+
+    def _handing_out(self) -> None:
+        if self._unsettled_from is None:
+            self._unsettled_from = self.position
+
+    def begin_at_committed(self, offset: int | None, reset_to: int | None) -> None:
+        """None: nothing is committed."""
+        self._move(offset, reset_to if offset is None else None)
+        self.committed = offset
 
     def seek(self, offset: int) -> None:
         self._move(offset, None)
@@ -53,6 +78,8 @@ class PartitionReader:
         self.position = self.fetch_offset = offset
         self.lookup = lookup
         self.failure = None
+        self.wants_committed = False
+        self._unsettled_from = None
         self.not_before_s = 0.0
         self._batches.clear()
         self._drop_rows()
@@ -86,6 +113,7 @@ class PartitionReader:
             taken = self._rows[self._rows_at : self._rows_at + records_max]
             self._rows_at += len(taken)
             if taken:
+                self._handing_out()
                 self.position = taken[-1].offset + 1
             if self._rows_at >= len(self._rows):
                 self._drop_first_batch()
@@ -102,6 +130,7 @@ class PartitionReader:
         while self._batches and self._batches[0] is first and self._rows_at < len(self._rows):
             record = self._rows[self._rows_at]
             self._rows_at += 1
+            self._handing_out()
             self.position = record.offset + 1
             yield record
         if self._batches and self._batches[0] is first:
@@ -146,6 +175,7 @@ class PartitionReader:
 
     def drop_through(self, last: Batch) -> None:
         """`peek_batches` was used up to this batch."""
+        self._handing_out()
         while self._batches:
             done = self._batches[0].batch is last
             self._drop_first_batch()

@@ -16,12 +16,15 @@ UNKNOWN_TOPIC_GRACE_S = 2.0
 class Subscription:
     """Owns `readers`, which the fetcher fills and the consumer empties."""
 
-    def __init__(self, metadata: Metadata, reset_to: int | None, fetch_bytes_max: int) -> None:
+    def __init__(
+        self, metadata: Metadata, reset_to: int | None, fetch_bytes_max: int, *, has_group: bool = False
+    ) -> None:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.failure: ClientError | None = None
         self._metadata = metadata
         self._reset_to = reset_to
         self._fetch_bytes_max = fetch_bytes_max
+        self._has_group = has_group
         self._subscribed: set[str] = set()
         self._discovered: set[str] = set()
         self._unknown_since_s: dict[str, float] = {}
@@ -42,8 +45,22 @@ class Subscription:
         self._metadata.want(self._subscribed)
         self.discover()
 
+    def subscribe_in_group(self, topics: Iterable[str]) -> None:
+        """The group says which partitions of them this consumer reads: `take` and `give_up`."""
+        self._subscribed = set(topics)
+        self._metadata.want(self._subscribed)
+
+    def take(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in sorted(partitions):
+            self._add(at, None)
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        self._drop(partitions)
+
     def discover(self) -> None:
         """Adds the partitions of subscribed topics that are not read yet."""
+        if self._has_group:
+            return
         for topic in sorted(self._subscribed):
             view = self._metadata.cached(topic)
             if view is None:
@@ -72,7 +89,7 @@ class Subscription:
         for reader in self.readers.values():
             if failure is None and reader.failure is not None:
                 failure, reader.failure = reader.failure, None
-            if failure is None and reader.position is None and reader.lookup is None:
+            if failure is None and reader.position is None and reader.lookup is None and not reader.wants_committed:
                 failure = ClientError(f'{reader.at} has no position: with auto_offset_reset="none", seek first')
         return failure
 
@@ -83,10 +100,19 @@ class Subscription:
             self.readers[at] = self.readers.pop(at)
 
     def _keep_only(self, kept: set[TopicPartition]) -> None:
-        for at in [at for at in self.readers if at not in kept]:
-            self.readers.pop(at).seek(0)  # a fetch that is under way for it is answered into nothing
+        self._drop([at for at in self.readers if at not in kept])
         self._metadata.forget(self._metadata.wanted - {at.topic for at in kept} - self._subscribed)
 
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            reader = self.readers.pop(at, None)
+            if reader is not None:
+                reader.seek(0)  # a fetch that is under way for it is answered into nothing
+
     def _add(self, at: TopicPartition, reset_to: int | None) -> None:
-        if at not in self.readers:
-            self.readers[at] = PartitionReader(at, None, reset_to, self._fetch_bytes_max)
+        if at in self.readers:
+            return
+        reader = self.readers[at] = PartitionReader(at, None, reset_to, self._fetch_bytes_max)
+        if self._has_group:
+            reader.lookup = None
+            reader.wants_committed = True
