@@ -1,0 +1,88 @@
+"""The aborted transactions of one log: what a read_committed consumer has to skip.
+
+An entry is written at the transaction's marker, so entries are ordered by their last offset. As bytes they are what
+Kafka keeps in a `.txnindex` file, and a log may keep one such file for each segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from struct import Struct
+from typing import NamedTuple
+
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of its marker."""
+    last_stable_offset: int
+    """When the marker was written: whatever is aborted later begins at this offset or above."""
+
+
+class AbortedIndex:
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        self._entries = list(entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return iter(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbortedIndex) and self._entries == other._entries
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def add(self, entry: AbortedTransaction) -> None:
+        is_next = not self._entries or entry.last_offset > self._entries[-1].last_offset
+        assert is_next, "markers are recorded in the order of the log"
+        self._entries.append(entry)
+
+    def between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
+        """Those with records from the one offset up to, and without, the other."""
+        found = []
+        for place in range(self._place(fetch_offset), len(self._entries)):
+            entry = self._entries[place]
+            if entry.first_offset < upper_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_offset:
+                break
+        return found
+
+    def truncate_to(self, offset: int) -> None:
+        """Markers from this offset on are gone."""
+        del self._entries[self._place(offset) :]
+
+    def remove_below(self, start_offset: int) -> None:
+        """The log begins here now."""
+        del self._entries[: self._place(start_offset)]
+
+    def _place(self, offset: int) -> int:
+        """Of the first entry that ends at this offset or above."""
+        return bisect_left(self._entries, offset, key=lambda entry: entry.last_offset)
+
+    def encode(self, from_offset: int, to_offset: int) -> bytes:
+        """The entries whose markers are in this part of the log."""
+        part = self._entries[self._place(from_offset) : self._place(to_offset)]
+        return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in part)
+
+    @classmethod
+    def decode(cls, data: bytes) -> AbortedIndex | None:
+        """None if it is not whole, or of a version that is not known: the log is read instead."""
+        if len(data) % _ENTRY.size:
+            return None
+        entries = list(_ENTRY.iter_unpack(data))
+        if any(version != _VERSION for version, *_ in entries):
+            return None
+        found = [AbortedTransaction(*fields) for _, *fields in entries]
+        is_ordered = all(one.last_offset < other.last_offset for one, other in pairwise(found))
+        return cls(found) if is_ordered else None

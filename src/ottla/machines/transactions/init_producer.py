@@ -1,0 +1,109 @@
+"""InitProducerId with a transactional id: a producer gets an id and an epoch, and whoever had them before is fenced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ottla.machines.transactions import ending
+from ottla.machines.transactions.identity import Identity, identify
+from ottla.machines.transactions.records import (
+    NO_EPOCH,
+    NO_PARTITIONS,
+    NO_PRODUCER_ID,
+    NO_TIME,
+    Transaction,
+    TransactionState,
+)
+from ottla.machines.transactions.replies import NONE, InitProducerReply
+from ottla.machines.transactions.requests import InitProducer
+from ottla.machines.transactions.shard import Shard, Ticket
+from ottla.model.errors import ErrorCode
+
+
+def init_producer(shard: Shard, ticket: Ticket, request: InitProducer) -> None:
+    error = _invalid(shard, request)
+    transaction = shard.tables.get(request.transactional_id)
+    if error is not None:
+        shard.answer(ticket, InitProducerReply(error))
+    elif transaction is None:
+        _first(shard, ticket, request)
+    else:
+        _again(shard, ticket, request, transaction)
+
+
+def _invalid(shard: Shard, request: InitProducer) -> ErrorCode | None:
+    if not request.transactional_id:
+        return ErrorCode.invalid_request
+    if request.two_phase_commit:
+        # What Kafka says where an operator has not allowed it.
+        return ErrorCode.transactional_id_authorization_failed
+    if request.keep_prepared:
+        return ErrorCode.unsupported_version
+    if not 0 < request.timeout_ms <= shard.config.timeout_max_ms:
+        return ErrorCode.invalid_transaction_timeout
+    return None
+
+
+def _first(shard: Shard, ticket: Ticket, request: InitProducer) -> None:
+    """A producer that knows an id from before comes here too, if its transactional id has expired."""
+    producer_id = shard.take_producer_id(ticket, request, request.transactional_id)
+    if producer_id is None:
+        return
+    first = Transaction(
+        producer_id=producer_id,
+        producer_epoch=0,
+        timeout_ms=request.timeout_ms,
+        state=TransactionState.EMPTY,
+        updated_ms=shard.now.wall_ms,
+        previous_producer_id=producer_id,
+    )
+    _grant(shard, ticket, request, first)
+
+
+def _again(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Transaction) -> None:
+    goes_on = request.producer_id != NO_PRODUCER_ID
+    identity = identify(transaction, request.producer_id, request.producer_epoch) if goes_on else None
+    if identity in (Identity.FENCED, Identity.STRANGER):
+        shard.answer(ticket, InitProducerReply(ErrorCode.producer_fenced))
+    elif transaction.state.is_prepared:
+        shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
+    elif transaction.state is TransactionState.ONGOING:
+        # Whoever is current aborts what it had begun; a new one, what the one before it had. Both come again.
+        ending.abort_and_fence(
+            shard, request.transactional_id, own_epoch=transaction.producer_epoch if goes_on else NO_EPOCH
+        )
+        shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
+    elif identity is Identity.PREVIOUS:
+        _grant(shard, ticket, request, transaction)
+    else:
+        _raise(shard, ticket, request, replace(transaction, last_producer_epoch=NO_EPOCH), goes_on)
+
+
+def _raise(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Transaction, goes_on: bool) -> None:
+    """To the next epoch, or to a new id if there is none. Who goes on may ask again with what it has now."""
+    raised = replace(
+        transaction,
+        previous_producer_id=transaction.producer_id,
+        last_producer_epoch=transaction.producer_epoch if goes_on else NO_EPOCH,
+    )
+    if transaction.is_epoch_exhausted:
+        producer_id = shard.take_producer_id(ticket, request, request.transactional_id)
+        if producer_id is None:
+            return
+        raised = replace(raised, producer_id=producer_id, producer_epoch=0)
+    else:
+        raised = replace(raised, producer_epoch=transaction.producer_epoch + 1)
+    _grant(shard, ticket, request, raised)
+
+
+def _grant(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Transaction) -> None:
+    granted = replace(
+        transaction,
+        state=TransactionState.EMPTY,
+        timeout_ms=request.timeout_ms,
+        partitions=NO_PARTITIONS,
+        started_ms=NO_TIME,
+        updated_ms=shard.now.wall_ms,
+    )
+    shard.emit(request.transactional_id, granted)
+    shard.answer(ticket, InitProducerReply(NONE, granted.producer_id, granted.producer_epoch))

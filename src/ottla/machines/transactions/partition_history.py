@@ -1,0 +1,47 @@
+"""How a table goes back when its log is truncated: what each change found, by the offset at which it was made.
+
+Only the beginning and the end of a transaction change the table, so this is small. A log lets go of it as far as it
+will never be truncated, nor asks for an earlier snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Change(NamedTuple, Generic[T]):
+    offset: int
+    producer_id: int
+    before: T | None
+
+
+class History(Generic[T]):
+    __slots__ = ("_changes", "from_offset")
+
+    def __init__(self, from_offset: int = 0) -> None:
+        self._changes: list[Change[T]] = []
+        self.from_offset = from_offset
+        """All changes from here on are known."""
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def note(self, offset: int, producer_id: int, before: T | None) -> None:
+        self._changes.append(Change(offset, producer_id, before))
+
+    def since(self, offset: int) -> list[Change[T]]:
+        """The latest first: the order in which to undo them."""
+        return self._changes[self._place(offset) :][::-1]
+
+    def truncate_to(self, offset: int) -> None:
+        del self._changes[self._place(offset) :]
+
+    def forget_below(self, offset: int) -> None:
+        del self._changes[: self._place(offset)]
+        self.from_offset = max(self.from_offset, offset)
+
+    def _place(self, offset: int) -> int:
+        return bisect_left(self._changes, offset, key=lambda change: change.offset)
