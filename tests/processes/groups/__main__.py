@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from tests.processes.groups.checker import check
-from tests.processes.groups.group import KINDS, Kind, why_no_java
+from tests.processes.groups.group import KINDS, MIXED_KINDS, Kind, why_no_java
 from tests.processes.groups.history import read_history
 from tests.processes.groups.rounds import Judged, Round, aloud, run_round
 from tests.processes.groups.schedules import Chaos, short
@@ -95,7 +95,7 @@ def _rounds(world: World, directory: Path, options: argparse.Namespace, judged: 
 
 def _kinds(only: str | None) -> list[Kind]:
     words = (only or "").split()
-    found = [kind for kind in KINDS if all(word in (kind.client, kind.protocol) for word in words)]
+    found = [kind for kind in (*KINDS, *MIXED_KINDS) if all(word in (kind.client, kind.protocol) for word in words)]
     if missing := why_no_java():
         print(f"left out: {missing}")
         found = [kind for kind in found if kind.client != "java"]

@@ -49,6 +49,9 @@ KINDS = (
     Kind("java", "consumer"),
 )
 """aiokafka has neither of the others, kafka-python not the consumer protocol."""
+MIXED = "mixed"
+MIXED_KINDS = (Kind("confluent-kafka", MIXED), Kind("java", MIXED))
+"""Members of the classic protocol and of the new one, so that the group changes its own, with its members alive."""
 
 
 def why_no_java() -> str | None:
@@ -103,7 +106,10 @@ class Group:
 
     def _command(self, path: Path) -> list[str]:
         place = self._place
-        arguments = [self.kind.protocol, place.bootstrap, self.name, place.topic, str(path), str(place.session_ms)]
+        protocol = self.kind.protocol
+        if protocol == MIXED:
+            protocol = self._chance.choice(("cooperative", "consumer"))  # eager ones cannot be with cooperative ones
+        arguments = [protocol, place.bootstrap, self.name, place.topic, str(path), str(place.session_ms)]
         if self.kind.client == "java":
             log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
             return [

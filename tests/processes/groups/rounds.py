@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,6 +24,14 @@ PARTITIONS = 12
 NAMES_TRIED_MAX = 100
 
 Say = Callable[[str], None]
+
+
+class Gone(Enum):
+    """How a coordinator goes."""
+
+    KILLED = "killed"
+    STOPPED = "stopped in order"
+    PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,8 @@ class Round:
         create_topic(world.bootstrap, topic, PARTITIONS, BROKERS)
         place = Place(world.bootstrap, topic, PARTITIONS, session_ms)
         self._writer = Writer(world.bootstrap, topic, PARTITIONS)
-        self._down: int | None = None
+        self._absent: int | None = None
+        self._gone = Gone.KILLED
         self.groups: list[Group] = []
         first: int | None = None
         for kind in kinds:
@@ -77,19 +89,26 @@ class Round:
         for group in self.groups:
             group.wait_until("committed", partial(group.has_committed_since, since_us))
 
-    def coordinator_dies(self, *, in_order: bool = False) -> None:
-        group = self.chance.choice(self.groups)
-        self._down, _ = coordinator_of(self._world.bootstrap, group.name)
+    def coordinator_goes(self, how: Gone = Gone.KILLED) -> None:
+        self._gone = how
+        self._absent, _ = coordinator_of(self._world.bootstrap, self.chance.choice(self.groups).name)
         for each in self.groups:
-            each.coordinator_goes(self._down)
-        (self._world.stop if in_order else self._world.kill)(self._down)
+            each.coordinator_goes(self._absent)
+        if how is Gone.PAUSED:
+            os.kill(self._world.pid(self._absent), signal.SIGSTOP)
+        else:
+            (self._world.kill if how is Gone.KILLED else self._world.stop)(self._absent)
 
     def coordinator_returns(self) -> None:
-        if self._down is not None:
-            self._world.start(self._down)
-            for each in self.groups:
-                each.coordinator_is_back(self._down)
-            self._down = None
+        if self._absent is None:
+            return
+        if self._gone is Gone.PAUSED:
+            os.kill(self._world.pid(self._absent), signal.SIGCONT)
+        else:
+            self._world.start(self._absent)
+        for each in self.groups:
+            each.coordinator_is_back(self._absent)
+        self._absent = None
 
     def finish(self) -> list[Judged]:
         self.coordinator_returns()
@@ -108,6 +127,7 @@ class Round:
 
     def abandon(self) -> None:
         """Ends what a round started, whatever happened."""
+        self.coordinator_returns()
         self._writer.end()
         self.each(Group.end)
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from tests.processes.groups.group import Group
-from tests.processes.groups.rounds import Round, Say
+from tests.processes.groups.rounds import Gone, Round, Say
+from tests.processes.groups.worlds import BROKER_SESSION_MS
 
 MEMBERS_MAX = 8
 ALL_MEMBERS_MAX = 14
@@ -28,7 +29,7 @@ def short(round_: Round) -> None:
     round_.each(Group.commit_for_the_paused)
     round_.each(Group.resume)
     round_.settle()
-    round_.coordinator_dies()
+    round_.coordinator_goes()
     round_.progress()
     round_.each(Group.leave)
     round_.coordinator_returns()
@@ -45,9 +46,9 @@ class Chaos:
         self._seconds = seconds
         self._say = say
         self._actions: tuple[tuple[str, int, Callable[[Group], bool]], ...] = (
-            ("join", 4, self._join),
+            ("join", 5, self._join),
             ("leave", 2, self._leave),
-            ("kill", 3, self._kill),
+            ("kill", 2, self._kill),
             ("pause", 3, self._pause),
             ("resume", 2, self._resume),
             ("coordinator", 1, self._coordinator),
@@ -55,7 +56,7 @@ class Chaos:
 
     def run(self) -> None:
         for group in self._round.groups:
-            group.join(self._chance.randint(1, MEMBERS_MAX // 2))
+            group.join(self._chance.randint(1, MEMBERS_MAX // 2 + 1))
         self._round.settle()
         deadline_s = time.monotonic() + self._seconds
         while time.monotonic() < deadline_s:
@@ -83,7 +84,7 @@ class Chaos:
         room = min(MEMBERS_MAX - group.size, ALL_MEMBERS_MAX - others)
         if room < 1:
             return False
-        group.join(self._chance.randint(1, min(room, 3)))
+        group.join(self._chance.randint(1, min(room, 4)))
         return True
 
     def _leave(self, group: Group) -> bool:
@@ -112,11 +113,12 @@ class Chaos:
         return True
 
     def _coordinator(self, _: Group) -> bool:
-        """Dead, or stopped in order; back after a while. The next time it goes, it may be another one."""
+        """Back after a while. The next time it goes, it may be another one."""
         self._round.coordinator_returns()
-        in_order = self._chance.random() < 0.3
-        self._round.coordinator_dies(in_order=in_order)
-        if in_order or self._chance.random() < 0.5:
-            time.sleep(self._chance.uniform(0, 3))
+        how = self._chance.choice((Gone.KILLED, Gone.KILLED, Gone.STOPPED, Gone.PAUSED))
+        self._round.coordinator_goes(how)
+        self._say(f"the coordinator is {how.value}")
+        if how is Gone.STOPPED or self._chance.random() < 0.5:
+            time.sleep(self._chance.uniform(0, 2 * BROKER_SESSION_MS / 1000))
             self._round.coordinator_returns()
         return True

@@ -37,6 +37,8 @@ def group_settings(session_ms: int) -> dict[str, str]:
 class World(Protocol):
     bootstrap: str
 
+    def pid(self, node_id: int) -> int: ...
+
     def kill(self, node_id: int) -> None: ...
 
     def stop(self, node_id: int) -> None:
@@ -57,6 +59,9 @@ class OttlaWorld:
             self._cluster.kill()
             raise
         self.bootstrap = self._cluster.bootstrap
+
+    def pid(self, node_id: int) -> int:
+        return self._cluster.broker(node_id).pid
 
     def kill(self, node_id: int) -> None:
         self._cluster.broker(node_id).kill()
@@ -144,6 +149,9 @@ class KafkaWorld:
             except OSError:
                 time.sleep(0.2)
         raise TimeoutError(f"broker {node_id} of Apache Kafka does not listen after {START_S} s")
+
+    def pid(self, node_id: int) -> int:
+        return self._processes[node_id].pid
 
     def kill(self, node_id: int) -> None:
         self._processes[node_id].kill()
