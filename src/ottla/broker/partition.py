@@ -213,7 +213,8 @@ class Partition:
         there are none: the first batch goes the general way, by `append`."""
         log = self.log
         if log.config is not self._limits_of:
-            self._limits_of, self._limits = log.config, opaque_limits(log.config)
+            self._limits_of = log.config
+            self._limits = None if self.topic.internal else opaque_limits(log.config)
         if self._limits is None or not log.takes_run(run):
             return False
         size_bytes_max, after_max_ms, before_max_ms = self._limits
