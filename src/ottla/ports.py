@@ -175,5 +175,7 @@ class Disk(Protocol):
     """Segment syncs, checkpoints, removals."""
     read_queue: DiskQueue
     """Reads that miss the page cache."""
+    compaction_queue: DiskQueue
+    """Slices of compactions: nobody else waits behind one."""
     catalog_queue: DiskQueue
     """The catalog of topics: nobody who creates one waits for a long flush."""

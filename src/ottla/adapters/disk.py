@@ -143,6 +143,7 @@ class RealDisk:
         self.segment_queue: DiskQueue = RealDiskQueue(loop, "segment", thread_type=thread_type, inline=InlineWrites())
         self.sync_queue: DiskQueue = RealDiskQueue(loop, "sync", thread_type=thread_type)
         self.read_queue: DiskQueue = RealDiskQueue(loop, "read", thread_type=thread_type)
+        self.compaction_queue: DiskQueue = RealDiskQueue(loop, "compact", thread_type=thread_type)
         self.catalog_queue: DiskQueue = RealDiskQueue(loop, "catalog", thread_type=thread_type)
 
     def close(self) -> None:
@@ -152,6 +153,7 @@ class RealDisk:
             self.segment_queue,
             self.sync_queue,
             self.read_queue,
+            self.compaction_queue,
             self.catalog_queue,
         ):
             queue.close()

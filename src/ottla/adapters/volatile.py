@@ -253,6 +253,7 @@ class VolatileDisk:
         self.segment_queue: DiskQueue = VolatileDiskQueue(loop, "segment")
         self.sync_queue: DiskQueue = VolatileDiskQueue(loop, "sync")
         self.read_queue: DiskQueue = VolatileDiskQueue(loop, "read")
+        self.compaction_queue: DiskQueue = VolatileDiskQueue(loop, "compact")
         self.catalog_queue: DiskQueue = VolatileDiskQueue(loop, "catalog")
 
     def close(self) -> None:
@@ -262,6 +263,7 @@ class VolatileDisk:
             self.segment_queue,
             self.sync_queue,
             self.read_queue,
+            self.compaction_queue,
             self.catalog_queue,
         ):
             queue.close()

@@ -1,13 +1,16 @@
-"""What has to happen by itself: retention, flushing, expiry of producers, reserving offsets for memory logs."""
+"""What has to happen by itself: retention, compaction, flushing, expiry of producers, offsets for memory logs."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.blocking import resolve, run_blocking
+from ottla.log.compaction.compaction import Limits
+from ottla.log.compaction.compactor import Candidate, Compactor
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.retention import apply_retention
@@ -35,6 +38,8 @@ class Housekeeping:
         self._stopped = False
         self._next_flush_ms = 0.0
         self._next_expiry_ms = 0.0
+        self._next_compaction_ms = 0.0
+        self.compactor: Compactor | None = None
         self._retention_due: list[tuple[float, int, Partition]] = []
         self._planned: dict[Partition, float] = {}
         """When each partition is due: an entry of the heap that says otherwise is stale."""
@@ -46,12 +51,15 @@ class Housekeeping:
         now = self._broker.clock.monotonic_ms()
         self._next_flush_ms = now + self._broker.config.flush_interval_ms
         self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
+        self._next_compaction_ms = now + self._broker.config.log_cleaner_backoff_ms
         self._arm()
 
     def stop(self) -> None:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        if self.compactor is not None:
+            self.compactor.stop()
 
     def _arm(self) -> None:
         if not self._stopped:
@@ -62,6 +70,7 @@ class Housekeeping:
             now = self._broker.clock.monotonic_ms()
             self._check_retention(now)
             self._check_flush(now)
+            self._check_compaction(now)
             self._check_space()
             if now >= self._next_expiry_ms:
                 self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
@@ -113,6 +122,28 @@ class Housekeeping:
         if partition.topic.config.retention_bytes >= 0:
             interval = min(interval, 1000)
         return max(interval, RETENTION_CHECK_MS_MIN)
+
+    # -- compaction --------------------------------------------------------------------------------------------
+
+    def _check_compaction(self, now: float) -> None:
+        config, flusher = self._broker.config, self._broker.store.flusher
+        if now < self._next_compaction_ms or flusher is None or not config.log_cleaner_enable:
+            return
+        self._next_compaction_ms = now + config.log_cleaner_backoff_ms
+        limits = Limits(
+            config.log_cleaner_dedupe_buffer_size,
+            config.log_cleaner_cpu_percent,
+            config.log_cleaner_io_max_bytes_per_second,
+        )
+        if self.compactor is None:
+            self.compactor = Compactor(flusher, limits, lambda: self._broker.new_id().bytes)
+        self.compactor.limits = limits
+        self.compactor.look(self._compacted_logs)
+
+    def _compacted_logs(self) -> Iterator[Candidate]:
+        for partition in self._broker.partitions():
+            if partition.topic.config.is_compacted and isinstance(partition.log, FileLog):
+                yield Candidate(partition.log, partition.last_stable_offset)
 
     # -- space -------------------------------------------------------------------------------------------------
 

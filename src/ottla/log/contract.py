@@ -83,8 +83,9 @@ class Log(Protocol):
         """Many batches, stamped, their producers noted: the same as appending one after another."""
         ...
 
-    def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
-        """Whole batches below `upto`, from the one that holds `offset`."""
+    def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
+        """Whole batches below `upto`, from the one that holds `offset`. Consumers do not get those that compaction has
+        emptied, unless there is nothing else: many a client stumbles over them."""
         ...
 
     def advance_start(self, offset: int, done: Callable[[OSError | None], None]) -> None:

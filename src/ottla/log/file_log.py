@@ -21,7 +21,7 @@ from ottla.log.file_reads import read_from_segments
 from ottla.log.journal import Mutation, pack_key
 from ottla.log.notes import note_batch
 from ottla.log.pending import PendingWrite, PendingWrites
-from ottla.log.refusals import full_disk, sentence_for, slow_disk
+from ottla.log.refusals import refusal_of_any, sentence_for
 from ottla.log.segment import ALLOCATION_BYTES_MIN, Segment, unsynced_since_ms
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import LogState
@@ -73,6 +73,7 @@ class FileLog:
         """As the durable checkpoint has it."""
         self.state_offset = 0
         """What the durable state file summarises: everything below. Segments above it are still needed for that."""
+        self.compacted_end = 0
         self.flushed_ms = shared.clock.now_ms()
         self.is_journaled = config.durability is Durability.DISK
         self._journaled_end = self.end_offset
@@ -119,7 +120,7 @@ class FileLog:
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
-        refused = self._refusal_of_any()
+        refused = refusal_of_any(self)
         if refused is not None:
             return refused
         try:
@@ -132,19 +133,6 @@ class FileLog:
             return Refused(ErrorCode.kafka_storage_error, sentence_for(error, self.directory))
         return None
 
-    def _refusal_of_any(self) -> Refused | None:
-        """Why no batch is taken now, whatever its size."""
-        if self.failed is not None:
-            return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {self.failed}")
-        if self.truncating:
-            return Refused(ErrorCode.not_leader_or_follower, f"{self.directory} is being truncated")
-        if self.shared.tail.is_overfull:
-            return Refused(ErrorCode.kafka_storage_error, slow_disk(self.directory))
-        reserve = self.shared.reserve
-        if reserve is not None and not reserve.is_held:
-            return Refused(ErrorCode.kafka_storage_error, full_disk(self.directory))
-        return None
-
     def takes_run(self, run: ProduceRun) -> bool:
         """Whether there is nothing to do before these batches are appended. If not, they come one by one, and the
         first of them makes room or is refused."""
@@ -153,7 +141,7 @@ class FileLog:
             return False
         if self.is_journaled and (journal is None or not journal.takes_run(run)):
             return False
-        return self._refusal_of_any() is None
+        return refusal_of_any(self) is None
 
     def append_run(self, run: ProduceRun) -> None:
         """The same as appending each; what the batches say of their producers is noted already."""
@@ -231,7 +219,8 @@ class FileLog:
             return True
         if self.end_offset - active.base_offset > 2**31 - 2**20:
             return True
-        return self.shared.clock.now_ms() - active.created_ms >= self.config.segment_ms
+        age_ms_max = min(self.config.segment_ms, self.config.compaction_lag_ms_max)
+        return self.shared.clock.now_ms() - active.created_ms >= age_ms_max
 
     def roll(self) -> None:
         sealed = self.active
@@ -433,6 +422,7 @@ class FileLog:
             self.start_offset = self._durable_start = fresh.start_offset
         self.damages = fresh.damages
         self.recovery_point, self.state_offset = fresh.recovery_point, fresh.state_offset
+        self.compacted_end = fresh.compacted_end
 
     def mark_deleted(self) -> None:
         """Nothing is written any more, and nobody waits for it."""
@@ -443,12 +433,13 @@ class FileLog:
 
     # -- reads ------------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
-        if offset >= upto:
-            return Slice([], 0, offset)
-        if self.tail.covers(offset):
-            return self.tail.read(offset, max_bytes, upto)
-        return read_from_segments(self, offset, max_bytes, upto)
+    def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
+        while offset < upto and not self.tail.covers(offset):
+            part = read_from_segments(self, offset, max_bytes, upto, keeps_empty=keeps_empty)
+            if not isinstance(part, Slice) or part.buffers or part.next_offset == offset:
+                return part
+            offset = part.next_offset  # so far only batches that compaction has emptied
+        return self.tail.read(offset, max_bytes, upto) if offset < upto else Slice([], 0, offset)
 
     def damage_at(self, offset: int) -> Damage | None:
         for damage in self.damages:

@@ -64,7 +64,11 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
     return Place(segment, segment.reader(), position, segment.base_offset + relative, segment.written_end, following)
 
 
-def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
+def read_from_segments(
+    log: SegmentedLog, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True
+) -> Slice | ColdRead | Refused:
+    """Without empty batches if they are not kept. If there is nothing else yet, the slice is empty, and goes on behind
+    them; at the end of what may be read it has the last one, so that the reader learns where it is."""
     damage = log.damage_at(offset)
     if damage is not None:
         return _refused(damage)
@@ -75,18 +79,28 @@ def read_from_segments(log: SegmentedLog, offset: int, max_bytes: int, upto: int
     length = min(max_bytes + READ_AHEAD_BYTES, place.end - place.position)
     data = place.file.read_cached(place.position, length)
     if data is not None:
-        taken = take_batches(data, place.offset, offset, max_bytes, upto)
+        taken = take_batches(data, place.offset, offset, max_bytes, upto, keeps_empty=keeps_empty)
         if taken is not None:
             return taken
     place.segment.readers += 1
-    return ColdRead(lambda: _read_cold(log, place, offset, max_bytes, upto), place.segment.end_read)
+    wanted = Wanted(offset, max_bytes, upto, keeps_empty)
+    return ColdRead(lambda: _read_cold(log, place, wanted), place.segment.end_read)
 
 
-def take_batches(data: ReadOnlyBuffer, data_offset: int, offset: int, max_bytes: int, upto: int) -> Slice | None:
+class Wanted(NamedTuple):
+    offset: int
+    max_bytes: int
+    upto: int
+    keeps_empty: bool
+
+
+def take_batches(
+    data: ReadOnlyBuffer, data_offset: int, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True
+) -> Slice | None:
     """The wanted batches out of a piece of a segment, which begins with the batch at `data_offset`; None if the piece
     holds too little or is not as it should be, so that the thorough path has to decide."""
     view = memoryview(data)
-    at, size, first = 0, 0, -1
+    at, size, first, empty_at = 0, 0, -1, -1
     next_offset = offset
     expected = data_offset
     while at + HEADER_BYTES <= len(view):
@@ -107,26 +121,55 @@ def take_batches(data: ReadOnlyBuffer, data_offset: int, offset: int, max_bytes:
                 break
             if not crc_matches(view[at:end], header):
                 return None
-            first = at if first < 0 else first
-            size = end - first
             next_offset = header.next_offset
-            if size >= max_bytes:
-                break
+            if header.record_count == 0 and not keeps_empty:
+                empty_at = at
+            else:
+                first = at if first < 0 else first
+                size = end - first
+                if size >= max_bytes:
+                    break
         at = end
-    if first < 0:
-        return Slice([], 0, offset) if at + HEADER_BYTES <= len(view) else None
-    return Slice([view[first : first + size]], size, next_offset)
+    if first >= 0:
+        taken = view[first : first + size]
+        return Slice([taken], size, next_offset) if empty_at < first else _without_empty(taken, next_offset)
+    if empty_at >= 0:
+        return Slice([], 0, next_offset) if next_offset < upto else _only(view[empty_at:], next_offset)
+    return Slice([], 0, offset) if at + HEADER_BYTES <= len(view) else None
 
 
-def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upto: int) -> Slice | Refused:
+def _only(empty: memoryview, next_offset: int) -> Slice:
+    return Slice([empty[:HEADER_BYTES]], HEADER_BYTES, next_offset)
+
+
+def _without_empty(batches: memoryview, next_offset: int) -> Slice:
+    """The batches that have records, in as few pieces as they are."""
+    pieces: list[memoryview] = []
+    at = begin = 0
+    while at < len(batches):
+        header = read_header(batches, at)
+        if header.record_count == 0:
+            if begin < at:
+                pieces.append(batches[begin:at])
+            begin = at + header.size_bytes
+        at += header.size_bytes
+    if begin < at:
+        pieces.append(batches[begin:at])
+    return Slice(pieces, sum(map(len, pieces)), next_offset)
+
+
+def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted) -> Slice | Refused:
     """On a disk thread. Walks batch by batch with every check, over damage that lies before the offset."""
+    offset = wanted.offset
     while True:
         walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
-        found = _find(walk, offset, max_bytes, upto)
+        found = _find(walk, wanted)
         if found is not None:
             first, end, next_offset = found
             data = memoryview(place.file.read_at(first, end - first))
-            return Slice([data], len(data), next_offset)
+            if wanted.keeps_empty or end - first == HEADER_BYTES:
+                return Slice([data], len(data), next_offset)
+            return _without_empty(data, next_offset)
         if walk.bad is None:
             return Slice([], 0, offset)
         if walk.bad.position == place.position and not _index_is_right(place):
@@ -145,19 +188,25 @@ def _read_cold(log: SegmentedLog, place: Place, offset: int, max_bytes: int, upt
         place = place._replace(position=intact.position, offset=intact.header.base_offset)
 
 
-def _find(walk: Walk, offset: int, max_bytes: int, upto: int) -> tuple[int, int, int] | None:
-    """(position, end, next offset) of the wanted batches."""
+def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:
+    """(position, end, next offset) of the wanted batches. Of empty ones that are not wanted the last, if there are no
+    others: a reader has to get on."""
     first = end = next_offset = -1
+    empty: tuple[int, int, int] | None = None
     for position, header, _ in walk:
-        if header.next_offset > upto or (first >= 0 and position + header.size_bytes - first > max_bytes):
+        is_too_much = first >= 0 and position + header.size_bytes - first > wanted.max_bytes
+        if header.next_offset > wanted.upto or is_too_much:
             break
-        if header.next_offset > offset:
+        if header.next_offset > wanted.offset:
+            if header.record_count == 0 and not wanted.keeps_empty:
+                empty = position, position + header.size_bytes, header.next_offset
+                continue
             first = position if first < 0 else first
             end = position + header.size_bytes
             next_offset = header.next_offset
-            if end - first >= max_bytes:
+            if end - first >= wanted.max_bytes:
                 break
-    return (first, end, next_offset) if first >= 0 else None
+    return (first, end, next_offset) if first >= 0 else empty
 
 
 def _index_is_right(place: Place) -> bool:
@@ -232,6 +281,8 @@ def _latest_in(segment: Segment) -> tuple[BatchHeader, bytes] | None:
     latest: tuple[BatchHeader, bytes] | None = None
     for start in (segment.index.position_for_time(segment.max_timestamp), 0):
         for _, header, batch in _batches_of(segment, start):
+            if header.record_count == 0:
+                continue
             if header.max_timestamp >= 0 and (latest is None or header.max_timestamp > latest[0].max_timestamp):
                 latest = header, bytes(batch)
             if header.max_timestamp == segment.max_timestamp:

@@ -73,6 +73,10 @@ class SparseIndex:
         index = bisect_left(self._max_timestamps, timestamp_ms) - 1
         return self._positions[index] if index >= 0 else 0
 
+    def first_timestamp(self) -> int:
+        """Of the first batch; -1 if that is not known."""
+        return self._max_timestamps[0] if len(self) else -1
+
     def last_entry(self) -> tuple[int, int, int] | None:
         """(relative offset, position, running maximum of timestamps) of the last batch that has an entry."""
         if not self._positions:

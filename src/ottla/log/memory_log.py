@@ -88,7 +88,7 @@ class MemoryLog:
         if self.events is not None:
             self.events.on_acknowledged()
 
-    def read(self, offset: int, max_bytes: int, upto: int) -> Slice | ColdRead | Refused:
+    def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
         if offset >= upto:
             return Slice([], 0, offset)
         return self._batches.read(offset, max_bytes, upto)

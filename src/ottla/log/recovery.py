@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.compaction.mark import load_mark
+from ottla.log.compaction.swap import finish as finish_swap
 from ottla.log.contract import Damage
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import Place, describe_damage
@@ -57,6 +59,7 @@ def open_file_log(
     With `up_to_point`, everything above the point is cut in every class: the log is being truncated."""
     opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
+    finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
     for name in names:
         if name.endswith(REWRITE_SUFFIX):
@@ -81,6 +84,7 @@ def open_file_log(
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.recovery_point = point
     log.state_offset = min(state_offset, state.offset)
+    log.compacted_end = load_mark(files, directory, log.end_offset)
     for damage in opening.damages:
         log.add_damage(damage)
     return log

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
+
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.log.file_log import FileLog
 
 
 def sentence_for(error: OSError, directory: str) -> str:
@@ -15,3 +21,17 @@ def slow_disk(directory: str) -> str:
 
 def full_disk(directory: str) -> str:
     return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
+
+
+def refusal_of_any(log: FileLog) -> Refused | None:
+    """Why no batch is taken now, whatever its size."""
+    if log.failed is not None:
+        return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {log.failed}")
+    if log.truncating:
+        return Refused(ErrorCode.not_leader_or_follower, f"{log.directory} is being truncated")
+    if log.shared.tail.is_overfull:
+        return Refused(ErrorCode.kafka_storage_error, slow_disk(log.directory))
+    reserve = log.shared.reserve
+    if reserve is not None and not reserve.is_held:
+        return Refused(ErrorCode.kafka_storage_error, full_disk(log.directory))
+    return None

@@ -43,6 +43,7 @@ class Segment:
         "path",
         "readers",
         "removed",
+        "replaced",
         "sealing",
         "synced_end",
         "untimed_ms",
@@ -70,6 +71,8 @@ class Segment:
         self.entry_durable = False
         """The directory has been synced since the file was created."""
         self.removed = False
+        self.replaced = False
+        """Another file has its place and its name: this one is for those alone who read it already."""
         self.sealing = False
         """Its end is being cut, on a disk thread."""
         self.readers = 0
@@ -92,6 +95,8 @@ class Segment:
     def reader(self) -> DataFile:
         """The file for reading: never creates one. FileNotFoundError if the segment was removed."""
         if self._file is None:
+            if self.replaced:
+                raise FileNotFoundError(f"{self.path} is another segment's by now")
             self._file = self._files.open(self.path)
         return self._file
 
@@ -138,6 +143,12 @@ class Segment:
         known = max(self.max_timestamp, self.untimed_ms)
         return known if known >= 0 else self.created_ms
 
+    @property
+    def oldest_ms(self) -> int:
+        """When its first batch came, as far as that is known."""
+        first_ms = self.index.first_timestamp()
+        return first_ms if first_ms >= 0 else self.created_ms
+
     def next_allocation(self, segment_bytes_max: int) -> tuple[int, int]:
         """(from, length) of the space to reserve next. Doubles with use, so that a busy log asks seldom and an idle
         one holds little."""
@@ -164,6 +175,8 @@ class Segment:
 
     def end_read(self) -> None:
         self.readers -= 1
+        if self.replaced and self.readers == 0:
+            self.close()
 
     def replace_file(self, file: DataFile, size: int, allocated_end: int) -> None:
         """The segment was written anew, whole and synced, under its own name. Whether the names above it are durable
@@ -171,6 +184,12 @@ class Segment:
         self._file = file
         self.written_end = self.synced_end = size
         self.allocated_end = allocated_end
+
+    def be_replaced(self) -> None:
+        """Readers go on with the old file, which they hold open; the last of them closes it."""
+        self.removed = self.replaced = True
+        if self.readers == 0:
+            self.close()
 
     def release(self) -> None:
         """Lets go of the file of a removed segment: at once, or when the last reader has let go too."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.log.checkpoint import RecoveryPoint
+from ottla.log.compaction.swap import finish as finish_swap
 from ottla.log.file_log import HEALING_ERRORS, RETRY_FULL_DISK_MS, FileLog
 from ottla.log.flush import finish_directory
 from ottla.log.journal import Mutation
@@ -153,6 +154,7 @@ def beginning_at(offset: int) -> RecoveryPoint:
 
 def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:
     """The point at a truncation that the journal has and the checkpoint does not: before the log is opened."""
+    finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     base = max((base for base in bases if base <= offset), default=None)

@@ -62,6 +62,11 @@ class BrokerConfig:
     journal_file_bytes: int
     leader_imbalance_check_interval_seconds: int
     leader_imbalance_per_broker_percentage: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_cpu_percent: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_enable: bool
+    log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
     max_connections: int
     max_incremental_fetch_session_cache_slots: int
@@ -153,6 +158,35 @@ _OWN_KEYS = [
         "How much of what a broker should lead others may lead, before it gets all of it back.",
         Range(0),
         dynamic=False,
+    ),
+    ConfigKey(
+        "log.cleaner.backoff.ms",
+        _LONG,
+        "15000",
+        "How often the broker looks for logs to compact.",
+        Range(1),
+    ),
+    ConfigKey(
+        "log.cleaner.dedupe.buffer.size",
+        _LONG,
+        str(128 * _MIB),
+        "The most memory for the keys of the log that is being compacted. About 30 bytes a key are needed; a log with "
+        "more keys is compacted in several steps.",
+        Range(_MIB),
+    ),
+    ConfigKey(
+        "log.cleaner.enable",
+        _BOOLEAN,
+        "true",
+        "Whether topics with cleanup.policy=compact are compacted. Without it they only grow.",
+        dynamic=False,
+    ),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second",
+        ConfigType.DOUBLE,
+        "1.7976931348623157E308",
+        "The most bytes that compaction reads and writes in a second, together.",
+        Range(1),
     ),
     ConfigKey(
         "log.retention.check.interval.ms",
@@ -248,6 +282,13 @@ _OWN_KEYS = [
         "The size of one of the journal's recycled files.",
         Range(64 * 1024),
         dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.log.cleaner.cpu.percent",
+        _INT,
+        "25",
+        "The most of one core that compaction uses: it works in short slices and pauses in between.",
+        Range(1, 100),
     ),
     ConfigKey(
         "ottla.max.inflight.requests.per.connection",

@@ -72,6 +72,11 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def compaction_lag_ms_max(self) -> int:
+        """How long a record may stay out of compaction; without compaction there is no limit."""
+        return self.max_compaction_lag_ms if self.is_compacted else LONG_MAX
+
+    @property
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 

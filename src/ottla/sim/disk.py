@@ -23,8 +23,8 @@ from ottla.sim.faults import Faults
 from ottla.sim.files import DiskState, SimFile, SimFileSystem
 
 Keep = Literal["some", "all", "none"]
-QueueName = Literal["journal", "segment", "sync", "read", "catalog"]
-QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read", "catalog")
+QueueName = Literal["journal", "segment", "sync", "read", "compaction", "catalog"]
+QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read", "compaction", "catalog")
 
 
 class SimDisk:
@@ -49,6 +49,7 @@ class SimDisk:
         self.segment_queue: DiskQueue = self._queues["segment"]
         self.sync_queue: DiskQueue = self._queues["sync"]
         self.read_queue: DiskQueue = self._queues["read"]
+        self.compaction_queue: DiskQueue = self._queues["compaction"]
         self.catalog_queue: DiskQueue = self._queues["catalog"]
         self.state.tree.make_dirs(root)
         self.state.make_all_names_durable()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.lanes import LIVE, Lag
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
-from ottla.records.batch import crc_matches, split_batches
+from ottla.records.batch import crc_matches, read_header, split_batches
+from ottla.records.compacted import is_placeholder, rest_of_placeholder
 from ottla.records.errors import CorruptRecords
 from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchedPartition
@@ -90,9 +91,13 @@ class Following:
         log = self._partition.log
         try:
             for header, batch in split_batches(records):
-                if header.base_offset != log.end_offset or header.leader_epoch > self.leader_epoch:
-                    return ErrorCode.corrupt_message
                 if not crc_matches(batch, header):
+                    return ErrorCode.corrupt_message
+                if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
+                    # The leader has compacted: our end may be where one of several batches began that are gone there.
+                    batch = memoryview(rest_of_placeholder(header, log.end_offset))
+                    header = read_header(batch)
+                if header.base_offset != log.end_offset or header.leader_epoch > self.leader_epoch:
                     return ErrorCode.corrupt_message
                 refused = log.refusal(len(batch), header.record_count)
                 if refused is not None:

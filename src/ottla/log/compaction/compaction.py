@@ -1,0 +1,334 @@
+"""One compaction of one log: a slice of work on a disk thread, a pause, the next slice.
+
+The pauses keep it to its share of a core and of the disk. Between slices it looks whether it is still wanted: the log
+may have been deleted, cut or have failed, or retention may have taken its segments. Then it ends, and what it has
+written so far is thrown away.
+
+Segments are replaced group by group, from the oldest on, so that a tombstone never goes before what it deletes. A swap
+runs while the flusher is held: no flush, no truncation and no checkpoint comes between its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.log.compaction import swap
+from ottla.log.compaction.cleaning import Rewriting, Rules, UncleanableError, fill_map
+from ottla.log.compaction.mark import write_mark
+from ottla.log.compaction.plan import Plan, groups_of
+from ottla.log.file_log import HEALING_ERRORS, FileLog
+from ottla.log.reserve import RESERVE_BYTES
+from ottla.log.segment import Segment
+from ottla.ports import FileSystem
+from ottla.records.errors import CorruptRecords, TooLarge
+from ottla.records.key_map import AnyKeyMap, new_key_map
+
+if TYPE_CHECKING:
+    from ottla.log.flusher import Flusher
+
+T = TypeVar("T")
+SYNC_EVERY_BYTES = 16 * 1024 * 1024
+"""A long sync at the end would hold up others; and so much dirty memory is not the kernel's to write at once."""
+
+
+class Ended(Enum):
+    DONE = "compacted"
+    VOID = "the log was cut, deleted or has failed meanwhile"
+    NO_SPACE = "the disk is full"
+    FAILED = "it cannot be compacted"
+
+
+@dataclass(slots=True)
+class Limits:
+    map_bytes_max: int
+    cpu_percent: int
+    io_bytes_per_second_max: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    ended: Ended
+    reason: str = ""
+    read_bytes: int = 0
+    removed_records: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    is_whole: bool = True
+    """False if the keys did not fit into the memory for them: the next compaction goes on from there."""
+
+
+class Compaction:
+    def __init__(
+        self,
+        log: FileLog,
+        flusher: Flusher,
+        plan: Plan,
+        limits: Limits,
+        hash_key: bytes,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        self.log = log
+        self._flusher = flusher
+        self._plan = plan
+        self._limits = limits
+        self._done = done
+        self._clock = log.shared.clock
+        self._queue = log.shared.disk.compaction_queue
+        self._files: FileSystem = log.shared.disk.files
+        keys_wanted = plan.segments[-1].end_offset - plan.dirty_from
+        self._keys: AnyKeyMap = new_key_map(limits.map_bytes_max, keys_wanted, hash_key)
+        self._upto = plan.dirty_from
+        self._groups = iter(groups_of(plan.segments, log.config.segment_bytes))
+        self._rewriting: Rewriting | None = None
+        self._unsynced_bytes = 0
+        self._outcome = Outcome(Ended.DONE)
+        self._stopped = False
+
+    def begin(self) -> None:
+        self._slices(fill_map(self._files, self._plan.dirty, self._plan.dirty_from, self._keys), self._on_keys)
+
+    def stop(self) -> None:
+        """The broker stops. What is under way ends by itself; nothing new begins."""
+        self._stopped = True
+
+    # -- slices ------------------------------------------------------------------------------------------------
+
+    def _slices(self, work: Iterator[T], on_slice: Callable[[T | None], int | None]) -> None:
+        """Runs the iterator to its end. `on_slice` gets each yield, and None at the end, and returns the bytes that the
+        slice has moved, or None to go on no further."""
+
+        def job() -> tuple[T | None, float]:
+            begun_ms = self._clock.monotonic_ms()
+            result = next(work, None)
+            return result, self._clock.monotonic_ms() - begun_ms
+
+        def done(outcome: tuple[T | None, float] | None, error: BaseException | None) -> None:
+            if error is not None or outcome is None:
+                self._end_by(error)
+            elif self._is_void:
+                self._end(Ended.VOID)
+            else:
+                moved = on_slice(outcome[0])
+                if moved is not None and outcome[0] is not None:
+                    self._clock.call_later(self._pause_ms(moved, outcome[1]), again)
+
+        def again() -> None:
+            if self._is_void:
+                self._end(Ended.VOID)
+            else:
+                self._queue.call(job, done)
+
+        again()
+
+    @property
+    def _is_void(self) -> bool:
+        return self._stopped or self.log.has_ended or self.log.truncating
+
+    def _pause_ms(self, moved_bytes: int, took_ms: float) -> float:
+        """So long that the share of the core, and of the disk, is kept."""
+        self._outcome.read_bytes += moved_bytes
+        for_core_ms = took_ms * (100 / self._limits.cpu_percent - 1)
+        for_disk_ms = moved_bytes / self._limits.io_bytes_per_second_max * 1000 - took_ms
+        return max(for_core_ms, for_disk_ms, 0.0)
+
+    # -- the keys ----------------------------------------------------------------------------------------------
+
+    def _on_keys(self, progress: tuple[int, int] | None) -> int | None:
+        if progress is not None:
+            moved, self._upto = progress
+            return moved
+        self._outcome.is_whole = self._upto >= self._plan.segments[-1].end_offset
+        if self._upto <= self._plan.dirty_from:
+            self._end(Ended.FAILED, "log.cleaner.dedupe.buffer.size is too small for the keys of one batch")
+        else:
+            self._next_group()
+        return None
+
+    # -- one group after another -------------------------------------------------------------------------------
+
+    def _next_group(self) -> None:
+        group = next(self._groups, None)
+        if group is None or group[0].base_offset >= self._upto:
+            self._write_mark()
+            return
+        free_bytes = self._files.free_bytes(self.log.directory)
+        if free_bytes < sum(segment.appended_end for segment in group) + 2 * RESERVE_BYTES:
+            self._end(Ended.NO_SPACE, "there is no room to write a segment anew")
+            return
+        log, config = self.log, self.log.config
+        created_ms = max(segment.created_ms for segment in group)
+        fresh = Segment(self._files, log.directory, group[0].base_offset, config.index_interval_bytes, created_ms)
+        fresh.untimed_ms = max(segment.untimed_ms for segment in group)
+        rewriting = self._rewriting = Rewriting(self._files, log.directory, group, fresh)
+        rules = Rules(
+            self._upto,
+            self._clock.now_ms(),
+            config.delete_retention_ms,
+            frozenset(entry.batches[-1].base_offset for entry in log.producers if entry.batches),
+        )
+        self._unsynced_bytes = 0
+
+        def on_slice(moved: int | None) -> int | None:
+            if moved is None:
+                self._on_rewritten(rewriting, group)
+                return None
+            self._unsynced_bytes += moved
+            if self._unsynced_bytes < SYNC_EVERY_BYTES:
+                return moved
+            self._unsynced_bytes = 0
+            self._sync(rewriting, lambda: self._slices(work, on_slice))
+            return None
+
+        work = rewriting.run(self._keys, rules)
+        self._slices(work, on_slice)
+
+    def _sync(self, rewriting: Rewriting, then: Callable[[], None]) -> None:
+        def synced(error: OSError | None) -> None:
+            if error is not None:
+                self._end_by(error)
+            elif self._is_void:
+                self._end(Ended.VOID)
+            else:
+                then()
+
+        self._queue.sync(rewriting.file, synced)
+
+    def _on_rewritten(self, rewriting: Rewriting, group: list[Segment]) -> None:
+        self._outcome.removed_records += rewriting.removed_records
+        self._outcome.bytes_before += sum(segment.appended_end for segment in group)
+        if rewriting.changed:
+            self._outcome.bytes_after += rewriting.fresh.appended_end
+            hold = self._flusher.hold
+            self._sync(rewriting, lambda: hold(lambda release: self._swap(rewriting, group, release)))
+        else:
+            self._outcome.bytes_after += sum(segment.appended_end for segment in group)
+            self._throw_away()
+            self._next_group()
+
+    def _swap(self, rewriting: Rewriting, group: list[Segment], release: Callable[[], None]) -> None:
+        """The flusher is held: what is true here stays true until it is released, but for retention, which leaves
+        segments alone that are `sealing`."""
+        log, fresh = self.log, rewriting.fresh
+        first = log.segments.index(group[0]) if group[0] in log.segments else -1
+        if self._is_void or first < 0 or log.segments[first : first + len(group)] != group:
+            release()
+            self._end(Ended.VOID)
+            return
+        try:
+            for segment in group:
+                segment.reader()  # while its name is its own: whoever reads it from now on reads the old file
+        except OSError as error:
+            release()
+            self._end_by(error)
+            return
+        intended = swap.Swap(fresh.appended_end, tuple(segment.base_offset for segment in group))
+        for segment in group:
+            segment.sealing = True
+
+        def decide() -> None:
+            swap.write_intent(self._files, log.directory, intended)
+
+        def decided(_: None, error: BaseException | None) -> None:
+            is_open = isinstance(error, swap.UndecidedError)
+            if error is not None and not is_open:
+                self._let_go(group, release)
+                self._end_by(error)
+            elif error is not None:
+                performed(None, error)
+            else:
+                log.shared.disk.sync_queue.call(perform, performed)
+
+        def perform() -> None:
+            swap.perform(self._files, log.directory, intended)
+            fresh.persist_index()
+
+        def performed(_: None, error: BaseException | None) -> None:
+            rewriting.close()
+            self._rewriting = None  # it has its place, or only the next start knows
+            if error is None and not log.has_ended:
+                self._take_place(fresh, group)
+            self._let_go(group, release)
+            if error is None:
+                self._next_group()
+            else:
+                self._on_swap_failed(error)
+
+        log.shared.disk.sync_queue.call(decide, decided)
+
+    def _let_go(self, group: list[Segment], release: Callable[[], None]) -> None:
+        for segment in group:
+            segment.sealing = False
+        release()
+
+    def _take_place(self, fresh: Segment, group: list[Segment]) -> None:
+        fresh.written_end = fresh.synced_end = fresh.allocated_end = fresh.appended_end
+        fresh.entry_durable = True
+        segments = self.log.segments
+        first = segments.index(group[0])
+        segments[first : first + len(group)] = [fresh]
+        for segment in group:
+            segment.be_replaced()
+
+    def _on_swap_failed(self, error: BaseException) -> None:
+        """Nobody knows which names are durable, so the log takes nothing any more; the next start ends what was
+        begun."""
+        if not self.log.has_ended:
+            self.log.fail(error if isinstance(error, OSError) else OSError(str(error)))
+        self._end(Ended.FAILED, str(error))
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _write_mark(self) -> None:
+        log, upto = self.log, self._upto
+
+        def job() -> None:
+            if not log.deleted:
+                write_mark(self._files, log.directory, upto)
+
+        def written(_: None, error: BaseException | None) -> None:
+            if error is None:
+                log.compacted_end = upto
+                self._end(Ended.DONE)
+            else:
+                self._end_by(error)
+
+        def held(release: Callable[[], None]) -> None:
+            # A truncation must not come between: the mark would be of records that are cut off.
+            if self._is_void:
+                release()
+                self._end(Ended.VOID)
+                return
+
+            def then(result: None, error: BaseException | None) -> None:
+                release()
+                written(result, error)
+
+            log.shared.disk.sync_queue.call(job, then)
+
+        self._flusher.hold(held)
+
+    def _end_by(self, error: BaseException | None) -> None:
+        if self._is_void or isinstance(error, FileNotFoundError):
+            self._end(Ended.VOID)
+        elif isinstance(error, OSError) and error.errno in HEALING_ERRORS:
+            self._end(Ended.NO_SPACE, str(error))
+        elif isinstance(error, OSError | UncleanableError | CorruptRecords | TooLarge):
+            self._end(Ended.FAILED, str(error))
+        else:
+            self._end(Ended.FAILED, f"{type(error).__name__}: {error}")
+
+    def _end(self, ended: Ended, reason: str = "") -> None:
+        self._throw_away()
+        self._outcome.ended, self._outcome.reason = ended, reason
+        self._done(self._outcome)
+
+    def _throw_away(self) -> None:
+        """Whatever stays behind is removed at the next start."""
+        rewriting, self._rewriting = self._rewriting, None
+        if rewriting is not None:
+            rewriting.close()
+            # On the queue on which it was created: a later one of the same name is not removed in its place.
+            self._queue.call(lambda: self._files.remove(rewriting.path), lambda _, __: None)

@@ -1,0 +1,129 @@
+"""Puts one new segment in the place of one or several old ones that follow one another. Blocking.
+
+    1. the new segment is written beside them, under a name of its own, and synced; so is the directory
+    2. a file of intent says which segments it replaces: written, synced, renamed, its directory synced
+    3. the old indexes go, the new segment gets the name of the first old one, the other old ones go; directory synced
+    4. the intent goes; directory synced
+
+Before 2 a crash leaves the old segments, and the new one is thrown away. From 2 on, the next start does 3 and 4 again,
+whatever part of 3 the directory kept: each step of it may be repeated. So there is never a log with both, or with
+neither (SAFETY 20).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import crc32c
+
+from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
+from ottla.ports import FileSystem
+
+COMPACTED_SUFFIX = ".compacted"
+"""Of a new segment that has not taken its place yet."""
+INTENT_FILE = "swap"
+_MAGIC = b"OTLW"
+_VERSION = 1
+_HEAD = Struct(">4sHIQI")
+"""magic, version, CRC of all that follows it, size of the new segment, number of old ones"""
+_BASE = Struct(">q")
+_CRC_FROM = 10
+
+
+class UndecidedError(OSError):
+    """Nobody knows whether the intent is durable."""
+
+
+class Swap(NamedTuple):
+    size_bytes: int
+    """Of the new segment."""
+    replaced: tuple[int, ...]
+    """The base offsets of the old ones, in order. The new one begins where the first of them does."""
+
+
+def compacted_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{segment_name(base_offset)}{COMPACTED_SUFFIX}"
+
+
+def encode_intent(swap: Swap) -> bytes:
+    bases = b"".join(map(_BASE.pack, swap.replaced))
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, swap.size_bytes, len(swap.replaced))
+    crc = crc32c.crc32c(head[_CRC_FROM:] + bases)
+    return _HEAD.pack(_MAGIC, _VERSION, crc, swap.size_bytes, len(swap.replaced)) + bases
+
+
+def decode_intent(data: bytes) -> Swap | None:
+    if len(data) < _HEAD.size:
+        return None
+    magic, version, crc, size_bytes, count = _HEAD.unpack_from(data)
+    is_whole = magic == _MAGIC and version == _VERSION and crc32c.crc32c(data[_CRC_FROM:]) == crc
+    if not is_whole or not count or len(data) != _HEAD.size + count * _BASE.size:
+        return None
+    return Swap(size_bytes, tuple(base for (base,) in _BASE.iter_unpack(data[_HEAD.size :])))
+
+
+def write_intent(files: FileSystem, directory: str, swap: Swap) -> None:
+    """The new segment is written and synced. After this, the swap is decided."""
+    files.sync_dir(directory)
+    try:
+        files.replace_file(f"{directory}/{INTENT_FILE}", encode_intent(swap))
+    except OSError as error:
+        _withdraw(files, directory, error)
+        raise
+
+
+def _withdraw(files: FileSystem, directory: str, error: OSError) -> None:
+    """An intent that may be there after all would, at the next start, remove segments for one that is thrown away."""
+    try:
+        _remove(files, f"{directory}/{INTENT_FILE}")
+        files.sync_dir(directory)
+    except OSError as second:
+        raise UndecidedError(second.errno, f"{error}, and then {second}") from second
+
+
+def perform(files: FileSystem, directory: str, swap: Swap) -> None:
+    """What the intent says, or what is left of it."""
+    first, *others = swap.replaced
+    fresh = compacted_path(directory, first)
+    for base in swap.replaced:
+        _remove(files, f"{directory}/{segment_name(base)}".removesuffix(LOG_SUFFIX) + INDEX_SUFFIX)
+    path = fresh if files.exists(fresh) else f"{directory}/{segment_name(first)}"
+    _demand_size(files, path, swap.size_bytes)
+    if path == fresh:
+        files.rename(fresh, f"{directory}/{segment_name(first)}")
+    for base in others:
+        _remove(files, f"{directory}/{segment_name(base)}")
+    files.sync_dir(directory)
+    files.remove(f"{directory}/{INTENT_FILE}")
+    files.sync_dir(directory)
+
+
+def finish(files: FileSystem, directory: str) -> None:
+    """At a start: finishes a swap that was decided, and throws away what was not."""
+    names = files.list_dir(directory) if files.exists(directory) else []
+    if INTENT_FILE in names:
+        swap = decode_intent(files.read_file(f"{directory}/{INTENT_FILE}"))
+        if swap is None:
+            raise OSError(f"{directory}/{INTENT_FILE} is damaged: nobody knows which segments it replaces")
+        perform(files, directory, swap)
+        names = files.list_dir(directory)
+    for name in names:
+        if name.endswith(COMPACTED_SUFFIX):
+            files.remove(f"{directory}/{name}")
+
+
+def _demand_size(files: FileSystem, path: str, size_bytes: int) -> None:
+    """Before anything is removed for it."""
+    file = files.open(path)
+    try:
+        found_bytes = file.size()
+    finally:
+        file.close()
+    if found_bytes != size_bytes:
+        raise OSError(f"{path} has {found_bytes} bytes, but the segment that is to be there has {size_bytes}")
+
+
+def _remove(files: FileSystem, path: str) -> None:
+    if files.exists(path):
+        files.remove(path)
