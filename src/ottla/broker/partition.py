@@ -305,7 +305,7 @@ class Partition:
             # The leader may have what this follower does not have yet (KIP-392).
             is_all = self.following is None
             return Refused(ErrorCode.offset_out_of_range if is_all else ErrorCode.offset_not_available)
-        return self.log.read(offset, max_bytes, upto)
+        return self.log.read(offset, max_bytes, upto, keeps_empty=False)
 
     async def read_cold(self, read: ColdRead, cuts: int | None = None) -> Slice | Refused:
         """`cuts` is what `cuts` was when the read was made: if the log was cut since, what was found may be of a
