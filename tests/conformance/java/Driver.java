@@ -16,7 +16,12 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.DescribeConsumerGroupsOptions;
+import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.ListGroupsOptions;
 import org.apache.kafka.clients.admin.LogDirDescription;
+import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -24,6 +29,7 @@ import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -97,6 +103,13 @@ public final class Driver {
             case "log-dirs" -> logDirs(c[1]);
             case "write" -> write(c[1], c[2], map(c[3]), Integer.parseInt(c[4]), Long.parseLong(c[5]));
             case "read" -> read(new TopicPartition(c[1], Integer.parseInt(c[2])), Long.parseLong(c[3]), Integer.parseInt(c[4]));
+            case "groups" -> groups();
+            case "describe-group" -> describeGroup(c[1]);
+            case "delete-group" -> admin.deleteConsumerGroups(List.of(c[1])).all().get();
+            case "group-offsets" -> groupOffsets(c[1]);
+            case "alter-offsets" -> admin.alterConsumerGroupOffsets(c[1], offsetsOf(c)).all().get();
+            case "delete-offsets" -> admin.deleteConsumerGroupOffsets(c[1], offsetsOf(c).keySet()).all().get();
+            case "consume" -> consume(c[1], c[2], Integer.parseInt(c[3]), c[4]);
             default -> throw new IllegalArgumentException("no such command: " + c[0]);
         }
     }
@@ -213,6 +226,63 @@ public final class Driver {
                     }
                 }
             }
+        }
+    }
+
+    private void groups() throws Exception {
+        for (GroupListing group : admin.listGroups(ListGroupsOptions.forConsumerGroups()).all().get()) {
+            reply(group.groupId(), group.groupState().get(), group.type().get());
+        }
+    }
+
+    private void describeGroup(String name) throws Exception {
+        ConsumerGroupDescription group = admin.describeConsumerGroups(
+            List.of(name), new DescribeConsumerGroupsOptions().includeAuthorizedOperations(true)).all().get().get(name);
+        reply(group.groupState(), group.coordinator().id(), group.authorizedOperations().size());
+        for (MemberDescription member : group.members()) {
+            StringBuilder assigned = new StringBuilder();
+            for (TopicPartition partition : member.assignment().topicPartitions()) {
+                assigned.append(assigned.length() == 0 ? "" : ";").append(partition);
+            }
+            reply(member.clientId(), member.host(), assigned);
+        }
+    }
+
+    private void groupOffsets(String group) throws Exception {
+        admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get().forEach(
+            (partition, found) -> reply(partition.topic(), partition.partition(), found.offset()));
+    }
+
+    /** Fields from the third on: topic, partition and offset, again and again. */
+    private static Map<TopicPartition, OffsetAndMetadata> offsetsOf(String[] c) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        for (int i = 2; i + 2 < c.length; i += 3) {
+            offsets.put(new TopicPartition(c[i], Integer.parseInt(c[i + 1])), new OffsetAndMetadata(Long.parseLong(c[i + 2])));
+        }
+        return offsets;
+    }
+
+    /** Reads as a member of a group, describes the group meanwhile, commits, and leaves. */
+    private void consume(String group, String topic, int count, String protocol) throws Exception {
+        Properties properties = properties();
+        properties.put("group.id", group);
+        properties.put("group.protocol", protocol);
+        properties.put("enable.auto.commit", "false");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("fetch.max.wait.ms", "100");
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            long deadline = System.currentTimeMillis() + READ_TIMEOUT_MS;
+            int seen = 0;
+            while (seen < count && System.currentTimeMillis() < deadline) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+                    seen++;
+                    reply("record", record.partition(), record.offset(), encode(record.value()));
+                }
+            }
+            consumer.commitSync();
+            describeGroup(group);
         }
     }
 
