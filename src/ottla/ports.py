@@ -32,6 +32,10 @@ class Clock(Protocol):
         """For deadlines and durations; never goes back."""
         ...
 
+    def seconds(self) -> float:
+        """From anywhere on: for measurements of how long something took, and as cheap as they can be."""
+        ...
+
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Runs the callback on the event loop after the delay."""
         ...

@@ -13,7 +13,7 @@ from ottla.metrics.declared import all_metrics
 from ottla.metrics.metric import Kind, Metric
 from ottla.metrics.of_storage import group_sizes
 from ottla.metrics.page import Page, series_names
-from ottla.model.histogram import DURATION_BOUNDS_MS, Histogram
+from ottla.model.histogram import DURATION_BOUNDS_S, Histogram
 from tests.unit.metrics_reading import Scraped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,8 +62,8 @@ def test_a_value_on_a_bound_is_of_the_bucket_below() -> None:
 def test_many_at_once_are_as_many_times_one() -> None:
     one_by_one, at_once = Histogram(), Histogram()
     for _ in range(32):
-        one_by_one.note(0.7)
-    at_once.note(0.7, 32)
+        one_by_one.note(0.0007)
+    at_once.note(0.0007, 32)
     assert at_once.counts == one_by_one.counts
     assert at_once.total == pytest.approx(one_by_one.total)
     at_once.add(one_by_one)
@@ -72,17 +72,17 @@ def test_many_at_once_are_as_many_times_one() -> None:
 
 def test_a_histogram_reads_as_one() -> None:
     found = Histogram()
-    for value_ms in (0.03, 0.05, 0.7, 60_000.0):
-        found.note(value_ms)
+    for value_s in (0.00003, 0.00005, 0.0007, 60.0):
+        found.note(value_s)
     page = Page(3)
-    page.add_histogram(declared.REQUEST_SECONDS, found, "Produce", unit=0.001)
+    page.add_histogram(declared.REQUEST_SECONDS, found, "Produce")
     scraped = Scraped(page.text())
     assert scraped.kinds == {"ottla_request_seconds": "histogram"}
     buckets = {
         float(sample.labels["le"]): sample.value
         for sample in scraped.matching("ottla_request_seconds_bucket", broker="3", api="Produce")
     }
-    assert len(buckets) == len(DURATION_BOUNDS_MS) + 1
+    assert len(buckets) == len(DURATION_BOUNDS_S) + 1
     assert (buckets[0.00005], buckets[0.0005], buckets[0.001], buckets[30.0]) == (2, 2, 3, 3)
     assert buckets[float("inf")] == scraped.value("ottla_request_seconds_count") == 4
     assert scraped.value("ottla_request_seconds_sum") == pytest.approx(60.00078)

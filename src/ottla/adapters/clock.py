@@ -24,6 +24,8 @@ class RealClock:
     def monotonic_ms(self) -> float:
         return time.clock_gettime(_MONOTONIC) * 1000
 
+    seconds = staticmethod(time.perf_counter)
+
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
 

@@ -14,17 +14,17 @@ from ottla.model.histogram import Histogram
 class RequestMeters:
     """Since the broker started. Durations are from when a request is taken up to when its reply is ready."""
 
-    __slots__ = ("cold_reads", "durations_ms", "errors", "fetch_ms", "produce_ms", "requests")
+    __slots__ = ("cold_reads", "durations_s", "errors", "fetch_s", "produce_s", "requests")
 
     def __init__(self) -> None:
         self.requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         """By API key and version, when they are taken up."""
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
         """By API key and error code: a reply has one for each partition or thing that it is about."""
-        self.durations_ms: defaultdict[int, Histogram] = defaultdict(Histogram)
+        self.durations_s: defaultdict[int, Histogram] = defaultdict(Histogram)
         """By API key; but Produce and Fetch, which have their own."""
-        self.produce_ms = {acks: Histogram() for acks in (-1, 0, 1)}
-        self.fetch_ms = {
+        self.produce_s = {acks: Histogram() for acks in (-1, 0, 1)}
+        self.fetch_s = {
             (is_replica, has_waited): Histogram() for is_replica in (False, True) for has_waited in (False, True)
         }
         """By who asked, and whether there was too little for it at first: how long a reader that has everything waits
@@ -35,8 +35,3 @@ class RequestMeters:
     def note_error(self, api_key: int, error: int, times: int = 1) -> None:
         if error != ErrorCode.none:
             self.errors[api_key, error] += times
-
-    def note_produced(self, acks: int, duration_ms: float, times: int = 1) -> None:
-        known = self.produce_ms.get(acks)
-        if known is not None:  # else it was refused for that
-            known.note(duration_ms, times)

@@ -39,9 +39,8 @@ class Deadlines:
         self._timer: Timer | None = None
         self._timer_at = float("inf")
 
-    def add(self, delay_ms: int, wait: Expires, now_ms: float | None = None) -> None:
-        """`now_ms`: of the clock's `monotonic_ms`, where the caller has just asked it."""
-        at = (self._clock.monotonic_ms() if now_ms is None else now_ms) + delay_ms
+    def add(self, delay_ms: int, wait: Expires) -> None:
+        at = self._clock.monotonic_ms() + delay_ms
         queue = self._queues.get(delay_ms)
         if queue is None:
             queue = self._queues[delay_ms] = deque()

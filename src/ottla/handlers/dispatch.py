@@ -41,7 +41,7 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
     if handler.handle_raw is not None:
         if api_key in KEEP_TIME_THEMSELVES:
             return handler.handle_raw(ctx, frame[body_at:])
-        return _timed(ctx, broker.clock.monotonic_ms(), handler.handle_raw(ctx, frame[body_at:]))
+        return _timed(ctx, broker.clock.seconds(), handler.handle_raw(ctx, frame[body_at:]))
     assert handler.handle is not None
     request, _ = decode(request_type(api_key, version), frame, body_at)
     return _answer(ctx, handler.handle, request)
@@ -55,15 +55,15 @@ def dispatch_run(
     return produce.handle_run(broker, frames, at, count_max)
 
 
-def _timed(ctx: Context, began_ms: float, reply: Reply) -> Reply:
-    durations_ms, clock = ctx.broker.meters.durations_ms[ctx.api.key], ctx.broker.clock
+def _timed(ctx: Context, began_s: float, reply: Reply) -> Reply:
+    durations_s, clock = ctx.broker.meters.durations_s[ctx.api.key], ctx.broker.clock
     if isinstance(reply, list):
-        durations_ms.note(clock.monotonic_ms() - began_ms)
+        durations_s.note(clock.seconds() - began_s)
         return reply
 
     async def later(coroutine: Coroutine[Any, Any, Buffers]) -> Buffers:
         buffers = await coroutine
-        durations_ms.note(clock.monotonic_ms() - began_ms)
+        durations_s.note(clock.seconds() - began_s)
         return buffers
 
     return later(reply) if isinstance(reply, Coroutine) else reply
@@ -72,7 +72,7 @@ def _timed(ctx: Context, began_ms: float, reply: Reply) -> Reply:
 async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
     """What a handler did not foresee is answered too: the client need not guess from a closed connection."""
     meters, clock = ctx.broker.meters, ctx.broker.clock
-    began_ms = clock.monotonic_ms()
+    began_s = clock.seconds()
     try:
         response = await handle(ctx, request)
     except Exception as error:
@@ -84,7 +84,7 @@ async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
             raise
         response = failure
     encoded = encode(response)
-    meters.durations_ms[ctx.api.key].note(clock.monotonic_ms() - began_ms)
+    meters.durations_s[ctx.api.key].note(clock.seconds() - began_s)
     count_errors(response, ctx.api.key, meters)
     return [ctx.response_header, encoded]
 

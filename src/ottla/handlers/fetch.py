@@ -54,7 +54,7 @@ class Fetch:
     """One request: a look at its partitions, and more looks while it waits."""
 
     __slots__ = (
-        "_began_ms",
+        "_began_s",
         "_bytes",
         "_cold",
         "_ctx",
@@ -73,7 +73,7 @@ class Fetch:
         self._ctx = ctx
         self._request = request
         self._plan = plan
-        self._began_ms = ctx.broker.clock.monotonic_ms()
+        self._began_s = ctx.broker.clock.seconds()
         self._has_waited = False
         self._looking = Looking(ctx, request)
         self._future: asyncio.Future[Buffers] | None = None
@@ -233,5 +233,4 @@ class Fetch:
             elif data.error:
                 broker.meters.note_error(API.key, data.error)
         (broker.traffic.by_replicas if is_replica else broker.traffic.by_consumers).note(size_bytes)
-        duration_ms = broker.clock.monotonic_ms() - self._began_ms
-        broker.meters.fetch_ms[is_replica, self._has_waited].note(duration_ms)
+        broker.meters.fetch_s[is_replica, self._has_waited].note(broker.clock.seconds() - self._began_s)

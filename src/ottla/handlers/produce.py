@@ -53,7 +53,7 @@ def handle_run(
     run = find_run(frames, at, count_max)
     if run is None:
         return None, 0
-    began_ms = broker.clock.monotonic_ms()
+    began_s = broker.clock.seconds()
     topic = broker.topic_by(run.topic)
     partition = topic.partition(run.partition) if topic is not None else None
     if partition is None or partition.refusal_for(run.acks) is not None:
@@ -62,31 +62,31 @@ def handle_run(
         return None, 0
     broker.meters.requests[API.key, run.version] += len(run)
     if run.acks == 0:
-        broker.meters.note_produced(0, broker.clock.monotonic_ms() - began_ms, len(run))
+        broker.meters.produce_s[0].note(broker.clock.seconds() - began_s, len(run))
         return None, len(run)
     watermark = partition.acknowledged_for(run.acks)
     if run.ends[-1] <= watermark:
-        broker.meters.note_produced(run.acks, broker.clock.monotonic_ms() - began_ms, len(run))
+        broker.meters.produce_s[run.acks].note(broker.clock.seconds() - began_s, len(run))
         return run.replies(watermark, _NONE, partition.log_start_offset), len(run)
-    return RunWait(broker, partition, run, began_ms).future, len(run)
+    return RunWait(broker, partition, run, began_s).future, len(run)
 
 
 class RunWait:
     """A run that is not acknowledged yet. All of it waits for its end: it was appended together, and one group commit
     or one write makes all of it durable."""
 
-    __slots__ = ("_began_ms", "_broker", "_log_start_offset", "_partition", "_run", "future")
+    __slots__ = ("_began_s", "_broker", "_log_start_offset", "_partition", "_run", "future")
 
-    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, began_ms: float) -> None:
+    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, began_s: float) -> None:
         self._broker = broker
         self._partition = partition
         self._run = run
-        self._began_ms = began_ms
+        self._began_s = began_s
         self._log_start_offset = partition.log_start_offset
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         partition.when_acknowledged(run.ends[-1], self._settle, run.acks)
         if not self.future.done():
-            broker.deadlines.add(max(run.timeout_ms, 0), self, began_ms)
+            broker.deadlines.add(max(run.timeout_ms, 0), self)
 
     @property
     def ended(self) -> bool:
@@ -103,7 +103,7 @@ class RunWait:
         if self.future.done():
             return
         run, broker = self._run, self._broker
-        broker.meters.note_produced(run.acks, broker.clock.monotonic_ms() - self._began_ms, len(run))
+        broker.meters.produce_s[run.acks].note(broker.clock.seconds() - self._began_s, len(run))
         if error is not _NONE:
             broker.meters.note_error(API.key, error, sum(1 for end in run.ends if end > acknowledged_end))
         self.future.set_result(run.replies(acknowledged_end, error, self._log_start_offset))
@@ -112,12 +112,12 @@ class RunWait:
 class Produce:
     """One request on its way: what was appended, and what is not acknowledged yet."""
 
-    __slots__ = ("_began_ms", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
+    __slots__ = ("_began_s", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
         self._request = request
-        self._began_ms = ctx.broker.clock.monotonic_ms()
+        self._began_s = ctx.broker.clock.seconds()
         self._results: list[tuple[TopicKey, list[PartitionProduced]]] = []
         self._waiting: list[tuple[Partition, int, list[PartitionProduced], int]] = []
         """(partition, end offset to reach, the topic's results, place in them)"""
@@ -157,7 +157,7 @@ class Produce:
         for partition, end_offset, results, place in self._waiting:
             partition.when_acknowledged(end_offset, partial(self._settle, results, place), self._request.acks)
         if not future.done():
-            self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self, self._began_ms)
+            self._ctx.broker.deadlines.add(max(self._request.timeout_ms, 0), self)
         return future
 
     @property
@@ -190,7 +190,9 @@ class Produce:
     def note_end(self) -> None:
         """How long it took, and what was refused."""
         broker = self._ctx.broker
-        broker.meters.note_produced(self._request.acks, broker.clock.monotonic_ms() - self._began_ms)
+        known = broker.meters.produce_s.get(self._request.acks)
+        if known is not None:  # else it was refused for that
+            known.note(broker.clock.seconds() - self._began_s)
         for _, results in self._results:
             for result in results:
                 if result.error:

@@ -34,7 +34,7 @@ class MeteredCoordination:
     def __init__(self, store: Coordination, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.answered_ms = {call: Histogram() for call in CALLS}
+        self.answered_s = {call: Histogram() for call in CALLS}
         self.failures = {(call, error): 0 for call in CALLS for error in ERRORS.values()}
 
     @property
@@ -60,14 +60,14 @@ class MeteredCoordination:
         await self._store.close()
 
     async def timed(self, call: str, answer: Awaitable[T]) -> T:
-        began_ms = self._clock.monotonic_ms()
+        began_s = self._clock.seconds()
         try:
             answered = await answer
         except (UnavailableError, OutcomeUnknownError) as error:
             kind = UnavailableError if isinstance(error, UnavailableError) else OutcomeUnknownError
             self.failures[call, ERRORS[kind]] += 1
             raise
-        self.answered_ms[call].note(self._clock.monotonic_ms() - began_ms)
+        self.answered_s[call].note(self._clock.seconds() - began_s)
         return answered
 
 

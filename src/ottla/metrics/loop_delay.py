@@ -13,7 +13,7 @@ class LoopDelay:
         self._clock = clock
         self._due_ms = 0.0
         self._timer: Timer | None = None
-        self.late_ms = Histogram()
+        self.late_s = Histogram()
 
     def start(self) -> None:
         self._due_ms = self._clock.monotonic_ms() + INTERVAL_MS
@@ -25,5 +25,5 @@ class LoopDelay:
             self._timer = None
 
     def _fire(self) -> None:
-        self.late_ms.note(max(0.0, self._clock.monotonic_ms() - self._due_ms))
+        self.late_s.note(max(0.0, self._clock.monotonic_ms() - self._due_ms) / 1000)
         self.start()

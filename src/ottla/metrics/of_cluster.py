@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ottla.metrics import declared
 from ottla.metrics.coordination import MeteredCoordination
 from ottla.metrics.page import Page
-from ottla.metrics.watched import MS, Watched
+from ottla.metrics.watched import Watched
 
 
 def cluster(watched: Watched, page: Page) -> Iterator[None]:
@@ -29,7 +29,7 @@ def cluster(watched: Watched, page: Page) -> Iterator[None]:
     page.add(declared.COORDINATION_REVISION, membership.revision)
     store = membership.store
     if isinstance(store, MeteredCoordination):
-        for call, found in store.answered_ms.items():
-            page.add_histogram(declared.COORDINATION_SECONDS, found, call, unit=MS)
+        for call, found in store.answered_s.items():
+            page.add_histogram(declared.COORDINATION_SECONDS, found, call)
         for (call, error), count in store.failures.items():
             page.add(declared.COORDINATION_ERRORS, count, call, error)

@@ -11,7 +11,7 @@ from ottla.broker.topics import Topic
 from ottla.machines.replication.leader import Follower
 from ottla.metrics import declared
 from ottla.metrics.page import Page
-from ottla.metrics.watched import MS, Watched
+from ottla.metrics.watched import Watched
 from ottla.model.durability import Durability
 
 _TOPIC, _PARTITION = ("topic",), ("topic", "partition")
@@ -87,7 +87,7 @@ def _lag(partition: Partition, follower: Follower | None, page: Page, labels: st
     if acknowledged_end >= end:
         page.add_line(declared.REPLICA_LAG_SECONDS, labels, 0)
     elif follower is not None and follower.caught_up_ms > 0:
-        page.add_line(declared.REPLICA_LAG_SECONDS, labels, round((now_ms - follower.caught_up_ms) * MS, 3))
+        page.add_line(declared.REPLICA_LAG_SECONDS, labels, round((now_ms - follower.caught_up_ms) / 1000, 3))
 
 
 def in_sync(partition: Partition) -> tuple[int, ...]:

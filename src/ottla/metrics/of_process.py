@@ -13,7 +13,7 @@ from pathlib import Path
 import ottla
 from ottla.metrics import declared
 from ottla.metrics.page import Page
-from ottla.metrics.watched import MS, Watched
+from ottla.metrics.watched import Watched
 
 STATM = Path("/proc/self/statm")
 DESCRIPTORS = "/proc/self/fd"
@@ -22,14 +22,14 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 def process(watched: Watched, page: Page) -> Iterator[None]:
     page.add(declared.BUILD_INFO, 1, ottla.__version__, platform.python_version(), watched.broker.cluster_id)
-    page.add(declared.START_TIME, watched.started_ms * MS)
+    page.add(declared.START_TIME, watched.started_ms / 1000)
     page.add(declared.CPU_SECONDS, time.process_time())
     _memory_and_files(page)
     yield
     for generation, stats in enumerate(gc.get_stats()):
         page.add(declared.GC_COLLECTIONS, stats["collections"], generation)
         page.add(declared.GC_COLLECTED, stats["collected"], generation)
-    page.add_histogram(declared.LOOP_DELAY_SECONDS, watched.loop_delay.late_ms, unit=MS)
+    page.add_histogram(declared.LOOP_DELAY_SECONDS, watched.loop_delay.late_s)
 
 
 def _memory_and_files(page: Page) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ottla.handlers.registry import HANDLERS
 from ottla.metrics import declared
 from ottla.metrics.page import Page
-from ottla.metrics.watched import MS, Watched
+from ottla.metrics.watched import Watched
 from ottla.model.errors import ErrorCode
 from ottla.model.histogram import Histogram
 
@@ -25,17 +25,17 @@ def requests(watched: Watched, page: Page) -> Iterator[None]:
         page.add(declared.REQUEST_ERRORS, count, api_name(api_key), error_name(error))
     yield
     durations = {
-        PRODUCE_KEY: _sum(meters.produce_ms.values()),
-        FETCH_KEY: _sum(meters.fetch_ms.values()),
-        **meters.durations_ms,
+        PRODUCE_KEY: _sum(meters.produce_s.values()),
+        FETCH_KEY: _sum(meters.fetch_s.values()),
+        **meters.durations_s,
     }
     for api_key, found in sorted(durations.items()):
-        page.add_histogram(declared.REQUEST_SECONDS, found, api_name(api_key), unit=MS)
+        page.add_histogram(declared.REQUEST_SECONDS, found, api_name(api_key))
     yield
-    for acks, found in meters.produce_ms.items():
-        page.add_histogram(declared.PRODUCE_SECONDS, found, ACKS[acks], unit=MS)
-    for (is_replica, has_waited), found in meters.fetch_ms.items():
-        page.add_histogram(declared.FETCH_SECONDS, found, READERS[is_replica], YES_OR_NO[has_waited], unit=MS)
+    for acks, found in meters.produce_s.items():
+        page.add_histogram(declared.PRODUCE_SECONDS, found, ACKS[acks])
+    for (is_replica, has_waited), found in meters.fetch_s.items():
+        page.add_histogram(declared.FETCH_SECONDS, found, READERS[is_replica], YES_OR_NO[has_waited])
     page.add(declared.COLD_READS, meters.cold_reads)
     page.add(declared.FETCH_SESSIONS, len(watched.broker.fetch_sessions))
 

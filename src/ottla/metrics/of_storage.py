@@ -10,7 +10,7 @@ from ottla.broker.broker import Broker
 from ottla.log.journal import Journal
 from ottla.metrics import declared
 from ottla.metrics.page import Page
-from ottla.metrics.watched import MS, Watched
+from ottla.metrics.watched import Watched
 from ottla.model.histogram import Histogram
 
 DISK_PATIENCE_S = 1.0
@@ -42,7 +42,7 @@ def storage(watched: Watched, page: Page) -> Iterator[None]:
 def _journal(journal: Journal, page: Page) -> None:
     stats = journal.stats
     page.add(declared.JOURNAL_SYNCS, stats.syncs)
-    page.add_histogram(declared.JOURNAL_SYNC_SECONDS, stats.sync_ms, unit=MS)
+    page.add_histogram(declared.JOURNAL_SYNC_SECONDS, stats.sync_s)
     page.add_histogram(declared.JOURNAL_GROUP_ENTRIES, group_sizes(stats.groups_by_entries, stats.entries))
     page.add(declared.JOURNAL_WRITTEN_BYTES, stats.bytes_written)
     page.add(declared.JOURNAL_BYTES, journal.total_bytes)

@@ -41,15 +41,14 @@ class Page:
             lines = self._lines[metric] = []
         lines.append(f"{metric.name}{{{labels}}} {value}\n")
 
-    def add_histogram(self, metric: Metric, found: Histogram, *label_values: object, unit: float = 1.0) -> None:
-        """`unit` is what one of the histogram's numbers is in the metric's unit: 0.001 from milliseconds to seconds."""
+    def add_histogram(self, metric: Metric, found: Histogram, *label_values: object) -> None:
         labels = self.labels(metric.labels, label_values)
         lines = self._lines.setdefault(metric, [])
         counts = list(accumulate(found.counts))
         for bound, count in zip(found.bounds, counts[:-1], strict=True):
-            lines.append(f'{metric.name}_bucket{{{labels},le="{bound * unit:.9g}"}} {count}\n')
+            lines.append(f'{metric.name}_bucket{{{labels},le="{bound:.9g}"}} {count}\n')
         lines.append(f'{metric.name}_bucket{{{labels},le="+Inf"}} {counts[-1]}\n')
-        lines.append(f"{metric.name}_sum{{{labels}}} {found.total * unit:.9g}\n")
+        lines.append(f"{metric.name}_sum{{{labels}}} {found.total:.9g}\n")
         lines.append(f"{metric.name}_count{{{labels}}} {counts[-1]}\n")
 
     def parts(self) -> Iterator[str]:

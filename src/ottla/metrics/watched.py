@@ -9,9 +9,6 @@ from ottla.metrics.loop_delay import LoopDelay
 from ottla.metrics.of_groups import GroupLags
 from ottla.server.server import Server
 
-MS = 0.001
-"""One millisecond in seconds: the unit of every duration that is told."""
-
 
 @dataclass(frozen=True, slots=True)
 class Watched:

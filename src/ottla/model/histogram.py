@@ -8,10 +8,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-DURATION_BOUNDS_MS = (
-    *(0.05, 0.1, 0.2, 0.5),
-    *(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0),
-    *(1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0),
+DURATION_BOUNDS_S = (
+    *(0.000_05, 0.000_1, 0.000_2, 0.000_5),
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0),
 )
 """From a reply out of memory to a producer that gives up."""
 
@@ -22,7 +22,7 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_MS) -> None:
+    def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_S) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0

@@ -35,6 +35,9 @@ class SimClock:
     def monotonic_ms(self) -> float:
         return self._elapsed_ms
 
+    def seconds(self) -> float:
+        return self.monotonic_ms() / 1000
+
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> SimTimer:
         timer = SimTimer(callback)
         self._timer_count += 1

@@ -46,6 +46,9 @@ class HostClock:
     def monotonic_ms(self) -> float:
         return self._host.monotonic_s() * 1000
 
+    def seconds(self) -> float:
+        return self.monotonic_ms() / 1000
+
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
 

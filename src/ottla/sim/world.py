@@ -93,6 +93,9 @@ class WorldClock:
     def monotonic_ms(self) -> float:
         return self._world.now_s * 1000
 
+    def seconds(self) -> float:
+        return self.monotonic_ms() / 1000
+
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> WorldTimer:
         timer = WorldTimer(callback)
         self._world.after(max(delay_ms, 0.0) / 1000, timer.fire)

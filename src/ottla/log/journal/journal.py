@@ -52,7 +52,7 @@ class JournalStats:
     entries: int = 0
     groups_by_entries: list[int] = field(default_factory=lambda: [0] * 32)
     """How many groups had [2^(i-1), 2^i) entries, for i from 1 on."""
-    sync_ms: Histogram = field(default_factory=Histogram)
+    sync_s: Histogram = field(default_factory=Histogram)
     """How long each durable write took, from when it was given to the disk's queue."""
 
 
@@ -77,7 +77,7 @@ class Journal:
         self._spare_groups: list[Group] = []
         self._in_flight: tuple[Group, RingFile] | None = None
         self._previous_place = 0, 0
-        self._write_began_ms = 0.0
+        self._write_began_s = 0.0
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
         self._starts_soon = False
@@ -290,7 +290,7 @@ class Journal:
         )
         self._previous_place = file.number, offset
         self._in_flight = group, file
-        self._write_began_ms = self._clock.monotonic_ms()
+        self._write_began_s = self._clock.seconds()
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
 
     def _take(self, group: Group) -> None:
@@ -323,7 +323,7 @@ class Journal:
     def _count(self, group: Group) -> None:
         stats = self.stats
         stats.syncs += 1
-        stats.sync_ms.note(self._clock.monotonic_ms() - self._write_began_ms)
+        stats.sync_s.note(self._clock.seconds() - self._write_began_s)
         stats.entries += group.entry_count
         stats.bytes_written += padded(group.size_bytes, self._ring.alignment)
         stats.groups_by_entries[group.entry_count.bit_length()] += 1
