@@ -25,7 +25,10 @@ async def handle(ctx: Context, request: Any) -> object:
     )
     outcome = await ctx.broker.groups.ask_all(wanted)
     if isinstance(outcome, Refused):
-        return reply(ctx, error_code=outcome.error, groups=())
+        # One of them has just gone to another broker. Clients ask again if they hear this, but not the other.
+        has_moved = outcome.error is ErrorCode.not_coordinator
+        error = ErrorCode.coordinator_not_available if has_moved else outcome.error
+        return reply(ctx, error_code=error, groups=())
     groups = tuple(
         part(
             ctx,

@@ -77,9 +77,13 @@ class Groups:
         Refused: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE; UNKNOWN_SERVER_ERROR if the
         request met a bug.
         """
-        shard = self._shard_of(group)
-        asked = shard if isinstance(shard, Refused) else shard.ask(request)
+        asked = self.ask_soon(request, group)
         return asked if isinstance(asked, Refused) else await asked
+
+    def ask_soon(self, request: Request, group: str) -> asyncio.Future[Reply] | Refused:
+        """The same, for those that can use an answer that is there at once."""
+        shard = self._shard_of(group)
+        return shard if isinstance(shard, Refused) else shard.ask(request)
 
     async def ask_all(self, request: Request) -> list[Reply] | Refused:
         """Of every partition that this broker leads, in their order."""
