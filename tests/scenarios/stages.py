@@ -13,6 +13,7 @@ from ottla.sim.disk import Keep, QueueName
 from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.wire.produce import TopicKey
 from tests.scenarios.member_stage import MemberStage
+from tests.scenarios.transactions_stage import TransactionsStage
 from tests.unit.sim_logs import LogBench
 
 
@@ -273,4 +274,5 @@ STAGES: dict[str, Callable[[], Stage]] = {
     "logs": LogsStage,
     "fetch_sessions": FetchSessionsStage,
     "group_members": MemberStage,
+    "transactions": TransactionsStage,
 }
