@@ -1,19 +1,20 @@
-"""`ottla groups` on groups that other people's clients made: each command is a process of its own.
+"""`ottla groups` on groups that other people's clients made.
 
 Runs against Apache Kafka too (OTTLA_CONFORMANCE_BOOTSTRAP), whose groups it shows and moves in the same way.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -22,32 +23,33 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.structs import OffsetAndMetadata
 
+from ottla.cli import main
+
 TopicOf = Callable[[str], str]
-COMMAND = [sys.executable, "-m", "ottla"]
 WAIT_S = 90.0
 PARTITIONS = 3
 RECORDS = 20
 HOUR_MS = 3_600_000
 
 
+class Done(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
 class Commands:
-    """Runs `ottla groups` against the brokers."""
+    """Runs `ottla groups` against the brokers, in this process: to start another one takes longer than the command."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
 
-    def __call__(self, *arguments: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*COMMAND, "groups", *arguments],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OTTLA_BOOTSTRAP": self.bootstrap},
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert done.returncode == expected, done.stderr + done.stdout
-        assert "Traceback" not in done.stderr
-        return done
+    def __call__(self, *arguments: str, expected: int = 0) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(["groups", *arguments, "--bootstrap", self.bootstrap])
+        assert code == expected, err.getvalue() + out.getvalue()
+        return Done(code, out.getvalue(), err.getvalue())
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json").stdout)
@@ -243,13 +245,15 @@ def test_records_that_were_deleted_unread(groups: Commands, topic: str, fresh_to
 def test_a_group_of_kafka_python(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
     group = fresh_topic("group")
     reader = KafkaConsumer(
-        topic,
         bootstrap_servers=groups.bootstrap,
         group_id=group,
         client_id="python",
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
+    # If the group forms before kafka-python knows the topic, it keeps an assignment of nothing.
+    assert len(reader.partitions_for_topic(topic) or ()) == PARTITIONS
+    reader.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
     while len(reader.assignment()) < PARTITIONS:
         reader.poll(timeout_ms=200)
@@ -279,6 +283,23 @@ def test_what_is_not_there(groups: Commands, topic: str, fresh_topic: TopicOf) -
     assert f"{topic}-1: the group has committed nothing there" in sentence
     sentence = groups.fails("reset", "no-such-group", "--all-topics", "--to-latest", "--create")
     assert 'group "no-such-group": it has committed nothing; name topics with --topic' in sentence
+
+
+def test_as_a_process(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
+    group = fresh_topic("group")
+    commit(groups.bootstrap, group, {(topic, 0): 5})
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ottla", "groups", *arguments]
+        environment = {**os.environ, "OTTLA_BOOTSTRAP": groups.bootstrap}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=WAIT_S, check=False)
+
+    described = run("describe", group, "--json")
+    assert (described.returncode, described.stderr) == (0, "")
+    assert json.loads(described.stdout)["lag"] == RECORDS - 5
+    missing = run("describe", "no-such-group")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == 'ottla: group "no-such-group": there is no such group (GROUP_ID_NOT_FOUND)\n'
 
 
 def test_delete(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
