@@ -98,6 +98,7 @@ TITLES = {
     "three brokers, fetch": "three brokers, RF 3: fetch from the leader, 2 requests in flight (CPU of all three)",
     "librdkafka": "a real client: confluent-kafka (librdkafka), mostly bound by itself",
     "journal alone": "the journal alone, no sockets, no segments",
+    "groups": "consumer groups: 200 of 5 members, each on a connection of its own, on one broker",
     "single": "starting, idling, a thousand topics",
 }
 

@@ -1,0 +1,177 @@
+"""200 groups of 5 members on one broker: what their heartbeats and commits take of it.
+
+Steady rows are what a broker has to do all day: every member sends a heartbeat every three seconds (five in the
+consumer protocol) and commits every five, as consumers do by default. The others say how much more it could do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import NamedTuple
+
+from ottla.bench.group_members import ClassicMember, ConsumerMember, Group, Member, Watch, connect, until_coordinated
+from ottla.bench.latencies import percentiles
+from ottla.bench.processes import cpu_seconds, resident_bytes
+from ottla.bench.results import Goal, Row
+from ottla.bench.workbench import Workbench
+from ottla.model.errors import ErrorCode
+
+GROUPS, MEMBERS = 200, 5
+COMMIT_EVERY_S = 5.0
+AT_A_TIME = 64
+SECONDS, SECONDS_QUICK = 6.0, 1.0
+RUSH = 0.25
+"""As fast as possible, for this share of the time: there is more to count."""
+BUSY_GOAL = 0.1
+TOPIC = "read-by-groups"
+JOIN_ESTIMATE_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    name: str
+    member: type[Member]
+    heartbeat_every_s: float
+
+
+PROTOCOLS = (Protocol("classic", ClassicMember, 3.0), Protocol("consumer", ConsumerMember, 5.0))
+
+
+class Measured(NamedTuple):
+    case: str
+    figures: dict[str, float]
+
+
+def estimate_s(seconds: float) -> float:
+    return len(PROTOCOLS) * (JOIN_ESTIMATE_S + (1 + 2 * RUSH) * seconds)
+
+
+def measure(bench: Workbench, seconds: float) -> list[Row]:
+    rows = []
+    for protocol in PROTOCOLS:
+        bench.advance(0, f"{GROUPS} groups of {MEMBERS}, {protocol.name} protocol")
+        broker = bench.new_broker()
+        with bench.caller(broker) as caller:
+            caller.create_topics([TOPIC], MEMBERS, {})
+        found = bench.driver.call(drive, broker.port, broker.pid, protocol.name, GROUPS, MEMBERS, seconds)
+        rows += [_row(protocol.name, each) for each in found]
+        broker.kill()
+        bench.advance(estimate_s(seconds) / len(PROTOCOLS), "")
+    return rows
+
+
+def _row(protocol: str, measured: Measured) -> Row:
+    case, figures = measured
+    goal = None
+    if " every " in case:
+        goal = Goal("of a core", figures["broker_busy"], BUSY_GOAL, is_upper=True)
+    return Row("groups", case, protocol, figures, goal)
+
+
+def drive(port: int, pid: int, protocol: str, groups: int, members: int, seconds: float) -> list[Measured]:
+    """In a process of its own."""
+    (chosen,) = (each for each in PROTOCOLS if each.name == protocol)
+    return asyncio.run(Drive(port, pid, chosen).run(groups, members, seconds))
+
+
+class Drive:
+    def __init__(self, port: int, pid: int, protocol: Protocol) -> None:
+        self._port = port
+        self._pid = pid
+        self._protocol = protocol
+        self._members: list[Member] = []
+
+    async def run(self, groups: int, members: int, seconds: float) -> list[Measured]:
+        every_s = self._protocol.heartbeat_every_s
+        try:
+            measured = [await self._enter(groups, members)]
+            case = f"a heartbeat every {every_s:g} s and a commit every {COMMIT_EVERY_S:g} s"
+            measured.append(await self._measure(case, self._steady, seconds))
+            for case, work in (
+                (f"heartbeats, {AT_A_TIME} at a time", self._beat_on),
+                (f"commits, {AT_A_TIME} at a time", self._commit_on),
+            ):
+                measured.append(await self._measure(case, work, seconds * RUSH))
+            return measured
+        finally:
+            for member in self._members:
+                member.close()
+
+    async def _enter(self, groups: int, members: int) -> Measured:
+        first = await connect(self._port)
+        await until_coordinated(first)
+        first.end()
+        for number in range(groups):
+            group = Group(f"group-{number}", TOPIC)
+            self._members += [self._protocol.member(group, await connect(self._port)) for _ in range(members)]
+        begin, cpu_s = time.perf_counter(), cpu_seconds(self._pid)
+        await asyncio.gather(*(member.enter() for member in self._members))
+        seconds = time.perf_counter() - begin
+        figures = {
+            "seconds": seconds,
+            "mb": resident_bytes(self._pid) / 1e6,
+            "broker_busy": (cpu_seconds(self._pid) - cpu_s) / seconds,
+        }
+        return Measured(f"{groups} groups of {members} come together", figures)
+
+    async def _measure(self, case: str, work: Callable[[Watch, float], Awaitable[None]], seconds: float) -> Measured:
+        watch = Watch()
+        begin, cpu_s, own_cpu_s = time.perf_counter(), cpu_seconds(self._pid), time.process_time()
+        await work(watch, seconds)
+        took_s = time.perf_counter() - begin
+        p50_us, p99_us, p999_us = percentiles(watch.latencies)
+        count = sum(watch.latencies.values())
+        busy_s = cpu_seconds(self._pid) - cpu_s
+        figures = {
+            "requests_per_s": count / took_s,
+            "p50_us": p50_us,
+            "p99_us": p99_us,
+            "p999_us": p999_us,
+            "broker_busy": busy_s / took_s,
+            "cpu_us_per_request": busy_s / max(count, 1) * 1e6,
+            "driver_busy": (time.process_time() - own_cpu_s) / took_s,
+        }
+        return Measured(case, figures)
+
+    async def _steady(self, watch: Watch, seconds: float) -> None:
+        """Everybody at a time of its own, members of one group far from one another."""
+        end_s = time.perf_counter() + seconds
+        shuffled = sorted(self._members, key=lambda member: member.member_id)
+        every_s = self._protocol.heartbeat_every_s
+        tasks = []
+        for at, member in enumerate(shuffled):
+            phase = at / len(shuffled)
+            tasks.append(_again(watch, member.beat, phase * every_s, every_s, end_s))
+            tasks.append(_again(watch, member.commit, phase * COMMIT_EVERY_S, COMMIT_EVERY_S, end_s))
+        await asyncio.gather(*tasks)
+
+    async def _beat_on(self, watch: Watch, seconds: float) -> None:
+        await self._on(watch, seconds, lambda member: member.beat())
+
+    async def _commit_on(self, watch: Watch, seconds: float) -> None:
+        await self._on(watch, seconds, lambda member: member.commit())
+
+    async def _on(self, watch: Watch, seconds: float, ask: Callable[[Member], Awaitable[ErrorCode]]) -> None:
+        """So many requests are under way all the time, of one member after another."""
+        end_s = time.perf_counter() + seconds
+        turn = cycle(self._members)
+
+        async def go_on() -> None:
+            while time.perf_counter() < end_s:
+                await watch.time(ask(next(turn)))
+
+        await asyncio.gather(*(go_on() for _ in range(AT_A_TIME)))
+
+
+async def _again(
+    watch: Watch, ask: Callable[[], Awaitable[ErrorCode]], first_s: float, every_s: float, end_s: float
+) -> None:
+    at_s = time.perf_counter() + first_s
+    while at_s < end_s:
+        await asyncio.sleep(max(0.0, at_s - time.perf_counter()))
+        await watch.time(ask())
+        at_s += every_s
