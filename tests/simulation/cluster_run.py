@@ -14,7 +14,7 @@ order, and whatever a consumer ever saw stays; a class loses only what it may lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, TypeVar
 
@@ -52,10 +52,12 @@ PROPERTIES = {
 class ClusterRun:
     """One seed."""
 
+    properties: Mapping[str, str] = PROPERTIES
+
     def __init__(self, seed: int, options: RunOptions | None = None) -> None:
         self.seed = seed
         self.options = options or RunOptions()
-        self.plan = ClusterPlan.drawn(seed, self.options)
+        self.plan = self._drawn_plan()
         self.world = SimWorld(seed)
         self.fault_counts: Counter[str] = Counter()
         """How often each fault was injected."""
@@ -76,9 +78,16 @@ class ClusterRun:
         )
         self.operator = Operator(seed, self.server, self.plan, self.clients)
 
+    def _drawn_plan(self) -> ClusterPlan:
+        return ClusterPlan.drawn(self.seed, self.options)
+
     @property
     def history(self) -> History:
         return self.clients.history
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self.history.acknowledged)
 
     @property
     def leader_changes(self) -> int:
@@ -92,10 +101,10 @@ class ClusterRun:
         faults.delay_ms, faults.watch_lag_ms = plan.store_delay_ms, plan.watch_lag_ms
         faults.break_share, faults.expiry_slack_ms = plan.break_share, plan.expiry_slack_ms
         self.programs = {
-            name: ClusterProgram(self.store, number, PROPERTIES, on_disk=self._on_boot)
+            name: ClusterProgram(self.store, number, self.properties, on_disk=self._on_boot)
             for number, name in enumerate(plan.brokers, 1)
         }
-        self.checks = ClusterChecks(world, self.store, self.programs, PROPERTIES)
+        self.checks = ClusterChecks(world, self.store, self.programs, self.properties)
         skews = Random(f"{self.seed}/skew")
         for name, program in self.programs.items():
             skew_ms = skews.choice((0, 0, 1, -1)) * skews.uniform(0, 5000)

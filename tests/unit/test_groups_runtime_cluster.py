@@ -76,6 +76,21 @@ def test_whoever_waits_is_sent_to_the_new_coordinator(bench: GroupsCluster) -> N
     assert error_of(bench.ask_at(old, commit("g", 1))) in (ErrorCode.not_coordinator, ErrorCode.none)
 
 
+def test_whoever_waits_at_a_broker_that_is_cut_off_is_sent_away(bench: GroupsCluster) -> None:
+    """It does not hear who leads now; but its lease is over."""
+    bench.ready()
+    bench.member("g")
+    old = bench.coordinator()
+    waiting = bench.start(old, bench.broker(old).groups.ask(join("g", fresh_id="2"), "g"))
+    bench.world.run_for(0.1)
+    client = bench.programs[old].client
+    assert client is not None
+    bench.store.cut_off(client)
+    bench.until(waiting.done, 10)
+    assert waiting.result() == NOT_COORDINATOR
+    bench.store.reconnect(client)
+
+
 def test_a_broker_that_does_not_lead_says_so(bench: GroupsCluster) -> None:
     bench.ready()
     others = [number for number in bench.ids if number != bench.coordinator()]

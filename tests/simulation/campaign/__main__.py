@@ -1,4 +1,5 @@
 """Runs seeds of the cluster's simulation, or one of them again: then with its faults and the brokers' own words.
+With `--groups`, those in which groups of consumers live in the cluster.
 
 `python -m tests.simulation.campaign --seeds 1000 --from 0 --workers 2`
 `python -m tests.simulation.campaign --replay 17`
@@ -12,11 +13,12 @@ import os
 import signal
 import sys
 
+from tests.simulation import test_cluster, test_groups
 from tests.simulation.campaign.display import Display, Tally
-from tests.simulation.campaign.outcomes import failure_of
+from tests.simulation.campaign.outcomes import failure_of, run_groups_seed, run_seed
 from tests.simulation.campaign.workers import run_all
 from tests.simulation.cluster_run import ClusterRun
-from tests.simulation.test_cluster import PINNED
+from tests.simulation.groups_run import GroupsRun
 
 HUNG_AFTER_S = 300.0
 BEAT_S = 1.0
@@ -30,22 +32,25 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; one a core by default")
     parser.add_argument("--hung-after", type=float, default=HUNG_AFTER_S, help="seconds until a seed counts as hung")
+    parser.add_argument("--groups", action="store_true", help="with groups of consumers")
     parser.add_argument("--replay", type=int, help="one seed only, with the brokers' log")
     options = parser.parse_args()
     if options.replay is not None:
-        return replay(options.replay)
-    seeds = [*PINNED, *(seed for seed in range(options.first, options.first + options.seeds) if seed not in PINNED)]
-    return campaign(seeds, max(options.workers, 1), options.hung_after)
+        return replay(options.replay, of_groups=options.groups)
+    pinned = test_groups.PINNED if options.groups else test_cluster.PINNED
+    seeds = [*pinned, *(seed for seed in range(options.first, options.first + options.seeds) if seed not in pinned)]
+    return campaign(seeds, max(options.workers, 1), options.hung_after, of_groups=options.groups)
 
 
-def campaign(seeds: list[int], worker_count: int, hung_after_s: float) -> int:
-    tally = Tally(len(seeds))
+def campaign(seeds: list[int], worker_count: int, hung_after_s: float, *, of_groups: bool) -> int:
+    tally = Tally(len(seeds), of_groups)
+    run = run_groups_seed if of_groups else run_seed
     display = Display(tally)
     interrupted = False
     for stopping in (signal.SIGINT, signal.SIGTERM):  # also of a job in the background, which is born deaf to Ctrl-C
         signal.signal(stopping, signal.default_int_handler)
     try:
-        for outcome in run_all(seeds, worker_count, hung_after_s=hung_after_s, beat_s=BEAT_S):
+        for outcome in run_all(seeds, worker_count, hung_after_s=hung_after_s, beat_s=BEAT_S, run=run):
             if outcome is not None:
                 tally.add(outcome)
                 if outcome.failed is not None:
@@ -59,9 +64,9 @@ def campaign(seeds: list[int], worker_count: int, hung_after_s: float) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-def replay(seed: int) -> int:
+def replay(seed: int, *, of_groups: bool) -> int:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s", stream=sys.stdout)
-    run = ClusterRun(seed)
+    run = GroupsRun(seed) if of_groups else ClusterRun(seed)
     print(run.plan)
     try:
         run.execute()
@@ -71,7 +76,7 @@ def replay(seed: int) -> int:
         print(failed.details)
         print(f"seed {seed}, after {run.world.now_s:.3f} virtual seconds: {failed.checker}: {failed.text}")
         return 1
-    print(f"seed {seed}: {len(run.history.acknowledged)} acknowledged, {run.world.now_s:.1f} virtual seconds, no fault")
+    print(f"seed {seed}: {run.acknowledged} acknowledged, {run.world.now_s:.1f} virtual seconds, no fault")
     return 0
 
 

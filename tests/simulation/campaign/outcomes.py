@@ -9,6 +9,7 @@ from time import perf_counter
 
 from ottla.sim.world import VirtualTimeoutError
 from tests.simulation.cluster_run import ClusterRun, Violation
+from tests.simulation.groups_run import GroupsRun
 
 LIVENESS = "liveness"
 ERROR = "error"
@@ -38,9 +39,16 @@ class Outcome:
 
 def run_seed(seed: int) -> Outcome:
     """Never raises for what the run does."""
-    outcome = Outcome(seed)
+    return _outcome_of(ClusterRun(seed))
+
+
+def run_groups_seed(seed: int) -> Outcome:
+    return _outcome_of(GroupsRun(seed))
+
+
+def _outcome_of(run: ClusterRun) -> Outcome:
+    outcome = Outcome(run.seed)
     begin_s = perf_counter()
-    run = ClusterRun(seed)
     try:
         run.execute()
         run.check()
@@ -48,7 +56,7 @@ def run_seed(seed: int) -> Outcome:
         outcome.failed = failure_of(error)
     outcome.real_s = perf_counter() - begin_s
     outcome.virtual_s = run.world.now_s
-    outcome.acknowledged = len(run.history.acknowledged)
+    outcome.acknowledged = run.acknowledged
     outcome.leader_changes = run.leader_changes
     outcome.faults.update(run.fault_counts)
     return outcome

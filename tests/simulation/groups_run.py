@@ -1,0 +1,113 @@
+"""A simulated cluster as in `cluster_run`, in which groups of both protocols share out a topic and commit offsets.
+
+    run = GroupsRun(seed)
+    run.execute()             # a `Violation`, or any other error, is a fault of the brokers
+    run.check()
+
+The members speak Kafka's protocol with the brokers over the simulated network. Members start again, leave and change
+their protocol; brokers go through all that `cluster_plan` draws. What is checked is in `groups_members` and
+`groups_commits`; and inside the brokers, also of `__consumer_offsets`, all that `cluster_checks` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ottla.broker.groups.led_shard import State
+from ottla.machines.controller.state import PartitionKey
+from ottla.machines.groups.placement import OFFSETS_TOPIC, partition_of
+from ottla.machines.groups.tables import Tables
+from ottla.model.durability import Durability
+from tests.properties.groups_clients import ClassicClient, Client, ConsumerClient
+from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
+from tests.simulation.cluster_run import PROPERTIES, ClusterRun
+from tests.simulation.groups_members import TOPIC, MemberGroup
+from tests.simulation.violations import Violation
+
+PARTITIONS = 6
+OFFSETS_PARTITIONS = 3
+CALM_S = 4.0
+"""Before anything goes wrong: so long groups have to find together."""
+ACTIONS = ("reassign", "prefer leaders")
+KINDS: dict[str, list[type[Client]]] = {
+    "classic": [ClassicClient] * 4,
+    "modern": [ConsumerClient] * 4,
+    "moving": [ClassicClient, ConsumerClient, ClassicClient],
+}
+
+
+class GroupsRun(ClusterRun):
+    properties: Mapping[str, str] = {
+        **PROPERTIES,
+        "group.initial.rebalance.delay.ms": "500",
+        "group.consumer.session.timeout.ms": "10000",
+        "min.insync.replicas": "2",
+    }
+
+    def __init__(self, seed: int, options: RunOptions | None = None) -> None:
+        super().__init__(seed, options)
+        servers = list(self.plan.brokers)
+        self.groups = [
+            MemberGroup(name, list(kinds), self.world, servers, PARTITIONS, self._tables_of, seed)
+            for name, kinds in KINDS.items()
+        ]
+
+    def _drawn_plan(self) -> ClusterPlan:
+        plan = ClusterPlan.drawn(self.seed, self.options)
+        topics = (
+            PlannedTopic(TOPIC, Durability.DISK, PARTITIONS, 3, 2),
+            PlannedTopic(OFFSETS_TOPIC, Durability.DISK, OFFSETS_PARTITIONS, 3, 2),
+        )
+        return replace(plan, topics=topics, actions=tuple(each for each in plan.actions if each[1] in ACTIONS))
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(group.acknowledged for group in self.groups)
+
+    def _execute(self) -> None:
+        world = self.world
+        world.boot_all()
+        world.run(self.operator.create_topics(), timeout_s=30)
+        hosts = [world.hosts[name] for name in (*PRODUCERS, *CONSUMERS)]
+        for group in self.groups:
+            group.topic_id = next(topic.id for topic in self.checks.image.topics() if topic.name == TOPIC)
+            group.start(hosts)
+        operating = world.hosts[OPERATOR].spawn(self.operator.work())
+        world.run_for(CALM_S)
+        self._start_faults()
+        world.run_for(self.plan.ends_s)
+        self._eventually("the operator's work ends", operating.done, 30)
+        self._eventually("all partitions have a leader", self._all_are_led, 30)
+        for group in self.groups:
+            group.is_quiet = True
+        self._eventually("all members have their share", lambda: all(group.is_settled for group in self.groups), 90)
+        world.run_for(3.0)  # everybody reads once more
+        for group in self.groups:
+            group.is_over = True
+        self._eventually("all replicas are in sync", self._is_whole, 60)
+        self._compare_replicas()
+        self._listen_to_silence()
+
+    def _state_text(self) -> str:
+        return "\n".join([super()._state_text(), *(group.state_text() for group in self.groups)])
+
+    def check(self) -> None:
+        if self.checks.losses:
+            raise Violation("losses", f"nothing here may be lost: {self.checks.losses}")
+        if self.acknowledged <= 15:
+            raise Violation("liveness", f"only {self.acknowledged} commits were acknowledged")
+
+    def _tables_of(self, group: str) -> Tables | None:
+        """What the group's coordinator knows, if there is one that serves."""
+        topic = next((each for each in self.checks.image.topics() if each.name == OFFSETS_TOPIC), None)
+        found = self.checks.image.partition(PartitionKey(topic.id, partition_of(group, 3))) if topic else None
+        if found is None or not found.value.has_leader:
+            return None
+        name = self.plan.brokers[found.value.leader - 1]
+        broker = self.programs[name].broker
+        if broker is None or not self.world.hosts[name].is_running:
+            return None
+        shard = broker.groups._shards.get(partition_of(group, OFFSETS_PARTITIONS))
+        is_led = shard is not None and shard.partition.leader_epoch == found.value.leader_epoch
+        return shard.machine.tables if shard is not None and is_led and shard.state is State.SERVING else None
