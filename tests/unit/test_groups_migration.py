@@ -331,6 +331,18 @@ class TestDowngrade:
         assert list(groups.tables.classic) == ["g"]
         assert old.beat() == "none"
 
+    def test_the_silent_one_comes_back(self) -> None:
+        """GROUP_ID_NOT_FOUND, which Kafka says here, is the end of a Java client."""
+        groups = Groups()
+        (old,) = classic_group(groups, 1)
+        silent = Consumer(groups, "m").join()
+        for _ in range(10):
+            old.go_on()
+            groups.wait(5_000)
+        assert silent.beat().error == "unknown_member_id"
+        assert silent.leave() == "unknown_member_id"
+        assert silent.join().error == "none"
+
     def test_a_failover_afterwards(self) -> None:
         groups = Groups()
         (old,) = classic_group(groups, 1)

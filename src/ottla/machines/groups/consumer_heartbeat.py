@@ -85,7 +85,7 @@ def _admit(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> Refused 
             return refusal
         group = shard.tables.consumer.get(request.group, ConsumerGroup())
     if group is None:
-        return Refused(ErrorCode.group_id_not_found, f"Consumer group {request.group} not found.")
+        return _no_such_group(shard, request)
     known_id = member_id if request.instance_id is None else group.instances.get(request.instance_id)
     if len(group.members) >= shard.config.consumer_size_max and known_id not in group.members:
         limit = shard.config.consumer_size_max
@@ -98,6 +98,14 @@ def _admit(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> Refused 
     if member_id not in group.members:
         return Refused(ErrorCode.unknown_member_id, f"Member {member_id} is not a member of group {request.group}.")
     return _epoch_refusal(request, group.current_of(member_id))
+
+
+def _no_such_group(shard: Shard, request: ConsumerHeartbeat) -> Refused:
+    """A member that was the last of this protocol and lost its session finds a classic group, and has to join again:
+    to be told that there is no group would be the end of it. Not so a static one: another one may have its place."""
+    if request.group in shard.tables.classic and request.instance_id is None:
+        return Refused(ErrorCode.unknown_member_id, f"Group {request.group} has gone back to the classic protocol.")
+    return Refused(ErrorCode.group_id_not_found, f"Consumer group {request.group} not found.")
 
 
 def _admit_static(
@@ -200,7 +208,7 @@ def _described(request: ConsumerHeartbeat, old: ConsumerMember | None) -> Consum
 def _leave(shard: Shard, request: ConsumerHeartbeat) -> Refused | None:
     group = shard.tables.consumer.get(request.group)
     if group is None:
-        return Refused(ErrorCode.group_id_not_found, f"Group {request.group} not found.")
+        return _no_such_group(shard, request)
     if request.instance_id is not None:
         known_id = group.instances.get(request.instance_id)
         if known_id is None:
