@@ -242,6 +242,21 @@ def test_records_that_were_deleted_unread(groups: Commands, topic: str, fresh_to
     assert groups.committed(group) == [12, RECORDS]
 
 
+def test_the_time_of_records_that_are_large(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
+    """A broker sends one batch that is larger than it was asked for, not one of each partition."""
+    group = fresh_topic("group")
+    producer = Producer({"bootstrap.servers": groups.bootstrap})
+    sizes = {0: 500_000, 1: 100, 2: 60_000}
+    minute_ago_ms = int(time.time() * 1000) - 60_000
+    for partition, size in sizes.items():
+        producer.produce(topic, bytes(size), partition=partition, timestamp=minute_ago_ms)
+    assert producer.flush(WAIT_S) == 0
+    commit(groups.bootstrap, group, {(topic, partition): RECORDS for partition in sizes})
+    partitions = groups.json("describe", group)["partitions"]
+    assert [each["lag"] for each in partitions] == [1, 1, 1]
+    assert all(60 <= each["lag_seconds"] < 60 + 10 * WAIT_S for each in partitions)
+
+
 def test_a_group_of_kafka_python(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
     group = fresh_topic("group")
     reader = KafkaConsumer(
