@@ -1,4 +1,4 @@
-"""`ottla consume`: prints a topic's records."""
+"""`ottla consume`: prints a topic's records, alone or as a member of a group."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from ottla.cli.consume_group import GroupProtocol, Membership, consume_in_group
+from ottla.cli.consume_limits import Limits
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run
 from ottla.cli.record_format import DEFAULT_FORMAT, FIELDS_HELP, Part, compile_format, to_json_line
 from ottla.cli.since import since_ms
 
 if TYPE_CHECKING:
     from ottla.client import Consumer, TopicPartition
-
-FETCH_RECORDS = 2000
-END_POLL_MS = 200.0
 
 
 class Start(NamedTuple):
@@ -25,14 +24,6 @@ class Start(NamedTuple):
     from_beginning: bool
     offset: int | None
     time_ms: int | None
-
-
-class Limits(NamedTuple):
-    """When to stop by itself."""
-
-    records_max: int | None
-    idle_s: float | None
-    at_end: bool
 
 
 def consume(
@@ -57,18 +48,41 @@ def consume(
     committed: Annotated[
         bool, typer.Option("--read-committed", help="Only records of committed transactions.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Read as a member of this group: begin where it stopped, commit the rest."),
+    ] = None,
+    protocol: Annotated[
+        GroupProtocol, typer.Option(help="How the group is coordinated; all members do it the same way.")
+    ] = GroupProtocol.CLASSIC,
+    instance_id: Annotated[
+        str | None, typer.Option("--instance-id", help="A name that this member keeps over restarts.")
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Prints records as they come, until Ctrl-C or one of the limits. Without a start, only new records."""
+    """Prints records as they come, until Ctrl-C or one of the limits. Without a start, only new records.
+
+    With --group, what was printed is committed: the next call goes on after it. --from-beginning then is for partitions
+    of which the group has committed nothing yet.
+    """
     if sum((from_beginning, offset is not None, since is not None)) > 1:
         raise typer.BadParameter("choose one of --from-beginning, --offset and --since")
+    if group is not None and (partition or offset is not None or since is not None):
+        reason = "the group says which partitions are read, and from where (`ottla groups reset` moves it)"
+        raise typer.BadParameter(f"--group goes without --partition, --offset and --since: {reason}")
+    if group is None and instance_id is not None:
+        raise typer.BadParameter("--instance-id goes with --group")
     try:
         start = Start(from_beginning, offset, None if since is None else since_ms(since, time.time_ns() // 1_000_000))
         part = to_json_line if as_json else compile_format(format_)
     except ValueError as mistake:
         raise typer.BadParameter(str(mistake)) from mistake
     limits = Limits(max_records, timeout, until_end)
-    run(_consume(topic, partition, start, limits, part, committed, bootstrap))
+    if group is not None:
+        membership = Membership(group, protocol, instance_id, from_beginning)
+        run(consume_in_group(topic, membership, limits, part, committed, bootstrap))
+    else:
+        run(_consume(topic, partition, start, limits, part, committed, bootstrap))
 
 
 async def _consume(
@@ -121,11 +135,10 @@ async def _print_all(consumer: Consumer, chosen: list[TopicPartition], limits: L
     out = sys.stdout.buffer
     printed = 0
     last_record_s = time.monotonic()
-    while limits.records_max is None or printed < limits.records_max:
+    while not limits.reached(printed):
         if limits.at_end and await _all_reached(consumer, ends):
             return
-        wanted = FETCH_RECORDS if limits.records_max is None else min(limits.records_max - printed, FETCH_RECORDS)
-        records = await consumer.fetch_records(wanted, _wait_ms(limits, last_record_s))
+        records = await consumer.fetch_records(limits.wanted(printed), limits.wait_ms(last_record_s))
         for record in records:
             if not limits.at_end or record.offset < ends.get(record.at, 0):
                 out.write(part(record))
@@ -133,18 +146,8 @@ async def _print_all(consumer: Consumer, chosen: list[TopicPartition], limits: L
         out.flush()
         if records:
             last_record_s = time.monotonic()
-        elif limits.idle_s is not None and time.monotonic() - last_record_s >= limits.idle_s:
+        elif limits.idle_too_long(last_record_s):
             return
-
-
-def _wait_ms(limits: Limits, last_record_s: float) -> float | None:
-    """How long the next fetch may wait: not beyond the moment at which there is something to decide."""
-    wait_ms = None
-    if limits.idle_s is not None:
-        wait_ms = max(0.0, (last_record_s + limits.idle_s - time.monotonic()) * 1000)
-    if limits.at_end:
-        wait_ms = min(END_POLL_MS, wait_ms) if wait_ms is not None else END_POLL_MS
-    return wait_ms
 
 
 async def _all_reached(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:

@@ -271,6 +271,11 @@ class Consumer(ConsumerLookups):
         chosen = self.assignment if partitions is None else [TopicPartition(*each) for each in partitions]
         return await self._require_group().committed(chosen)
 
+    @property
+    def in_group(self) -> bool:
+        """Whether this consumer is a member now and has all that its group gave it, which may be nothing."""
+        return self._group is not None and self._group.is_settled
+
     def _to_commit(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:

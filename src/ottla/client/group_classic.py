@@ -83,6 +83,11 @@ class ClassicMember(MemberCore):
         return Identity(self.member_id, self.generation, self.settings.instance_id)
 
     @property
+    def is_settled(self) -> bool:
+        """A member, with all that it was given."""
+        return self.phase is Phase.STABLE
+
+    @property
     def watched_topics(self) -> frozenset[str]:
         """Of the whole group, while this member leads it."""
         return frozenset[str]().union(*(each.topics for each in self._members.values()))

@@ -67,8 +67,9 @@ class ConsumerMember(MemberCore):
         return Identity(self.member_id, self.epoch, self.settings.instance_id)
 
     @property
-    def watched_topics(self) -> frozenset[str]:
-        return frozenset()
+    def is_settled(self) -> bool:
+        """A member, with all that it was given."""
+        return self.phase is Phase.MEMBER and self._target == self._owned_by_id and not self._handing
 
     # What the user's side says.
 

@@ -120,6 +120,10 @@ class GroupSession:
     # The user.
 
     @property
+    def is_settled(self) -> bool:
+        return self._membership.member.is_settled
+
+    @property
     def wants_user(self) -> bool:
         return self._membership.member.handover is not None
 

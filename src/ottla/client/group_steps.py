@@ -167,6 +167,10 @@ class Member(Protocol):
     def identity(self) -> Identity | None:
         """None while it is no member."""
 
+    @property
+    def is_settled(self) -> bool:
+        """A member, with all that it was given."""
+
     def subscribe(self, topics: frozenset[str]) -> None: ...
 
     def learn_topics(self, counts: Mapping[str, int], ids: Mapping[UUID, str]) -> None:

@@ -1,0 +1,110 @@
+"""`ottla consume --group`: prints what a group gives to this member, and commits what was printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+from ottla.cli.consume_limits import Limits
+from ottla.cli.output import count_text, say
+from ottla.cli.record_format import Part
+
+if TYPE_CHECKING:
+    from ottla.client import Consumer, ConsumerRecord, TopicPartition
+
+
+class GroupProtocol(StrEnum):
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Membership(NamedTuple):
+    group: str
+    protocol: GroupProtocol
+    instance_id: str | None
+    from_beginning: bool
+    """Where the group has committed nothing."""
+
+
+async def consume_in_group(
+    topic: str, membership: Membership, limits: Limits, part: Part, committed: bool, bootstrap: str
+) -> None:
+    """Ends at a limit, or on Ctrl-C: the consumer commits what was printed and leaves in both cases."""
+    from ottla.client import Consumer
+
+    consumer = Consumer(
+        bootstrap,
+        group_id=membership.group,
+        group_protocol=cast(Literal["classic", "consumer"], membership.protocol.value),
+        group_instance_id=membership.instance_id,
+        auto_offset_reset="earliest" if membership.from_beginning else "latest",
+        isolation_level="read_committed" if committed else "read_uncommitted",
+        client_id="ottla-cli",
+    )
+    printer = _Printer(consumer, membership.group, limits, part)
+    try:
+        async with consumer:
+            partitions = await consumer.partitions(topic)
+            printer.ends = await consumer.end_offsets(partitions) if limits.at_end else {}
+            consumer.subscribe([topic], on_assigned=printer.assigned, on_revoked=printer.revoked, on_lost=printer.lost)
+            await printer.print_all()
+    finally:
+        say(f'group "{membership.group}": {count_text(printer.printed, "record")} printed')
+
+
+class _Printer:
+    def __init__(self, consumer: Consumer, group: str, limits: Limits, part: Part) -> None:
+        self._consumer = consumer
+        self._group = group
+        self._limits = limits
+        self._part = part
+        self.printed = 0
+        self.ends: dict[TopicPartition, int] = {}
+        """With --until-end: what comes after these is not printed and not committed."""
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        say(f'group "{self._group}": reads {_names(partitions)}')
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        say(f'group "{self._group}": gives up {_names(partitions)}')
+
+    def lost(self, partitions: list[TopicPartition]) -> None:
+        say(f'group "{self._group}": has lost {_names(partitions)}; what was printed since the last commit comes again')
+
+    async def print_all(self) -> None:
+        last_record_s = time.monotonic()
+        while not self._limits.reached(self.printed):
+            if self._limits.at_end and await self._all_reached():
+                return
+            wait_ms = self._limits.wait_ms(last_record_s)
+            records = await self._consumer.fetch_records(self._limits.wanted(self.printed), wait_ms)
+            self._print(records)
+            if records or not self._consumer.in_group:
+                last_record_s = time.monotonic()
+            elif self._limits.idle_too_long(last_record_s):
+                return
+
+    def _print(self, records: list[ConsumerRecord]) -> None:
+        out = sys.stdout.buffer
+        for record in records:
+            end = self.ends.get(record.at)
+            if end is not None and record.offset >= end:
+                self._consumer.seek(record.at, end)
+                self._consumer.pause(record.at)
+            else:
+                out.write(self._part(record))
+                self.printed += 1
+        out.flush()
+
+    async def _all_reached(self) -> bool:
+        """Of the partitions that this member has."""
+        for at in self._consumer.assignment:
+            if await self._consumer.position(at) < self.ends.get(at, 0):
+                return False
+        return self._consumer.in_group
+
+
+def _names(partitions: list[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))
