@@ -107,9 +107,10 @@ def test_without_faults_everything_is_committed_or_aborted_as_wanted() -> None:
     """So that the other tests test something."""
     random = Random(7)
     names = ["act and commit"] * 8 + ["mark all"]
-    happenings = [(random.choice(names), random.randrange(2), 0) for _ in range(600)]
+    happenings = [(random.choice(names), random.randrange(2), 0) for _ in range(300)]
     world = run([2, 1], random, happenings)
     told = list(world.outcomes.values())
-    assert told.count(True) > 20
-    assert told.count(False) > 5
-    assert len(told) >= len(world.contents) - 2
+    assert told.count(True) > 10
+    assert told.count(False) > 3
+    with_records = {tag for tag, contents in world.contents.items() if contents}
+    assert with_records <= set(world.outcomes), "everybody was told"
