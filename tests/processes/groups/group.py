@@ -31,6 +31,7 @@ class Kind:
     """A library and a way to share partitions out."""
 
     client: str
+    """Or several, joined by +: members are of one after the other."""
     protocol: str
 
     def __str__(self) -> str:
@@ -98,20 +99,22 @@ class Group:
 
     def join(self, count: int = 1) -> None:
         for _ in range(count):
-            name = f"member-{next(self._numbers)}"
+            number = next(self._numbers)
+            name = f"member-{number}"
+            clients = self.kind.client.split("+")
             with (self.directory / f"{name}.log").open("wb") as log:
-                command = self._command(self.directory / f"{name}{SUFFIX}")
+                command = self._command(clients[number % len(clients)], self.directory / f"{name}{SUFFIX}")
                 self._members[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             self._recorder.write("started", name)
 
-    def _command(self, path: Path) -> list[str]:
+    def _command(self, client: str, path: Path) -> list[str]:
         place = self._place
         protocol = self.kind.protocol
         if protocol == MIXED:
             protocol = self._chance.choice(("cooperative", "consumer"))  # eager ones cannot be with cooperative ones
         arguments = [protocol, place.bootstrap, self.name, place.topic, str(path), str(place.session_ms)]
-        if self.kind.client == "java":
-            log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"
+        if client == "java":
+            log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
             return [
                 "java",
                 *JAVA_FLAGS,
@@ -121,7 +124,7 @@ class Group:
                 "GroupMember",
                 *arguments,
             ]
-        return [sys.executable, "-m", "tests.processes.groups.member", self.kind.client, *arguments]
+        return [sys.executable, "-m", "tests.processes.groups.member", client, *arguments]
 
     def kill(self) -> None:
         """SIGKILL: its partitions are free when its session is over."""

@@ -6,7 +6,7 @@
     time  processed  partition:first-last ...          these records, in this order
     time  sends      number generation partition:offset ...   a commit
     time  acked      number                            acknowledged
-    time  refused    number error                      not committed, or committed and then refused when it was sent again
+    time  refused    number error                      not committed, unless it was sent twice
     time  unknown    number error                      may be committed or not
     time  stalled    since                             the process got no time from then until now
     time  leaving    -                                 it processes nothing any more, and leaves the group

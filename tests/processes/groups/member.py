@@ -25,7 +25,12 @@ STALL_S = 1.0
 REBALANCE_TIMEOUT_MS = 30_000
 """How long a member may take to give up its partitions. Much longer than a session, which is what a test waits for."""
 HEARTBEATS_A_SESSION = 6
-MODULES = {"confluent-kafka": "confluent_member", "aiokafka": "aiokafka_member", "kafka-python": "kafka_python_member"}
+MODULES = {
+    "ottla": "ottla_member",
+    "confluent-kafka": "confluent_member",
+    "aiokafka": "aiokafka_member",
+    "kafka-python": "kafka_python_member",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ SETTLE_SHARE = 0.6
 """How often the next thing waits until the last one is over."""
 
 
-def short(round_: Round) -> None:
-    """A member joins, one is killed, one paused beyond its session, one leaves; the coordinator is killed."""
+def short(round_: Round, members: int = 4) -> None:
+    """Members join, one is killed, one paused beyond its session, one leaves; the coordinator is killed."""
     round_.each(lambda group: group.join(1))
     round_.settle()
-    round_.each(lambda group: group.join(3))
+    round_.each(lambda group: group.join(members - 1))
     round_.settle()
     round_.progress()
     round_.each(Group.kill)

@@ -1,0 +1,44 @@
+"""Groups with members of `ottla.client`, alone and together with those of librdkafka and Java: the schedule and the rules
+of `test_groups`. An assignor's formats are Kafka's, so whichever member leads, the others understand it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.processes.groups.group import Kind, why_no_java
+from tests.processes.groups.rounds import Round, run_round
+from tests.processes.groups.schedules import short
+from tests.processes.groups.summary import render
+from tests.processes.groups.worlds import KafkaWorld, OttlaWorld, World
+
+SESSION_MS = 3000
+PROTOCOLS = ("eager", "cooperative", "consumer")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("groups") / "brokers"
+    jars = os.environ.get("OTTLA_GROUPS_KAFKA")
+    world: World = KafkaWorld(directory, SESSION_MS, Path(jars)) if jars else OttlaWorld(directory, SESSION_MS)
+    yield world
+    assert world.close() == []
+
+
+@pytest.mark.parametrize("clients", ["ottla", "ottla+confluent-kafka+java"])
+def test_members_and_the_coordinator_go(world: World, tmp_path: Path, seed: int, clients: str) -> None:
+    missing = why_no_java()
+    if "java" in clients and missing is not None:
+        clients = clients.replace("+java", "")
+    kinds = [Kind(clients, protocol) for protocol in PROTOCOLS]
+    round_ = Round(world, tmp_path / clients, kinds, SESSION_MS, Random(f"{seed} groups {clients}"))
+    judged = run_round(round_, short)
+    print(render(judged))
+    for one in judged:
+        assert one.findings.ok, f"{one.kind} in {one.directory}:\n{one.findings}"
+        assert one.history.zombies, "no commit of a removed member was tried"
