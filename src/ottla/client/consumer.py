@@ -28,6 +28,7 @@ from ottla.client.fetcher import Fetcher, FetchSettings
 from ottla.client.group_offsets import OffsetAndMetadata
 from ottla.client.group_session import GroupSession, RebalanceCallback, open_session
 from ottla.client.group_settings import DEFAULT_ASSIGNORS, GroupProtocol, GroupSettings
+from ottla.client.group_steps import Identity
 from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, LATEST, PartitionReader
 from ottla.client.subscription import Subscription
@@ -275,6 +276,11 @@ class Consumer(ConsumerLookups):
     def in_group(self) -> bool:
         """Whether this consumer is a member now and has all that its group gave it, which may be nothing."""
         return self._group is not None and self._group.is_settled
+
+    @property
+    def group_identity(self) -> Identity | None:
+        """With what this consumer signs its commits: member id, generation and instance id. None if it is no member."""
+        return None if self._group is None else self._group.identity
 
     def _to_commit(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None

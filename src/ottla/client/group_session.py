@@ -21,7 +21,7 @@ from ottla.client.group_membership import Membership
 from ottla.client.group_offsets import Committed, GroupOffsets, ToCommit
 from ottla.client.group_positions import Positions
 from ottla.client.group_settings import GroupSettings
-from ottla.client.group_steps import Handover
+from ottla.client.group_steps import Handover, Identity
 from ottla.client.metadata import Metadata
 from ottla.client.subscription import Subscription
 
@@ -118,6 +118,10 @@ class GroupSession:
         self._membership.on_metadata()
 
     # The user.
+
+    @property
+    def identity(self) -> Identity | None:
+        return self._membership.identity()
 
     @property
     def is_settled(self) -> bool:

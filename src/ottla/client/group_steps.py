@@ -150,6 +150,7 @@ class Identity(NamedTuple):
 
     member_id: str = ""
     generation: int = -1
+    """Or, in the consumer protocol, the member's epoch."""
     instance_id: str | None = None
 
 

@@ -1,5 +1,5 @@
-"""Groups with members of `ottla.client`, alone and together with those of librdkafka and Java: the schedule and the rules
-of `test_groups`. An assignor's formats are Kafka's, so whichever member leads, the others understand it.
+"""Groups with members of `ottla.client`, alone and together with those of librdkafka and Java, by the schedule and the rules
+of `test_groups`. Formats and assignors are those of Kafka, so whichever member leads, the others understand it.
 """
 
 from __future__ import annotations
