@@ -136,6 +136,18 @@ class Segment:
         self.end_offset = run.ends[-1]
         return first_position
 
+    def append_many(
+        self, base_offsets: list[int], positions: list[int], max_timestamps: list[int], size_bytes: int
+    ) -> None:
+        """Notes batches that follow one another at the end; their positions count from there. Whoever does so says
+        where the last of them ends."""
+        begin = self.appended_end
+        so_far = [max(self.max_timestamp, max_timestamps[0]), *max_timestamps[1:]]
+        relative = [base - self.base_offset for base in base_offsets]
+        self.index.note_run(relative, [begin + position for position in positions], so_far)
+        self.max_timestamp = max(so_far)
+        self.appended_end = begin + size_bytes
+
     @property
     def youngest_ms(self) -> int:
         """How old the segment is, for retention. Records may come without a timestamp: then it is the time at which

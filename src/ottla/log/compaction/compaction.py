@@ -16,15 +16,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.log.compaction import swap
-from ottla.log.compaction.cleaning import Rewriting, Rules, UncleanableError, fill_map
+from ottla.log.compaction.cleaning import Rewriting, fill_map
 from ottla.log.compaction.mark import write_mark
+from ottla.log.compaction.pieces import UncleanableError
 from ottla.log.compaction.plan import Plan, groups_of
 from ottla.log.file_log import HEALING_ERRORS, FileLog
 from ottla.log.reserve import RESERVE_BYTES
 from ottla.log.segment import Segment
 from ottla.ports import FileSystem
 from ottla.records.errors import CorruptRecords, TooLarge
-from ottla.records.key_map import AnyKeyMap, new_key_map
+from ottla.records.key_map import AnyKeyMap, Sifting, keys_that_fit, new_key_map
 
 if TYPE_CHECKING:
     from ottla.log.flusher import Flusher
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SYNC_EVERY_BYTES = 16 * 1024 * 1024
 """A long sync at the end would hold up others; and so much dirty memory is not the kernel's to write at once."""
+
+HORIZON_MS_MAX = 1 << 62
+"""Timestamps of records are counted from it: it must not be further from them than 64 bits."""
 
 
 class Ended(Enum):
@@ -79,7 +83,8 @@ class Compaction:
         self._queue = log.shared.disk.compaction_queue
         self._files: FileSystem = log.shared.disk.files
         keys_wanted = plan.segments[-1].end_offset - plan.dirty_from
-        self._keys: AnyKeyMap = new_key_map(limits.map_bytes_max, keys_wanted, hash_key)
+        keys_max = min(keys_wanted, keys_that_fit(limits.map_bytes_max))
+        self._keys: AnyKeyMap = new_key_map(keys_max, hash_key)
         self._upto = plan.dirty_from
         self._groups = iter(groups_of(plan.segments, log.config.segment_bytes))
         self._rewriting: Rewriting | None = None
@@ -163,12 +168,10 @@ class Compaction:
         fresh = Segment(self._files, log.directory, group[0].base_offset, config.index_interval_bytes, created_ms)
         fresh.untimed_ms = max(segment.untimed_ms for segment in group)
         rewriting = self._rewriting = Rewriting(self._files, log.directory, group, fresh)
-        rules = Rules(
-            self._upto,
-            self._clock.now_ms(),
-            config.delete_retention_ms,
-            frozenset(entry.batches[-1].base_offset for entry in log.producers if entry.batches),
-        )
+        now_ms = self._clock.now_ms()
+        horizon_ms = min(now_ms + config.delete_retention_ms, HORIZON_MS_MAX)
+        last_batches = sorted(entry.batches[-1].base_offset for entry in log.producers if entry.batches)
+        sifting = Sifting(self._upto, now_ms, horizon_ms, last_batches)
         self._unsynced_bytes = 0
 
         def on_slice(moved: int | None) -> int | None:
@@ -182,7 +185,7 @@ class Compaction:
             self._sync(rewriting, lambda: self._slices(work, on_slice))
             return None
 
-        work = rewriting.run(self._keys, rules)
+        work = rewriting.run(self._keys, sifting)
         self._slices(work, on_slice)
 
     def _sync(self, rewriting: Rewriting, then: Callable[[], None]) -> None:
