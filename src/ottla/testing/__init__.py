@@ -11,6 +11,9 @@
         cluster.restart(leader)
         cluster.wait_until_in_sync()
 
+        cluster.wait_for_assignment("billing", members=2)    # of a consumer group
+        cluster.wait_for_lag_zero("billing")                 # also `await cluster.async_wait_for_lag_zero("billing")`
+
 With pytest, ask for the fixture `ottla` (a fresh broker for each test), `ottla_cluster` (three of them) or
 `ottla_cluster_factory`.
 """

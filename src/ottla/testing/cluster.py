@@ -18,6 +18,7 @@ from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_thread import BrokerThread
+from ottla.testing.groups import GroupWaits
 
 POLL_S = 0.005
 TIMEOUT_S = 30.0
@@ -32,7 +33,7 @@ class TopicRefusedError(Exception):
         self.error: ErrorCode = refused.error
 
 
-class Cluster:
+class Cluster(GroupWaits):
     """A context manager, `with` or `async with`; starts once entered.
 
     Without a `data_dir` the data lies in a temporary directory that goes with the cluster. `storage` is the durability
@@ -45,7 +46,7 @@ class Cluster:
     those that follow.
 
     The methods block until they are done, which takes milliseconds, also in an async test: the brokers have event loops
-    of their own.
+    of their own. Those that wait for a group have an async twin: the group's consumers may be on the test's loop.
     """
 
     def __init__(

@@ -7,6 +7,13 @@ def test_orders(ottla):
 def test_orders_when_a_leader_dies(ottla_cluster):
     ottla_cluster.create_topic("orders")
     ottla_cluster.kill(ottla_cluster.leader_of("orders"))
+
+def test_billing(ottla):
+    ottla.create_topic("orders", partitions=3)
+    start_my_consumers(ottla.bootstrap_servers)
+    ottla.wait_for_assignment("billing", members=2)
+    send_orders(ottla.bootstrap_servers)
+    ottla.wait_for_lag_zero("billing")
 """
 
 from __future__ import annotations

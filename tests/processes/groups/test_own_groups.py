@@ -1,5 +1,5 @@
-"""Groups with members of `ottla.client`, alone and together with those of librdkafka and Java, by the schedule and the rules
-of `test_groups`. Formats and assignors are those of Kafka, so whichever member leads, the others understand it.
+"""Groups with members of `ottla.client`, alone and with those of librdkafka and Java, by the schedule and the rules of
+`test_groups`. Formats and assignors are those of Kafka, so whichever member leads, the others understand it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_members_and_the_coordinator_go(world: World, tmp_path: Path, seed: int,
     if "java" in clients and missing is not None:
         clients = clients.replace("+java", "")
     kinds = [Kind(clients, protocol) for protocol in PROTOCOLS]
-    round_ = Round(world, tmp_path / clients, kinds, SESSION_MS, Random(f"{seed} groups {clients}"))
+    round_ = Round(world, tmp_path / clients.replace("+", "-"), kinds, SESSION_MS, Random(f"{seed} groups {clients}"))
     judged = run_round(round_, short)
     print(render(judged))
     for one in judged:
