@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla.machines.groups.placement import partition_of
 from ottla.machines.groups.replies import CommitReply, FetchOffsetsReply, Reply
@@ -57,6 +57,14 @@ REFUSED = (
 """What is refused with these is certainly not written."""
 
 
+class Claim(NamedTuple):
+    """As what somebody commits, and which partitions it has."""
+
+    member_id: str
+    generation: int
+    owned: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Member:
     """A client, and its ways to the coordinator."""
@@ -65,6 +73,9 @@ class Member:
     rng: Random
     asking: CoordinatorConnection
     offsets: CoordinatorConnection
+    now: Claim | None = None
+    past: Claim | None = None
+    """What it had in the generation before, if that was another one."""
     heard_as: str = ""
     heard_s: float = float("-inf")
     """When the last request was sent that was answered without an error, by the member of this id."""
@@ -154,8 +165,7 @@ class MemberGroup:
     async def _live(self, member: Member) -> None:
         await asyncio.sleep(member.rng.random() * 2)
         while not self.is_over:
-            if not self.is_quiet:
-                self._change(member)
+            self._change(member, 1.0 if self.is_quiet else member.rng.random())
             with self._as(member):
                 member.client.act()
             self._check_owners()
@@ -167,8 +177,8 @@ class MemberGroup:
         with self._as(member):
             member.client.leave()
 
-    def _change(self, member: Member) -> None:
-        client, chance = member.client, member.rng.random()
+    def _change(self, member: Member, chance: float) -> None:
+        client = member.client
         with self._as(member):
             if not client.is_alive or chance < 0.01:
                 client.restart()
@@ -213,26 +223,35 @@ class MemberGroup:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     async def _commit(self, member: Member) -> None:
+        """Now and then as what it was before: a process that slept does not know better."""
         client = member.client
-        owned = sorted(index for _, index in client.owned_ids)
-        if not owned or not client.is_alive or client.generation < 0:
+        self._note_claim(member)
+        claim = member.past if member.rng.random() < 0.15 else member.now
+        if claim is None or not claim.owned or not client.is_alive or claim.generation < 0:
             return
-        index, number, generation = member.rng.choice(owned), next(self._numbers), client.generation
+        index, number = member.rng.choice(claim.owned), next(self._numbers)
         request = CommitOffsets(
             group=self.name,
             offsets=(ToCommit(topic=TOPIC, partition=index, offset=number),),
-            generation=generation,
-            member_id=client.member_id,
+            generation=claim.generation,
+            member_id=claim.member_id,
             instance_id=client.instance_id if isinstance(client, ClassicClient) else None,
         )
         commits = self.commits[index]
-        commit = commits.sent(number, generation, self._world.now_s)
+        commit = commits.sent(number, claim.generation, self._world.now_s)
         reply = await member.offsets.ask(request)
         if isinstance(reply, CommitReply):
             if reply.errors[0] is ErrorCode.none:
                 commits.taken(commit, self._world.now_s)
             elif reply.errors[0] in REFUSED:
                 commits.refused(commit, self._world.now_s)
+
+    def _note_claim(self, member: Member) -> None:
+        client = member.client
+        now = Claim(client.member_id, client.generation, tuple(sorted(index for _, index in client.owned_ids)))
+        if member.now is not None and member.now.owned and member.now.generation != now.generation:
+            member.past = member.now
+        member.now = now
 
     async def _read(self, member: Member) -> None:
         sent_s = self._world.now_s

@@ -80,7 +80,7 @@ class CoordinatorConnection:
             self.forget()
             return None
         reply = _reply_of(request, answer)
-        errors = set(reply.errors) if isinstance(reply, CommitReply) else {reply.error}  # type: ignore[union-attr]
+        errors = set(reply.errors) if isinstance(reply, CommitReply) else {reply.error}  # type: ignore[union-attr]  # all others have one
         if ErrorCode.unknown_server_error in errors:
             raise Violation("server error", f"{request}: {reply}")
         if not errors.isdisjoint(MOVING):

@@ -174,4 +174,4 @@ async def test_partitions_without_groups_take_no_space() -> None:
     await bench.ready()
     await bench.settle(3000)
     partitions = [bench.partition(OFFSETS_TOPIC, index) for index in range(50)]
-    assert not any(partition.log.segments[-1].allocated_end for partition in partitions)  # type: ignore[union-attr]
+    assert not any(partition.log.segments[-1].allocated_end for partition in partitions)  # type: ignore[union-attr]  # they are files

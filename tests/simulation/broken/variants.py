@@ -11,6 +11,7 @@ from tests.simulation.broken.editing import Edit, edited
 from tests.simulation.broken.log_run import LogRun
 from tests.simulation.campaign.outcomes import Failed, failure_of
 from tests.simulation.cluster_run import ClusterRun
+from tests.simulation.groups_run import GroupsRun
 
 SEEDS_MAX = 200
 Simulation = Callable[[int], None]
@@ -19,6 +20,12 @@ Simulation = Callable[[int], None]
 
 def cluster(seed: int) -> None:
     run = ClusterRun(seed)
+    run.execute()
+    run.check()
+
+
+def groups(seed: int) -> None:
+    run = GroupsRun(seed)
     run.execute()
     run.check()
 
