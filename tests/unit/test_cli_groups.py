@@ -18,6 +18,7 @@ from ottla.cli.groups_offsets_plan import (
     plan_offsets,
     read_offsets,
 )
+from ottla.cli.since import since_ms
 from ottla.client.fetched import TopicPartition
 
 AT = TopicPartition("orders", 0)
@@ -145,6 +146,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["1200000d", "1969-12-31T23:59:59Z", "0001-01-01"])
+def test_no_time_is_before_1970(text: str) -> None:
+    """-1 and -2 would be the ends of the log."""
+    assert since_ms(text, 1_700_000_000_000) == 0
 
 
 @pytest.mark.parametrize(
