@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from tests.processes.groups.checker import check
-from tests.processes.groups.group import KINDS, MIXED_KINDS, Kind, why_no_java
+from tests.processes.groups.group import KINDS, MIXED_KINDS, OWN_KINDS, Kind, why_no_java
 from tests.processes.groups.history import read_history
 from tests.processes.groups.rounds import Judged, Round, aloud, run_round
 from tests.processes.groups.schedules import Chaos, short
@@ -95,10 +95,11 @@ def _rounds(world: World, directory: Path, options: argparse.Namespace, judged: 
 
 def _kinds(only: str | None) -> list[Kind]:
     words = (only or "").split()
-    found = [kind for kind in (*KINDS, *MIXED_KINDS) if all(word in (kind.client, kind.protocol) for word in words)]
+    every = (*KINDS, *OWN_KINDS, *MIXED_KINDS)
+    found = [kind for kind in every if all(word in (kind.client, kind.protocol) for word in words)]
     if missing := why_no_java():
         print(f"left out: {missing}")
-        found = [kind for kind in found if kind.client != "java"]
+        found = [kind for kind in found if "java" not in kind.client]
     assert found, f"there is no group of the kind {only}"
     return found
 

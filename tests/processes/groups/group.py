@@ -50,6 +50,12 @@ KINDS = (
     Kind("java", "consumer"),
 )
 """aiokafka has neither of the others, kafka-python not the consumer protocol."""
+OWN_KINDS = tuple(
+    Kind(clients, protocol)
+    for clients in ("ottla", "ottla+confluent-kafka+java")
+    for protocol in ("eager", "cooperative", "consumer")
+)
+"""Of `ottla.client`, alone and together with others."""
 MIXED = "mixed"
 MIXED_KINDS = (Kind("confluent-kafka", MIXED), Kind("java", MIXED))
 """Members of the classic protocol and of the new one, so that the group changes its own, with its members alive."""
