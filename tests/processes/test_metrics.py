@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from ottla.client import Admin
+from ottla.client.errors import TopicExistsError
 from ottla.metrics.declared import all_metrics
 from ottla.metrics.page import series_names
 from ottla.testing.broker_process import BrokerEndedError, BrokerProcess
@@ -206,6 +207,8 @@ def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> 
 
     async def commit() -> None:
         async with Admin(cluster.bootstrap) as admin:
+            with pytest.raises(TopicExistsError):
+                await admin.create_topic("spread")
             assert not await admin.alter_group_offsets("g", {("spread", index): 5 for index in range(6)})
 
     asyncio.run(commit())
@@ -215,6 +218,11 @@ def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> 
     seconds = [sample.value for sample in page.matching("ottla_group_lag_seconds", group="g", topic="spread")]
     assert len(seconds) == 6
     assert all(each > 0 for each in seconds)
+
+    told = {name for page in pages(cluster) for name in page.names}
+    assert told == {name for metric in all_metrics() for name in series_names(metric)}, "all that is promised is told"
+    errors = {"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
+    assert total(cluster, "ottla_request_errors_total", **errors) == 1
 
 
 def test_up_gives_every_broker_a_port(tmp_path: Path) -> None:

@@ -232,5 +232,6 @@ class Fetch:
                     read.records += data.next_offset - wanted.fetch_offset
             elif data.error:
                 broker.meters.note_error(API.key, data.error)
-        (broker.traffic.by_replicas if is_replica else broker.traffic.by_consumers).note(size_bytes)
+        reads = broker.traffic.by_replicas if is_replica else broker.traffic.by_consumers
+        reads.note(size_bytes)
         broker.meters.fetch_s[is_replica, self._has_waited].note(broker.clock.seconds() - self._began_s)

@@ -29,7 +29,8 @@ LINGER_S = 1.0
 """How long what a client still sends is read and dropped: closing before that would take its reply away."""
 LINGER_BYTES_MAX = 1024 * 1024
 
-Render = Callable[[], Awaitable[bytes]]
+Render = Callable[[], Awaitable[list[bytes]]]
+"""Makes the page, in parts that are sent one after another."""
 
 
 class Request(NamedTuple):
@@ -39,7 +40,7 @@ class Request(NamedTuple):
 
 class Reply(NamedTuple):
     status: HTTPStatus
-    body: bytes
+    body: list[bytes]
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[str, ...] = ()
 
@@ -107,7 +108,7 @@ class MetricsEndpoint:
             reply = request if isinstance(request, Reply) else await self._answer(request)
             writer.transport.set_write_buffer_limits(high=0)
             has_body = isinstance(request, Reply) or request.method != "HEAD"
-            writer.writelines([_head_of(reply), reply.body if has_body else b""])
+            writer.writelines([_head_of(reply), *(reply.body if has_body else ())])
             async with asyncio.timeout(REPLY_TIMEOUT_S):
                 await writer.drain()
             await _linger(reader, writer)
@@ -155,14 +156,14 @@ def parse_head(head: bytes) -> Request | Reply:
 
 
 def _plain(status: HTTPStatus, sentence: str, *headers: str) -> Reply:
-    return Reply(status, f"{sentence}\n".encode(), headers=headers)
+    return Reply(status, [f"{sentence}\n".encode()], headers=headers)
 
 
 def _head_of(reply: Reply) -> bytes:
     lines = [
         f"HTTP/1.1 {reply.status.value} {reply.status.phrase}",
         f"Content-Type: {reply.content_type}",
-        f"Content-Length: {len(reply.body)}",
+        f"Content-Length: {sum(map(len, reply.body))}",
         "Connection: close",
         *reply.headers,
     ]

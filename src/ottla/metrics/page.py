@@ -52,9 +52,9 @@ class Page:
         lines.append(f"{metric.name}_count{{{labels}}} {counts[-1]}\n")
 
     def parts(self) -> Iterator[str]:
-        """The text, metric by metric."""
+        """The text, metric by metric. What was given is not kept: letting go of a long page takes its time too."""
         for metric in all_metrics():
-            lines = self._lines.get(metric)
+            lines = self._lines.pop(metric, None)
             if lines is not None:
                 yield f"# HELP {metric.name} {_help(metric)}\n# TYPE {metric.name} {metric.kind}\n" + "".join(lines)
 

@@ -25,7 +25,8 @@ Part = Callable[[Watched, Page], Iterator[None]]
 PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, storage, process)
 
 
-async def scrape(watched: Watched) -> bytes:
+async def scrape(watched: Watched) -> list[bytes]:
+    """The page, in parts."""
     began_s = time.perf_counter()
     page = Page(watched.broker.node_id)
     await disk_space(watched.broker, page)
@@ -40,4 +41,4 @@ async def scrape(watched: Watched) -> bytes:
     for text in page.parts():
         encoded.append(text.encode())
         await slices.give_way()
-    return b"".join(encoded)
+    return encoded
