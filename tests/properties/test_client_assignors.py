@@ -103,9 +103,4 @@ def test_what_members_write_is_read_by_coordinators_and_members(
     assert theirs is not None
     assert (frozenset(theirs.topics), theirs.owned) == (topics, owned)
     assert (theirs.generation, theirs.rack_id) == (generation, "r1")
-        topics,
-        owned,
-        generation,
-        "r1",
-    )
     assert decode_assignment(encode_assignment(owned)) == owned == read_assignment(encode_assignment(owned))
