@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -47,11 +47,15 @@ class Caller:
         head = self._read(_SIZE.size)
         return head + self._read(_SIZE.unpack(head)[0])
 
-    def exchange_many(self, frame: bytes, count: int) -> None:
-        """So many under way at once; their replies are read and forgotten."""
-        self._connection.sendall(frame * count)
-        for _ in range(count):
+    def exchange_all(self, frames: Sequence[bytes]) -> None:
+        """All under way at once; their replies are read and forgotten."""
+        self._connection.sendall(b"".join(frames))
+        for _ in frames:
             self._read(_SIZE.unpack(self._read(_SIZE.size))[0])
+
+    def exchange_many(self, frame: bytes, count: int) -> None:
+        """So many under way at once."""
+        self.exchange_all([frame] * count)
 
     def _read(self, size: int) -> bytes:
         data = bytearray(size)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.bench import fetch, groups, journal_alone, produce, real_client, sizes
+from ottla.bench import compaction, fetch, groups, journal_alone, produce, real_client, sizes
 from ottla.bench.results import Row
 from ottla.bench.workbench import Pace, Workbench
 
@@ -59,6 +59,8 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     steps.append(Step("journal", estimate_s, lambda: journal_alone.measure(bench, journal_s)))
     count = sizes.TOPICS_QUICK if quick else sizes.TOPICS
     steps.append(Step("topics", sizes.estimate_topics_s(count), lambda: sizes.measure_topics(bench, count)))
+    size_bytes = compaction.SIZE_BYTES_QUICK if quick else compaction.SIZE_BYTES
+    steps.append(Step("compaction", compaction.estimate_s(size_bytes), lambda: compaction.measure(bench, size_bytes)))
     group_s = groups.SECONDS_QUICK if quick else groups.SECONDS
     steps.append(Step("groups", groups.estimate_s(group_s), lambda: groups.measure(bench, group_s)))
     return steps + replicated_steps(bench)

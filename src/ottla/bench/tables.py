@@ -31,6 +31,8 @@ COLUMNS: dict[str, tuple[str, Format]] = {
     "seconds": ("seconds", lambda value: f"{value:.3f}"),
     "mb": ("MB", lambda value: f"{value:.1f}"),
     "mb_per_s": ("MB/s", _whole),
+    "left_mb": ("MB left", _whole),
+    "cpu_s": ("CPU s", _short),
     "records_per_s": ("records/s", _whole),
     "requests_per_s": ("requests/s", _whole),
     "p50_us": ("p50 ms", _milliseconds),
@@ -98,6 +100,7 @@ TITLES = {
     "three brokers, fetch": "three brokers, RF 3: fetch from the leader, 2 requests in flight (CPU of all three)",
     "librdkafka": "a real client: confluent-kafka (librdkafka), mostly bound by itself",
     "journal alone": "the journal alone, no sockets, no segments",
+    "compaction": "compaction of one partition, and a producer beside it (1 KB, acks=all, 1 in flight)",
     "groups": "consumer groups: 200 of 5 members, each on a connection of its own, on one broker",
     "single": "starting, idling, a thousand topics",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,10 +85,13 @@ class Workbench:
         """For prepared batches: ahead of the clock, so that retention by time leaves them alone."""
         return int(time.time() * 1000) + TIMESTAMP_AHEAD_MS
 
-    def new_broker(self) -> BrokerProcess:
+    def new_broker(self, config: Mapping[str, str] | None = None) -> BrokerProcess:
         self._brokers += 1
         broker = BrokerProcess(
-            self.directory / f"broker-{self._brokers}", arguments=["--log-level", "warning"], ready_timeout_s=READY_S
+            self.directory / f"broker-{self._brokers}",
+            arguments=["--log-level", "warning"],
+            config=config,
+            ready_timeout_s=READY_S,
         )
         self._stack.callback(_end, broker)
         return broker.start()

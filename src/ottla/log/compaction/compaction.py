@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.log.flusher import Flusher
 
 T = TypeVar("T")
-SYNC_EVERY_BYTES = 16 * 1024 * 1024
+SYNC_EVERY_BYTES = 8 * 1024 * 1024
 """A long sync at the end would hold up others; and so much dirty memory is not the kernel's to write at once."""
 
 HORIZON_MS_MAX = 1 << 62
