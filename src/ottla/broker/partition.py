@@ -200,10 +200,7 @@ class Partition:
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
-        traffic = self.topic.traffic
-        traffic.batches_in += 1
-        traffic.records_in += header.record_count
-        traffic.bytes_in += len(batch)
+        self.topic.traffic.note_batch(header.record_count, len(batch))
         self.on_appended()
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)

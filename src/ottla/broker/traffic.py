@@ -47,3 +47,9 @@ class TopicTraffic:
     """From leaders."""
     by_consumers: RecordsRead = field(default_factory=RecordsRead)
     by_replicas: RecordsRead = field(default_factory=RecordsRead)
+
+    def note_batch(self, records: int, size_bytes: int) -> None:
+        """From a producer. Runs of batches are counted where they are appended."""
+        self.batches_in += 1
+        self.records_in += records
+        self.bytes_in += size_bytes

@@ -135,6 +135,13 @@ DISK_QUEUE = gauge("disk_queue_requests", "Disk work that waits or runs, by queu
 MEMORY_CLASS_BYTES = gauge("memory_class_bytes", "Of all logs of the class memory.")
 MEMORY_CLASS_LIMIT_BYTES = gauge("memory_class_limit_bytes", "What they may take (`ottla.memory.max.bytes`).")
 TAIL_CACHE_BYTES = gauge("tail_cache_bytes", "The newest batches of all logs, from which caught-up readers are served.")
+COMPACTIONS = counter(
+    "compactions",
+    "Compactions of logs that ended: `done`, `void` (the log was cut or deleted meanwhile), `no_space`, `failed`.",
+    "outcome",
+)
+COMPACTION_REMOVED_RECORDS = counter("compaction_removed_records", "Records that compaction removed.")
+COMPACTION_RECLAIMED_BYTES = counter("compaction_reclaimed_bytes", "What compaction made of the disk free.")
 
 # -- the process
 
@@ -173,6 +180,7 @@ SECTIONS: dict[str, list[Metric]] = {
         *(JOURNAL_SYNCS, JOURNAL_SYNC_SECONDS, JOURNAL_GROUP_ENTRIES, JOURNAL_WRITTEN_BYTES, JOURNAL_BYTES),
         *(JOURNAL_USED_BYTES, JOURNAL_FAILED, LOG_BYTES, FAILED_LOGS, DISK_FULL, DISK_FREE_BYTES, DISK_BYTES),
         *(DISK_QUEUE, MEMORY_CLASS_BYTES, MEMORY_CLASS_LIMIT_BYTES, TAIL_CACHE_BYTES),
+        *(COMPACTIONS, COMPACTION_REMOVED_RECORDS, COMPACTION_RECLAIMED_BYTES),
     ],
     "The process": [
         *(BUILD_INFO, START_TIME, CPU_SECONDS, RESIDENT_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, GC_COLLECTIONS),

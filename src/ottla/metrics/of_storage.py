@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ottla.broker.blocking import run_blocking
 from ottla.broker.broker import Broker
+from ottla.log.compaction.compaction import Ended
 from ottla.log.journal import Journal
 from ottla.metrics import declared
 from ottla.metrics.page import Page
@@ -37,6 +38,15 @@ def storage(watched: Watched, page: Page) -> Iterator[None]:
     }
     for name, queue in queues.items():
         page.add(declared.DISK_QUEUE, queue.pending(), name)
+
+
+def compaction(watched: Watched, page: Page) -> Iterator[None]:
+    compactor = watched.broker.housekeeping.compactor
+    for ended in Ended:
+        page.add(declared.COMPACTIONS, 0 if compactor is None else compactor.outcomes[ended], ended.name.lower())
+    page.add(declared.COMPACTION_REMOVED_RECORDS, 0 if compactor is None else compactor.removed_records)
+    page.add(declared.COMPACTION_RECLAIMED_BYTES, 0 if compactor is None else max(compactor.reclaimed_bytes, 0))
+    yield
 
 
 def _journal(journal: Journal, page: Page) -> None:

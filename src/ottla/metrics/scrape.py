@@ -15,14 +15,14 @@ from ottla.metrics.of_cluster import cluster
 from ottla.metrics.of_partitions import topics
 from ottla.metrics.of_process import process
 from ottla.metrics.of_requests import connections, requests
-from ottla.metrics.of_storage import disk_space, storage
+from ottla.metrics.of_storage import compaction, disk_space, storage
 from ottla.metrics.page import Page
 from ottla.metrics.slices import Slices
 from ottla.metrics.watched import Watched
 
 Part = Callable[[Watched, Page], Iterator[None]]
 """Adds to the page; whenever it yields, others may have their turn."""
-PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, storage, process)
+PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, storage, compaction, process)
 
 
 async def scrape(watched: Watched) -> list[bytes]:
