@@ -91,9 +91,9 @@ async def test_listing(caller: Caller, version: int) -> None:
         }
     if version >= 5:
         assert {name: each.group_type for name, each in listed.items()} == {
-            "classic": "Classic",
-            "offsets": "Classic",
-            "c": "Consumer",
+            "classic": "classic",
+            "offsets": "classic",
+            "c": "consumer",
         }
 
 

@@ -36,7 +36,7 @@ async def handle(ctx: Context, request: Any) -> object:
             group_id=group.group,
             protocol_type=group.protocol_type,
             group_state=group.state,
-            group_type=group.type,
+            group_type=group.type.lower(),
         )
         for listed in outcome
         if isinstance(listed, ListGroupsReply)

@@ -238,7 +238,7 @@ public final class Driver {
     private void describeGroup(String name) throws Exception {
         ConsumerGroupDescription group = admin.describeConsumerGroups(
             List.of(name), new DescribeConsumerGroupsOptions().includeAuthorizedOperations(true)).all().get().get(name);
-        reply(group.groupState(), group.coordinator().id(), group.authorizedOperations().size());
+        reply(group.groupState(), group.coordinator().id(), group.authorizedOperations());
         for (MemberDescription member : group.members()) {
             StringBuilder assigned = new StringBuilder();
             for (TopicPartition partition : member.assignment().topicPartitions()) {
