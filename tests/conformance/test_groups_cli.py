@@ -24,6 +24,7 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.structs import OffsetAndMetadata
 
 from ottla.cli import main
+from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, World
 
 TopicOf = Callable[[str], str]
 WAIT_S = 90.0
@@ -68,13 +69,15 @@ def groups(bootstrap: str) -> Commands:
 
 
 @pytest.fixture
-def topic(bootstrap: str, fresh_topic: TopicOf) -> str:
+def topic(bootstrap: str, world: World, fresh_topic: TopicOf) -> str:
     """Three partitions with a record for each second of twenty, an hour ago: one batch each."""
     name = fresh_topic("lag")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)])[name].result(WAIT_S)
+    admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=world.replicas)])[name].result(
+        WAIT_S
+    )
     begin_ms = int(time.time() * 1000) - HOUR_MS
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
     for index in range(RECORDS):
         for partition in range(PARTITIONS):
             producer.produce(name, b"%d" % index, partition=partition, timestamp=begin_ms + index * 1000)
@@ -171,6 +174,7 @@ def test_a_group_with_a_member(groups: Commands, topic: str, fresh_topic: TopicO
     assert "there is no such group" in groups.fails("describe", group)
 
 
+@pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 def test_each_way_to_reset(groups: Commands, topic: str, fresh_topic: TopicOf, tmp_path: Path) -> None:
     group = fresh_topic("group")
     commit(groups.bootstrap, group, {(topic, 0): 5, (topic, 1): 6, (topic, 2): 7})
@@ -242,10 +246,11 @@ def test_records_that_were_deleted_unread(groups: Commands, topic: str, fresh_to
     assert groups.committed(group) == [12, RECORDS]
 
 
+@pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 def test_the_time_of_records_that_are_large(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
     """A broker sends one batch that is larger than it was asked for, not one of each partition."""
     group = fresh_topic("group")
-    producer = Producer({"bootstrap.servers": groups.bootstrap})
+    producer = Producer({"bootstrap.servers": groups.bootstrap, "enable.idempotence": True})
     sizes = {0: 500_000, 1: 100, 2: 60_000}
     minute_ago_ms = int(time.time() * 1000) - 60_000
     for partition, size in sizes.items():

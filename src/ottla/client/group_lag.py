@@ -6,6 +6,8 @@ one small fetch for each partition that has lag, all partitions of a leader in o
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +18,7 @@ from ottla.client.errors import ClientError
 from ottla.client.fetched import READ_UNCOMMITTED, TopicPartition
 from ottla.client.group_admin_descriptions import GroupDescription, GroupOffset
 from ottla.client.list_offsets import LOOKUPS, list_offsets
-from ottla.client.metadata import Metadata
+from ottla.client.metadata import PASSING_FAILURES, Metadata
 from ottla.client.partition_reader import EARLIEST, LATEST
 from ottla.model.lag import batch_timestamp_ms, lag_of, lag_seconds
 from ottla.records.batch import HEADER_BYTES, read_header
@@ -25,6 +27,8 @@ from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, pars
 from ottla.wire.primitives import MalformedRequest
 from ottla.wire.produce import TopicKey
 
+TRIES = 3
+RETRY_PAUSE_S = 0.1
 FETCH_BYTES = 4096
 FETCH_BYTES_GROWTH = 8
 REPLY_BYTES_MAX = 8 * 1024 * 1024
@@ -155,18 +159,27 @@ def _problems(metadata: Metadata, partitions: Collection[TopicPartition]) -> dic
 
 async def timestamps_at(brokers: Brokers, metadata: Metadata, unread: Iterable[Unread]) -> dict[Unread, int | None]:
     """The time of the batch at each of the offsets; None where it cannot be found out, which is no failure."""
+    missing = set(unread)
     found: dict[Unread, int | None] = {}
-    by_leader: dict[int, list[Unread]] = {}
-    for each in sorted(unread):
-        leader = metadata.leader(*each[0])
-        if leader is None:
-            found[each] = None
-        else:
-            by_leader.setdefault(leader, []).append(each)
-    for leader, wanted in by_leader.items():
-        for part in _without_repeats(wanted):
+    for attempt in range(TRIES):
+        if attempt and missing:
+            await asyncio.sleep(RETRY_PAUSE_S)
+            with contextlib.suppress(*PASSING_FAILURES):
+                await metadata.refresh()
+        for leader, part in _requests(metadata, missing):
             found |= await _timestamps_of(brokers, metadata, leader, part)
-    return found
+        missing -= set(found)
+    return {**found, **dict.fromkeys(missing)}
+
+
+def _requests(metadata: Metadata, unread: Iterable[Unread]) -> list[tuple[int, dict[TopicPartition, int]]]:
+    """Whom to ask for what. Partitions that nobody leads are left out."""
+    by_leader: dict[int, list[Unread]] = {}
+    for at, offset in sorted(unread):
+        leader = metadata.leader(*at)
+        if leader is not None:
+            by_leader.setdefault(leader, []).append((at, offset))
+    return [(leader, part) for leader, wanted in by_leader.items() for part in _without_repeats(wanted)]
 
 
 def _without_repeats(wanted: Iterable[Unread]) -> list[dict[TopicPartition, int]]:
@@ -183,8 +196,8 @@ def _without_repeats(wanted: Iterable[Unread]) -> list[dict[TopicPartition, int]
 async def _timestamps_of(
     brokers: Brokers, metadata: Metadata, leader: int, wanted: Mapping[TopicPartition, int]
 ) -> dict[Unread, int | None]:
-    """A broker sends at least one batch whole, and leaves others out that are larger than we ask for: those are asked
-    for again, with more room."""
+    """Those that it knows. A broker sends at least one batch whole, and leaves others out that are larger than we ask
+    for: those are asked for again, with more room."""
     found: dict[Unread, int | None] = {}
     missing = dict(wanted)
     fetch_bytes = FETCH_BYTES
@@ -193,19 +206,22 @@ async def _timestamps_of(
             results = await _fetch(brokers, metadata, leader, missing, fetch_bytes)
         except (ClientError, MalformedRequest):
             break
-        answered = {at: result for at, result in results.items() if result.error or len(result.records) >= HEADER_BYTES}
+        answered = {at: result for at, result in results.items() if at in missing and _is_answer(result)}
         if not answered:
             break
         for at, result in answered.items():
-            if at in missing:
-                found[at, missing.pop(at)] = _timestamp_ms(result)
+            offset = missing.pop(at)
+            if not result.error:
+                found[at, offset] = _timestamp_ms(result)
         fetch_bytes = min(fetch_bytes * FETCH_BYTES_GROWTH, REPLY_BYTES_MAX)
-    return {**found, **dict.fromkeys(missing.items())}
+    return found
+
+
+def _is_answer(result: FetchedPartition) -> bool:
+    return bool(result.error) or len(result.records) >= HEADER_BYTES
 
 
 def _timestamp_ms(result: FetchedPartition) -> int | None:
-    if result.error:
-        return None
     header = read_header(result.records)
     return batch_timestamp_ms(header.base_timestamp, header.max_timestamp, header.is_log_append_time)
 
