@@ -95,7 +95,6 @@ class Membership:
     async def run(self, notify: Callable[[], None]) -> None:
         """Until the task is cancelled."""
         self._notify = notify
-        self.member.user_went(self._now_s())
         backoff = Backoff()
         while True:
             self._changed.clear()

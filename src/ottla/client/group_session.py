@@ -61,6 +61,7 @@ class GroupSession:
         """`notify` wakes a user that waits for records."""
         self._wake_fetcher = wake_fetcher
         self._notify = notify
+        self.user_works()
         self._spawn(self._membership.run(notify))
         self._spawn(self._membership.follow_pattern(self._pattern_interval_s))
         self._spawn(self.positions.run(self._found_positions))
