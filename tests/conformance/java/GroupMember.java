@@ -86,7 +86,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
 
     private void turn() throws InterruptedException {
         List<long[]> runs = new ArrayList<>();
-        for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+        for (ConsumerRecord<byte[], byte[]> record : poll()) {
             if (!next.containsKey(record.partition())) {
                 continue;
             }
@@ -102,6 +102,16 @@ public final class GroupMember implements ConsumerRebalanceListener {
             write("processed", runs.stream().map(run -> run[0] + ":" + run[1] + "-" + run[2]).collect(Collectors.joining("\t")));
             Thread.sleep(WORK_MS);
             commit();
+        }
+    }
+
+    /** A time-out, or the word that it is no member any more: it goes on, as an application would that has to live. */
+    private Iterable<ConsumerRecord<byte[], byte[]>> poll() {
+        try {
+            return consumer.poll(POLL);
+        } catch (KafkaException e) {
+            e.printStackTrace();
+            return List.of();
         }
     }
 

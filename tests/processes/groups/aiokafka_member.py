@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Collection
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
@@ -36,9 +37,8 @@ class _Member(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
         self._consumer.subscribe([self._topic], listener=self)
         await self._consumer.start()
         while not stopping.is_set():
-            found = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+            records = await self._poll()
             async with self._lock:
-                records = [(message.partition, message.offset) for batch in found.values() for message in batch]
                 if self._account.process(records):
                     await asyncio.sleep(WORK_S)
                     await self._commit()
@@ -46,6 +46,14 @@ class _Member(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
             await self._commit()
             self._account.leaving()
         await self._consumer.stop()
+
+    async def _poll(self) -> list[tuple[int, int]]:
+        try:
+            found = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+        except KafkaError:
+            traceback.print_exc()  # it goes on, as an application would that has to live
+            return []
+        return [(message.partition, message.offset) for batch in found.values() for message in batch]
 
     async def _commit(self) -> None:
         offsets = self._account.uncommitted()

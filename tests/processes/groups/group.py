@@ -217,15 +217,22 @@ class Group:
         """False, and a line in the history, if it does not come in time."""
         deadline_s = time.monotonic() + WAIT_S
         while not holds():
-            if dead := [name for name, process in self._members.items() if process.poll() is not None]:
-                self.broken(f"members ended by themselves: {dead}")
-                return False
+            self._bury()
             if time.monotonic() > deadline_s:
                 shares = {name: sorted(self._follower.history.owned[name]) for name in self._members}
                 self.broken(f"not {what} after {WAIT_S:.0f} s: {shares}")
                 return False
             time.sleep(POLL_S)
         return True
+
+    def _bury(self) -> None:
+        """Members that ended by themselves."""
+        for name, process in tuple(self._members.items()):
+            if process.poll() is not None:
+                del self._members[name]
+                self._paused.pop(name, None)
+                self._recorder.write("killed", name)
+                self.broken(f"{name} ended by itself, with {process.returncode}")
 
     def finish(self) -> None:
         """Nothing is written any more, and all have read all. Writes down where they are, then ends them."""

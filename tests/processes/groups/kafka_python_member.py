@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Collection
 
 from kafka import KafkaConsumer
@@ -55,14 +56,20 @@ class _Member:
     def run(self, stopping: threading.Event) -> None:
         self.consumer.subscribe([self._topic], listener=_Listener(self))
         while not stopping.is_set():
-            found = self.consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
-            records = [(message.partition, message.offset) for batch in found.values() for message in batch]
-            if self.account.process(records):
+            if self.account.process(self._poll()):
                 time.sleep(WORK_S)
                 self._commit()
         self._commit()
         self.account.leaving()
         self.consumer.close()
+
+    def _poll(self) -> list[tuple[int, int]]:
+        try:
+            found = self.consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+        except KafkaError:
+            traceback.print_exc()  # it goes on, as an application would that has to live
+            return []
+        return [(message.partition, message.offset) for batch in found.values() for message in batch]
 
     def _commit(self) -> None:
         offsets = self.account.uncommitted()

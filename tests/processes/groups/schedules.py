@@ -95,7 +95,8 @@ class Chaos:
 
     def _kill(self, group: Group) -> bool:
         """The last one too, if another one can take its place."""
-        group.kill()
+        if group.awake:
+            group.kill()
         if not group.awake:
             group.join(1)
         return True
