@@ -4,9 +4,10 @@
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
 
-The members speak Kafka's protocol with the brokers over the simulated network. Members start again, leave and change
-their protocol; brokers go through all that `cluster_plan` draws. What is checked is in `groups_members` and
-`groups_commits`; and inside the brokers, also of `__consumer_offsets`, all that `cluster_checks` has.
+With an even seed the members are models that speak Kafka's protocol over the simulated network, which start again,
+leave and change their protocol; what is checked of them is in `groups_members` and `groups_commits`. With an odd seed
+they are this package's own consumers, and process what its producer writes: see `groups_readers`. Brokers go through
+all that `cluster_plan` draws; inside of them all that `cluster_checks` has is checked, also of `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ottla.broker.groups.led_shard import State
+from ottla.client.group_settings import GroupProtocol
 from ottla.machines.controller.state import PartitionKey
 from ottla.machines.groups.placement import OFFSETS_TOPIC, partition_of
 from ottla.machines.groups.tables import Tables
 from ottla.model.durability import Durability
 from tests.properties.groups_clients import ClassicClient, Client, ConsumerClient
+from tests.simulation.cluster_clients import Clients, Place
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
 from tests.simulation.groups_members import TOPIC, MemberGroup
+from tests.simulation.groups_readers import ReaderGroup
 from tests.simulation.violations import Violation
 
 PARTITIONS = 6
@@ -48,9 +52,20 @@ class GroupsRun(ClusterRun):
     def __init__(self, seed: int, options: RunOptions | None = None) -> None:
         super().__init__(seed, options)
         servers = list(self.plan.brokers)
+        damaged = self.checks.survivors.damaged
+        self.producers = Clients(
+            seed,
+            self.server,
+            {TOPIC: PARTITIONS},
+            self.checks.has_losses,
+            may_be_damaged=lambda: damaged.total() > 0,
+            on_acknowledged=self.checks.on_acknowledged,
+        )
+        protocols: tuple[GroupProtocol, ...] = ("classic", "consumer")
+        self.readers = [ReaderGroup(each, each, self.server, seed, 4) for each in protocols] if seed % 2 else []
         self.groups = [
             MemberGroup(name, list(kinds), self.world, servers, PARTITIONS, self._tables_of, seed)
-            for name, kinds in KINDS.items()
+            for name, kinds in (() if seed % 2 else KINDS.items())
         ]
 
     def _drawn_plan(self) -> ClusterPlan:
@@ -63,7 +78,7 @@ class GroupsRun(ClusterRun):
 
     @property
     def acknowledged(self) -> int:
-        return sum(group.acknowledged for group in self.groups)
+        return len(self.producers.history.acknowledged) + sum(group.acknowledged for group in self.groups)
 
     def _execute(self) -> None:
         world = self.world
@@ -73,30 +88,52 @@ class GroupsRun(ClusterRun):
         for group in self.groups:
             group.topic_id = next(topic.id for topic in self.checks.image.topics() if topic.name == TOPIC)
             group.start(hosts)
+        producing = []
+        if self.readers:
+            producing = [world.hosts[PRODUCERS[0]].spawn(self.producers.produce(PRODUCERS[0], "all"))]
+        for readers in self.readers:
+            readers.start(hosts)
         operating = world.hosts[OPERATOR].spawn(self.operator.work())
         world.run_for(CALM_S)
         self._start_faults()
         world.run_for(self.plan.ends_s)
         self._eventually("the operator's work ends", operating.done, 30)
         self._eventually("all partitions have a leader", self._all_are_led, 30)
-        for group in self.groups:
-            group.is_quiet = True
+        self._end("is_quiet")
+        self.producers.is_over = True
+        self._eventually("all is delivered or given up", lambda: all(task.done() for task in producing), 60)
         self._eventually("all members have their share", lambda: all(group.is_settled for group in self.groups), 90)
         world.run_for(3.0)  # everybody reads once more
-        for group in self.groups:
-            group.is_over = True
+        self._eventually("all is processed", self._is_all_processed, 60)
+        self._end("is_over")
         self._eventually("all replicas are in sync", self._is_whole, 60)
         self._compare_replicas()
         self._listen_to_silence()
 
+    def _end(self, what: str) -> None:
+        for group in (*self.groups, *self.readers):
+            setattr(group, what, True)
+
+    def _is_all_processed(self) -> bool:
+        return not any(self._unprocessed(readers) for readers in self.readers)
+
+    def _unprocessed(self, readers: ReaderGroup) -> dict[bytes, Place]:
+        acknowledged = self.producers.history.acknowledged
+        return {value: place for value, place in acknowledged.items() if readers.processed.get(place) != value}
+
     def _state_text(self) -> str:
-        return "\n".join([super()._state_text(), *(group.state_text() for group in self.groups)])
+        lines = [super()._state_text(), *(group.state_text() for group in self.groups)]
+        lines += [
+            f"{each.name}: {len(each.processed)} processed in {each.lives} lives, not {self._unprocessed(each)}"
+            for each in self.readers
+        ]
+        return "\n".join(lines)
 
     def check(self) -> None:
         if self.checks.losses:
             raise Violation("losses", f"nothing here may be lost: {self.checks.losses}")
         if self.acknowledged <= 15:
-            raise Violation("liveness", f"only {self.acknowledged} commits were acknowledged")
+            raise Violation("liveness", f"only {self.acknowledged} commits or records were acknowledged")
 
     def _tables_of(self, group: str) -> Tables | None:
         """What the group's coordinator knows, if there is one that serves."""
