@@ -22,7 +22,7 @@ def test_what_is_measured(protocol: str) -> None:
         found = dict(groups.drive(port, os.getpid(), protocol, 2, 2, 1.0))
     joined, *others = found.values()
     assert joined["seconds"] > 0
-    assert [case.partition(" ")[0] for case in found] == ["2", "a", "heartbeats,", "commits,"]
+    assert [case.partition(" ")[0] for case in found] == ["2", "a", "and", "heartbeats,", "commits,"]
     assert all(figures["requests_per_s"] > 0 for figures in others)
     assert all(0 < figures["p50_us"] <= figures["p99_us"] for figures in others)
 
