@@ -76,6 +76,12 @@ class TailCache:
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
 
+    def forget_below(self, log: CachedLog, offset: int) -> None:
+        """What the log has there has changed: it is read from the segments from now on."""
+        log_bytes = log.tail.size_bytes + len(log.tail) * ENTRY_BYTES
+        count, size_bytes = log.tail.drop_oldest(len(log.tail), offset, log_bytes, ENTRY_BYTES)
+        self._size_bytes -= size_bytes + count * ENTRY_BYTES
+
     def forget(self, log: CachedLog) -> None:
         """The log is closed or deleted; its places in the order fall out by themselves."""
         self._held.pop(log, None)

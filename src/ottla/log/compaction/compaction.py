@@ -274,6 +274,8 @@ class Compaction:
         segments[first : first + len(group)] = [fresh]
         for segment in group:
             segment.be_replaced()
+        # Else whoever reads what is still in memory would find deleted records there.
+        self.log.shared.tail.forget_below(self.log, fresh.end_offset)
 
     def _on_swap_failed(self, error: BaseException) -> None:
         """Nobody knows which names are durable, so the log takes nothing any more; the next start ends what was
