@@ -13,6 +13,7 @@ from ottla.client.connection import Address
 from ottla.client.consumer import Consumer
 from ottla.client.errors import NoBrokerError
 from ottla.client.fetched import TopicPartition
+from ottla.client.fetcher import FetchSettings
 from ottla.client.metadata import NO_LEADER, ClusterView, Metadata, PartitionView, TopicView, newest
 from ottla.client.producer import Producer
 from ottla.client.subscription import Subscription
@@ -67,7 +68,7 @@ async def test_partitions_are_discovered_in_one_order() -> None:
     names = [f"topic-{number}" for number in range(20)]
     topics = {name: TopicView(name, None, {0: PartitionView(0, 1, 0, (1,), (1,))}, (0,)) for name in sorted(names)}
     metadata.view = ClusterView("c", 1, NODES, topics)
-    subscription = Subscription(metadata, 0, 1000)
+    subscription = Subscription(metadata, FetchSettings(1, 1, 1000, 1000, 1000, 0, 0, 1000))
     subscription.subscribe(reversed(names))
     assert list(subscription.readers) == [TopicPartition(name, 0) for name in sorted(names)]
     await brokers.close()

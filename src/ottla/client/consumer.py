@@ -18,12 +18,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from ottla.client.brokers import Brokers
 from ottla.client.consumer_lookups import ConsumerLookups
+from ottla.client.consumer_settings import IsolationLevel, OffsetReset, isolation_number, reset_to
 from ottla.client.errors import ClientClosedError, ClientError, CorruptBatchError
-from ottla.client.fetched import READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, TopicPartition
+from ottla.client.fetched import ConsumerRecord, TopicPartition
 from ottla.client.fetcher import Fetcher, FetchSettings
 from ottla.client.group_offsets import OffsetAndMetadata
 from ottla.client.group_session import GroupSession, RebalanceCallback, open_session
@@ -35,11 +36,6 @@ from ottla.client.subscription import Subscription
 
 if TYPE_CHECKING:
     import pyarrow
-
-OffsetReset = Literal["earliest", "latest", "none"]
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-_RESETS: dict[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
-_ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 class Consumer(ConsumerLookups):
@@ -73,18 +69,14 @@ class Consumer(ConsumerLookups):
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
     ) -> None:
-        if auto_offset_reset not in _RESETS:
-            raise ValueError(f"auto_offset_reset is one of {', '.join(_RESETS)}, not {auto_offset_reset!r}")
-        if isolation_level not in _ISOLATION:
-            raise ValueError(f"isolation_level is one of {', '.join(_ISOLATION)}, not {isolation_level!r}")
         self._settings = FetchSettings(
             max_wait_ms=fetch_max_wait_ms,
             min_bytes=fetch_min_bytes,
             max_bytes=fetch_max_bytes,
             partition_bytes_max=max_partition_fetch_bytes,
             buffer_bytes_max=buffer_bytes_per_partition,
-            isolation_level=_ISOLATION[isolation_level],
-            reset_to=_RESETS[auto_offset_reset],
+            isolation_level=isolation_number(isolation_level),
+            reset_to=reset_to(auto_offset_reset),
             request_timeout_ms=request_timeout_ms,
             rack=client_rack,
             replica_lease_ms=metadata_max_age_ms,
@@ -97,12 +89,10 @@ class Consumer(ConsumerLookups):
             request_timeout_ms=request_timeout_ms,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=metadata_max_age_ms)
-        self._subscription = Subscription(
-            self._metadata, self._settings.reset_to, max_partition_fetch_bytes, has_group=group_id is not None
-        )
+        self._subscription = Subscription(self._metadata, self._settings, has_group=group_id is not None)
         self._group: GroupSession | None = None
         if group_id is not None:
-            group_settings = GroupSettings(
+            settings = GroupSettings(
                 group_id=group_id,
                 instance_id=group_instance_id,
                 protocol=group_protocol,
@@ -115,14 +105,7 @@ class Consumer(ConsumerLookups):
                 auto_commit_interval_ms=auto_commit_interval_ms,
                 rack=client_rack,
             )
-            self._group = open_session(
-                group_settings,
-                self._settings,
-                self._brokers,
-                self._metadata,
-                self._subscription,
-                pattern_interval_ms=metadata_max_age_ms,
-            )
+            self._group = open_session(settings, self._settings, self._brokers, self._metadata, self._subscription)
         self._fetcher: Fetcher | None = None
         self._closed = False
 

@@ -212,8 +212,6 @@ def open_session(
     brokers: Brokers,
     metadata: Metadata,
     subscription: Subscription,
-    *,
-    pattern_interval_ms: int,
 ) -> GroupSession:
     """Of a consumer that is not started yet."""
     coordinator = Coordinator(brokers, metadata, settings.group_id)
@@ -221,7 +219,7 @@ def open_session(
     require_stable = fetching.isolation_level == READ_COMMITTED
     offsets = GroupOffsets(coordinator, fetching.request_timeout_ms, require_stable=require_stable)
     positions = Positions(offsets, subscription.readers, fetching.reset_to, membership.identity)
-    return GroupSession(settings, membership, offsets, positions, subscription, pattern_interval_ms)
+    return GroupSession(settings, membership, offsets, positions, subscription, fetching.replica_lease_ms)
 
 
 def _as_client_error(fault: BaseException) -> ClientError:

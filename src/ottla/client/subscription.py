@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ottla.client.errors import ClientError, refused
 from ottla.client.fetched import TopicPartition
+from ottla.client.fetcher import FetchSettings
 from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, PartitionReader
 
@@ -16,14 +17,12 @@ UNKNOWN_TOPIC_GRACE_S = 2.0
 class Subscription:
     """Owns `readers`, which the fetcher fills and the consumer empties."""
 
-    def __init__(
-        self, metadata: Metadata, reset_to: int | None, fetch_bytes_max: int, *, has_group: bool = False
-    ) -> None:
+    def __init__(self, metadata: Metadata, settings: FetchSettings, *, has_group: bool = False) -> None:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.failure: ClientError | None = None
         self._metadata = metadata
-        self._reset_to = reset_to
-        self._fetch_bytes_max = fetch_bytes_max
+        self._reset_to = settings.reset_to
+        self._fetch_bytes_max = settings.partition_bytes_max
         self._has_group = has_group
         self._subscribed: set[str] = set()
         self._discovered: set[str] = set()
