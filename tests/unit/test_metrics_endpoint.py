@@ -97,7 +97,7 @@ async def test_what_is_there_and_what_is_not(method: str, path: str, expected: i
 
 async def test_a_client_that_sends_more_than_it_should_still_gets_its_answer() -> None:
     async with serving(Page()) as endpoint:
-        status, _, _ = await ask(endpoint, "POST", "/metrics", b"x" * 200_000)
+        status, _, _ = await ask(endpoint, "POST", "/metrics", b"x" * 900_000)
         assert status == 405
 
 
@@ -140,10 +140,14 @@ async def test_a_page_that_fails_is_an_error_and_the_next_one_comes(caplog: pyte
 
 async def test_clients_that_say_nothing_are_few_and_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "REQUEST_TIMEOUT_S", 0.2)
-    page = Page()
+    page, most = Page(), 0
     async with serving(page) as endpoint:
-        opened = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(CONNECTIONS_MAX + 3)]
-        ends = [await asyncio.wait_for(_until_closed(reader), 10) for reader, _ in opened]
+        opened = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(CONNECTIONS_MAX + 30)]
+        ends = []
+        for reader, _ in opened:
+            most = max(most, endpoint.connection_count)
+            ends.append(await asyncio.wait_for(_until_closed(reader), 10))
+        assert 0 < most <= CONNECTIONS_MAX
         assert ends == [b""] * len(opened)
         assert (await ask(endpoint))[0] == 200
         for _, writer in opened:
