@@ -127,9 +127,10 @@ class Round:
 
     def abandon(self) -> None:
         """Ends what a round started, whatever happened."""
-        self.coordinator_returns()
-        self._writer.end()
         self.each(Group.end)
+        if self._absent is not None and self._gone is Gone.PAUSED:
+            os.kill(self._world.pid(self._absent), signal.SIGCONT)
+        self._writer.end()
 
 
 def run_round(round_: Round, schedule: Callable[[Round], None]) -> list[Judged]:
