@@ -80,7 +80,8 @@ class LedShard:
         self._ended = ended
         self._leading, self._leader_epoch = partition.leading, partition.leader_epoch
         self.machine = GroupCoordinator(around.config)
-        self._waiting: set[Ticket] = set()
+        self._waiting: dict[Ticket, None] = {}
+        """In the order in which they came, which a set would not keep."""
         self._is_asked = False
         self._timer: Timer | None = None
         self._timer_at = float("inf")
@@ -125,7 +126,7 @@ class LedShard:
             self._timer.cancel()
         if self._task is not None and self._task is not asyncio.current_task(self._task.get_loop()):
             self._task.cancel()
-        waiting, self._waiting = self._waiting, set()
+        waiting, self._waiting = self._waiting, {}
         for ticket in waiting:
             resolve(ticket, Refused(ErrorCode.not_coordinator))
         self._ended(self)
@@ -190,7 +191,7 @@ class LedShard:
         if self.state is State.ENDED:
             return Refused(ErrorCode.not_coordinator)
         ticket: Ticket = asyncio.get_running_loop().create_future()
-        self._waiting.add(ticket)
+        self._waiting[ticket] = None
         self._step(lambda machine, now: machine.handle(ticket, request, now), ticket)
         return ticket
 
@@ -249,7 +250,7 @@ class LedShard:
             self.end(f"what was appended is not acknowledged: {error.name}")
 
     def _answer(self, ticket: Ticket, reply: Reply) -> None:
-        self._waiting.discard(ticket)
+        self._waiting.pop(ticket, None)
         resolve(ticket, reply)
 
     # -- what stands in the way -------------------------------------------------------------------------------
