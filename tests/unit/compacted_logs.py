@@ -7,6 +7,7 @@ unless it is a tombstone that was old enough to go.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from ottla.records.record import Record, decode_batch, encode_batch
 from tests.unit.sim_logs import LogBench
 
 HASH_KEY = bytes(range(16))
-NO_LIMITS = Limits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=1e12)
+NO_LIMITS = Limits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=math.inf)
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "1024"}
 
 
@@ -68,6 +69,13 @@ class CompactedLog:
         )
         assert log.refusal(len(batch)) is None
         stamp(batch, base, self.bench.epoch if leader_epoch is None else leader_epoch)
+        log.append(read_header(batch), memoryview(batch))
+        self.appended += decode_batch(batch)
+
+    def append_raw(self, batch: bytearray) -> None:
+        """A batch of another kind."""
+        log = self.bench.log()
+        stamp(batch, log.end_offset, self.bench.epoch)
         log.append(read_header(batch), memoryview(batch))
         self.appended += decode_batch(batch)
 

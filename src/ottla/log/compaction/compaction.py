@@ -118,7 +118,7 @@ class Compaction:
             else:
                 moved = on_slice(outcome[0])
                 if moved is not None and outcome[0] is not None:
-                    self._clock.call_later(self._pause_ms(moved, outcome[1]), again)
+                    self._later(self._pause_ms(moved, outcome[1]), again)
 
         def again() -> None:
             if self._is_void:
@@ -127,6 +127,12 @@ class Compaction:
                 self._queue.call(job, done)
 
         again()
+
+    def _later(self, pause_ms: float, go_on: Callable[[], None]) -> None:
+        if pause_ms > 0:
+            self._clock.call_later(pause_ms, go_on)
+        else:
+            self._clock.call_soon(go_on)
 
     @property
     def _is_void(self) -> bool:
