@@ -99,7 +99,8 @@ class Client:
             self._decide(is_commit=False)
         elif may_go_on and random.random() < 0.7:
             partition = random.choice(self.world.partitions)
-            if self.version >= 2 or partition in self.added:
+            is_careless = self.world.is_careless and random.random() < 0.1
+            if self.version >= 2 or partition in self.added or is_careless:
                 self.world.produce(self, partition)
             else:
                 self._add(partition)
@@ -202,8 +203,10 @@ class Client:
     # -- what happens to it ----------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """It waits no longer: whatever it asked, it asks again."""
+        """It waits no longer: whatever it asked, it asks again; what it wrote may be missing."""
         self.waits_for = None
+        for number in list(self.unacknowledged):
+            self.refused(number, ErrorCode.request_timed_out)
 
     def restart(self) -> None:
         """Another process, with the same transactional id."""

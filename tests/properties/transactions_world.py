@@ -7,6 +7,7 @@ and whoever reads committed records reads exactly those.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain, count
 from random import Random
 from typing import NamedTuple
@@ -48,6 +49,8 @@ class Sent(NamedTuple):
     """What was granted by InitProducerId before this was sent: whoever is below must not succeed."""
     produce: tuple[TopicPartition, int, int] | None = None
     """Where a record goes, its number, and the guard."""
+    turned: Tag | None = None
+    """Somebody asks to abort this, after its commit was asked for."""
 
 
 class Mail(NamedTuple):
@@ -60,8 +63,10 @@ class Mail(NamedTuple):
 
 
 class World:
-    def __init__(self, random: Random, versions: Iterable[int]) -> None:
+    def __init__(self, random: Random, versions: Iterable[int], *, is_careless: bool = True) -> None:
         self.random = random
+        self.is_careless = is_careless
+        """Clients write to partitions that they have not added."""
         self.partitions = PARTITIONS
         self.logs = {partition: PartitionLog(is_watermark_held=True) for partition in PARTITIONS}
         self.elapsed_ms = 0
@@ -71,8 +76,13 @@ class World:
         self.generation = 0
         self._held: list[tuple[int, Answer | Effect]] = []
         self._sent: dict[int, Sent] = {}
-        self._history: list[tuple[Client, Request]] = []
+        self._history: list[tuple[Client, Request, Tag]] = []
         self.mail: list[Mail] = []
+        self._late: list[Mail] = []
+        """Copies of markers, and markers of coordinators that are no more, somewhere on the network."""
+        self.repeats = random.random() < 0.5
+        self._verified: list[Sent] = []
+        """Records that may be appended, and are not yet."""
         self._marking: list[tuple[Mail, int]] = []
         """Markers that were appended, with their offsets: the coordinator hears of them when they are committed."""
         self._produced: list[tuple[Client, Tag, TopicPartition, int, int]] = []
@@ -113,13 +123,17 @@ class World:
         self.deadline_ms = step.deadline_ms
 
     def send(
-        self, client: Client | None, request: Request, produce: tuple[TopicPartition, int, int] | None = None
+        self,
+        client: Client | None,
+        request: Request,
+        produce: tuple[TopicPartition, int, int] | None = None,
+        turned: Tag | None = None,
     ) -> int:
         ticket = next(self._tickets)
         name = getattr(request, "transactional_id", "")
-        self._sent[ticket] = Sent(client, request, self.floors.get(name, (-1, -1)), produce)
+        self._sent[ticket] = Sent(client, request, self.floors.get(name, (-1, -1)), produce, turned)
         if client is not None:
-            self._history.append((client, request))
+            self._history.append((client, request, client.tag))
         self._take(self.coordinator.handle(ticket, request, self.now))
         return ticket
 
@@ -153,6 +167,8 @@ class World:
                 sent.client.give_up()
         self._sent.clear()
         self.generation += 1
+        self._late += self.mail
+        self.mail.clear()
         self._load()
 
     def wait(self, duration_ms: int) -> None:
@@ -167,7 +183,13 @@ class World:
         self._check_fence(sent, reply)
         if sent.produce is not None:
             assert isinstance(reply, AddPartitionsReply)
-            self._append(sent, reply.errors[0][1])
+            error = reply.errors[0][1]
+            if error is ErrorCode.none and self.random.random() < 0.4:
+                self._verified.append(sent)
+            else:
+                self._append(sent, error)
+        elif sent.turned is not None and isinstance(reply, EndTransactionReply) and reply.error is ErrorCode.none:
+            self.told(sent.turned, is_commit=False)
         elif sent.client is not None:
             sent.client.take(ticket, reply)
 
@@ -175,9 +197,17 @@ class World:
         """An old request arrives once more. Before version 2, a repeated end may end the next transaction: such clients
         never have two of them under way."""
         if self._history:
-            client, request = self._history[number % len(self._history)]
+            client, request, _ = self._history[number % len(self._history)]
             if client.version >= 2 or not isinstance(request, EndTransaction):
                 self.send(None, request)
+
+    def turn(self, client: Client) -> None:
+        """Its last commit comes once more, as an abort."""
+        ends = [(request, tag) for who, request, tag in self._history if who is client]
+        if ends and client.version >= 2:
+            request, tag = ends[-1]
+            if isinstance(request, EndTransaction) and request.is_commit:
+                self.send(None, replace(request, is_commit=False), turned=tag)
 
     def abort_by_operator(self, number: int) -> None:
         self.send(None, AbortTransaction(transactional_id=f"id-{number % 2}"))
@@ -199,6 +229,10 @@ class World:
             self._append(Sent(client, request, floor, (partition, number, guard)), ErrorCode.none)
         else:
             self.send(client, request, (partition, number, guard))
+
+    def append_verified(self) -> None:
+        if self._verified:
+            self._append(self._verified.pop(self.random.randrange(len(self._verified))), ErrorCode.none)
 
     def _append(self, sent: Sent, error: ErrorCode) -> None:
         assert sent.produce is not None
@@ -262,12 +296,20 @@ class World:
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
-    def mark(self, number: int, *, is_repeated: bool = False) -> None:
+    def mark(self, number: int) -> None:
+        """Before version 2, a copy may end the next transaction: there is none on the network (ADR 12)."""
         if not self.mail:
             return
         mail = self.mail.pop(number % len(self.mail))
-        if is_repeated and mail.effect.transaction_version >= 2:
-            self.mail.append(mail)
+        if self.repeats and mail.effect.transaction_version >= 2 and self.random.random() < 0.3:
+            self._late.append(mail)
+        self._mark(mail)
+
+    def mark_late(self, number: int) -> None:
+        if self._late:
+            self._mark(self._late.pop(number % len(self._late)))
+
+    def _mark(self, mail: Mail) -> None:
         effect, log = mail.effect, self.logs[mail.partition]
         marker = Marker(
             effect.producer_id,
@@ -342,6 +384,9 @@ class World:
         assert stable == stable_offset(log.entries, log.watermark)
         aborted = log.table.aborted.between(0, stable)
         assert read_committed(log.entries[:stable], aborted) == committed_contents(log.entries, stable)
+        low, high = sorted(self.random.choices(range(log.end + 1), k=2))
+        overlapping = [each for each in log.table.aborted if each.last_offset >= low and each.first_offset < high]
+        assert log.table.aborted.between(low, high) == overlapping
 
     def check(self) -> None:
         """No torn transaction: all of its records, or none. This holds where every partition has its marker."""
@@ -394,8 +439,12 @@ class World:
     def _run_dry(self) -> None:
         for _ in range(50):
             self.commit()
-            while self.mail:
+            while self._verified:
+                self.append_verified()
+            self.repeats = False
+            while self.mail or self._late:
                 self.mark(0)
+                self.mark_late(0)
             for partition in self.partitions:
                 self.commit_partition(partition)
             if not self._held and not self.mail:
