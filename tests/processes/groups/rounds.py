@@ -114,8 +114,10 @@ class Round:
         self.coordinator_returns()
         self.each(Group.resume)
         self._writer.end()
-        for group in self.groups:
-            group.finish()
+        self.each(Group.drain)
+        self.coordinator_goes()  # nobody commits any more: what the next one knows is what it has read
+        self.each(Group.finish)
+        self.coordinator_returns()
         return [self._judge(group) for group in self.groups]
 
     def _judge(self, group: Group) -> Judged:
