@@ -422,3 +422,38 @@ def test_members_that_do_not_fit_together_say_so(bench: ClusterBench) -> None:
     bench.until(lambda: second.failure is not None)
     assert "no assignor of this consumer (INCONSISTENT_GROUP_PROTOCOL)" in str(second.failure)
     assert first.failure is None
+
+
+def test_a_callback_that_commits_does_not_fail_when_the_partitions_are_lost(bench: ClusterBench) -> None:
+    told: list[int] = []
+
+    async def program() -> None:
+        await write(bench)
+        async with consumer_of(bench, max_poll_interval_ms=2000, auto_commit=False) as consumer:
+
+            async def on_revoked(places: list[TopicPartition]) -> None:
+                told.append(len(places))
+                await consumer.commit()
+
+            consumer.subscribe([TOPIC], on_revoked=on_revoked)
+            await read(consumer, 10)
+            await asyncio.sleep(5)
+            assert len(await read(consumer, COUNT)) == COUNT, "nothing was committed: all of it once more"
+
+    bench.run(program())
+    assert told == [PARTITIONS, PARTITIONS]
+
+
+def test_a_consumer_ends_though_its_cluster_is_gone(bench: ClusterBench) -> None:
+    async def program() -> float:
+        await write(bench)
+        loop = asyncio.get_running_loop()
+        async with consumer_of(bench) as consumer:
+            consumer.subscribe([TOPIC])
+            await read(consumer, 10)
+            for number in bench.ids:
+                bench.kill(number)
+            began_s = loop.time()
+        return loop.time() - began_s
+
+    assert bench.run(program()) < 20

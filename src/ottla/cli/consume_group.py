@@ -44,14 +44,14 @@ async def consume_in_group(
         client_id="ottla-cli",
     )
     printer = _Printer(consumer, membership.group, limits, part)
-    try:
-        async with consumer:
-            partitions = await consumer.partitions(topic)
-            printer.ends = await consumer.end_offsets(partitions) if limits.at_end else {}
+    async with consumer:
+        partitions = await consumer.partitions(topic)
+        printer.ends = await consumer.end_offsets(partitions) if limits.at_end else {}
+        try:
             consumer.subscribe([topic], on_assigned=printer.assigned, on_revoked=printer.revoked, on_lost=printer.lost)
             await printer.print_all()
-    finally:
-        say(f'group "{membership.group}": {count_text(printer.printed, "record")} printed')
+        finally:
+            say(f'group "{membership.group}": {count_text(printer.printed, "record")} printed')
 
 
 class _Printer:
