@@ -136,6 +136,15 @@ def test_the_guard_of_an_epoch_before_is_worth_nothing() -> None:
     assert refused.error is ErrorCode.invalid_txn_state
 
 
+def test_a_guard_from_before_a_truncation_is_worth_nothing_after_it() -> None:
+    table = PartitionTransactions()
+    old = table.begin_verification(1, 0, 0, 0)
+    assert table.truncate_to(0)
+    table.begin_verification(1, 0, 0, 0)
+    assert isinstance(old, int)
+    assert table.judge_batch(1, 0, 0, is_transactional=True, guard=old) is not None
+
+
 def test_without_a_guard_nothing_begins() -> None:
     assert PartitionTransactions().judge_batch(1, 0, 0, is_transactional=True) is not None
 

@@ -267,7 +267,7 @@ class PartitionTransactions:
         self._ended = deque(each for each in self._ended if each.marker_offset < offset)
         self._high_watermark = min(self._high_watermark, offset)
         self.aborted.truncate_to(offset)
-        self.verifications = Verifications()
+        self.verifications.clear()
         self._sort_open()
         return True
 
