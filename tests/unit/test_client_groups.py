@@ -457,3 +457,15 @@ def test_a_consumer_ends_though_its_cluster_is_gone(bench: ClusterBench) -> None
         return loop.time() - began_s
 
     assert bench.run(program()) < 20
+
+
+@every_way
+def test_partitions_change_hands_where_the_last_owner_stopped(bench: ClusterBench, way: str) -> None:
+    """By a commit before they are given up: the regular one is far away."""
+    members = members_of(bench, way, 1, auto_commit_interval_ms=10_000_000)
+    bench.run(write(bench))
+    bench.until(lambda: len(values(members)) == COUNT)
+    members += [Member(bench, "late", {"way": way}).start()]
+    bench.until(lambda: shared_out(members))
+    bench.world.run_for(5)
+    assert values(members) == list(range(COUNT)), "each of them once"
