@@ -210,7 +210,7 @@ class Group:
         """All that is in the log is committed."""
         try:
             return self._observer.committed() == self._observer.ends()
-        except KafkaException:  # a leader or a coordinator that moves
+        except (KafkaException, OSError):  # a leader or a coordinator that moves
             return False
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> bool:
@@ -252,10 +252,11 @@ class Group:
         while True:
             try:
                 return ask()
-            except KafkaException as problem:  # somebody takes over
+            except (KafkaException, OSError) as problem:  # somebody takes over
                 if time.monotonic() > deadline_s:
                     self.broken(f"no answer for {what}: {problem}")
                     return ()
+                time.sleep(POLL_S)
 
     def end(self) -> None:
         """All at once, without a word in the history: it is over."""
