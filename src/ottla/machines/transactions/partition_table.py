@@ -196,8 +196,8 @@ class PartitionTransactions:
             )
         if marker.producer_epoch < known.epoch:
             return Refused(ErrorCode.invalid_producer_epoch, f"the producer is at epoch {known.epoch}")
-        # Before version 2 a marker of the same epoch may be another transaction's, which has written nothing here yet, but
-        # may have a batch on its way: only a marker in the log takes its guard away.
+        # Before version 2 a marker of the same epoch may be another transaction's, which has written nothing here yet,
+        # but may have a batch on its way: only a marker in the log takes its guard away.
         bumps = marker.transaction_version >= EPOCH_BUMPS_SINCE_VERSION
         if not bumps or marker.producer_epoch > known.epoch:
             return TO_APPEND
