@@ -21,7 +21,6 @@ TOPIC, GROUP = "orders", "billing"
 COUNT, PARTITIONS = 60, 6
 WAYS: dict[str, dict[str, Any]] = {
     "eager": {"assignors": ["range"]},
-    "round robin": {"assignors": ["roundrobin"]},
     "cooperative": {"assignors": ["cooperative-sticky"]},
     "consumer": {"group_protocol": "consumer"},
 }
@@ -469,3 +468,32 @@ def test_partitions_change_hands_where_the_last_owner_stopped(bench: ClusterBenc
     bench.until(lambda: shared_out(members))
     bench.world.run_for(5)
     assert values(members) == list(range(COUNT)), "each of them once"
+
+
+@every_way
+def test_a_consumer_that_is_closed_leaves_at_once(bench: ClusterBench, way: str) -> None:
+    """Its partitions do not wait for the end of its session."""
+    stays = Member(bench, "stays", {"way": way, "heartbeat_interval_ms": 500}).start()
+
+    async def come_and_go() -> None:
+        async with consumer_of(bench, way) as consumer:
+            consumer.subscribe([TOPIC])
+            while len(consumer.assignment) < PARTITIONS // 2:
+                await consumer.fetch_records(timeout_ms=100)
+        async with Admin(bench.bootstrap) as admin:
+            assert len((await admin.describe_group(GROUP)).members) == 1
+
+    bench.run(come_and_go())
+    bench.until(lambda: len(stays.assigned) == PARTITIONS)
+
+
+@every_way
+def test_members_that_commit_nothing_find_the_new_coordinator_too(bench: ClusterBench, way: str) -> None:
+    members = members_of(bench, way, 2, auto_commit=False)
+    bench.until(lambda: shared_out(members))
+    events = [list(member.events) for member in members]
+    bench.kill(bench.leader(OFFSETS_TOPIC, partition_of(GROUP, 3)))
+    bench.world.run_for(25)  # longer than a session
+    assert [member.events for member in members] == events
+    members.append(Member(bench, "late", {"way": way, "auto_commit": False}).start())
+    bench.until(lambda: shared_out(members))

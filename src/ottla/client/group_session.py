@@ -24,6 +24,7 @@ from ottla.client.group_positions import Positions
 from ottla.client.group_settings import GroupSettings
 from ottla.client.group_steps import Handover, Identity
 from ottla.client.metadata import Metadata
+from ottla.client.partition_reader import PartitionReader
 from ottla.client.subscription import Subscription
 
 CLOSE_TIMEOUT_MS = 10_000
@@ -154,6 +155,12 @@ class GroupSession:
     def user_works(self) -> None:
         """It shows that it is alive."""
         self._membership.member.user_went(asyncio.get_running_loop().time())
+
+    def done_with_one(self, reader: PartitionReader) -> bool:
+        """The user is done with a record of this reader. Whether the group wants something of it."""
+        reader.settle()
+        self.user_works()
+        return self.wants_user
 
     async def attend(self) -> None:
         """Hands partitions over if the group wants it. Raises what a callback raises, or why the member stopped."""
