@@ -110,3 +110,21 @@ def test_nothing_is_removed_for_a_segment_that_is_not_there() -> None:
         swap.finish(disk.files, DIRECTORY)
     names = disk.files.list_dir(DIRECTORY)
     assert all(segment_name(base) in names for base in OLD)
+
+
+def test_an_intent_does_not_come_back() -> None:
+    """The log may be cut and grow again: then another segment has the name of one that was replaced."""
+    disk = prepared(0)
+    swap_all(disk)
+    file = disk.files.open(f"{DIRECTORY}/{segment_name(10)}", create=True)
+    file.write_at(0, [b"another"])
+    file.sync()
+    for seed in SEEDS:
+        after = disk.crash(seed, keep="some")
+        swap.finish(after.files, DIRECTORY)
+        assert contents(after)[0] == NEW
+        disk.state.off = False
+    disk.files.sync_dir(DIRECTORY)
+    after = disk.crash(keep="none")
+    swap.finish(after.files, DIRECTORY)
+    assert contents(after) == {0: NEW, 10: b"another", **AFTER}
