@@ -96,7 +96,7 @@ class Client:
     def _run(self, may_go_on: bool) -> None:
         random = self.world.random
         if self.failed:
-            self._decide(is_commit=False)
+            self.decide(is_commit=False)
         elif may_go_on and random.random() < 0.7:
             partition = random.choice(self.world.partitions)
             # Not before its transaction has begun: while the one before is open there, nobody could tell (ADR 12).
@@ -106,7 +106,7 @@ class Client:
             else:
                 self._add(partition)
         elif not self.unacknowledged:
-            self._decide(is_commit=random.random() < 0.7 or not may_go_on)
+            self.decide(is_commit=random.random() < 0.7 or not may_go_on)
 
     def _add(self, partition: TopicPartition) -> None:
         self._send(self.add_request(partition, verify_only=False))
@@ -121,7 +121,7 @@ class Client:
             verify_only=verify_only,
         )
 
-    def _decide(self, *, is_commit: bool) -> None:
+    def decide(self, *, is_commit: bool) -> None:
         is_known = bool(self.added) if self.version < 2 else bool(self.world.contents[self.tag]) or not is_commit
         if not is_known:
             # It has told nobody of this transaction.
