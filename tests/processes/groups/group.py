@@ -56,6 +56,7 @@ OWN_KINDS = tuple(
     for protocol in ("eager", "cooperative", "consumer")
 )
 """Of `ottla.client`, alone and together with others."""
+CONSUMER = "consumer"
 MIXED = "mixed"
 MIXED_KINDS = (Kind("confluent-kafka", MIXED), Kind("java", MIXED))
 """Members of the classic protocol and of the new one, so that the group changes its own, with its members alive."""

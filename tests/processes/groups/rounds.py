@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from tests.processes.groups.checker import Anomaly, Findings, check
-from tests.processes.groups.group import Group, Kind, Place
+from tests.processes.groups.group import CONSUMER, MIXED, Group, Kind, Place
 from tests.processes.groups.history import GroupHistory, now_us, read_history
 from tests.processes.groups.questions import coordinator_of, create_topic
 from tests.processes.groups.worlds import BROKERS, World
@@ -122,7 +122,8 @@ class Round:
 
     def _judge(self, group: Group) -> Judged:
         history = read_history(group.directory)
-        findings = check(history, self._session_ms * 1000)
+        session_us = self._session_ms * 1000
+        findings = check(history, session_us, session_us if group.kind.protocol in (CONSUMER, MIXED) else 0)
         if self._writer.failed:
             findings.add(Anomaly.BROKEN, f"{len(self._writer.failed)} writes failed: {self._writer.failed[0]}")
         return Judged(group.kind, history, findings, group.directory)
