@@ -189,6 +189,7 @@ def test_the_broker_stops_meanwhile(moment: int) -> None:
     log.begin_compaction()
     run_some(log, moment)
     log.compactor.stop()
+    log.bench.disk.compaction_queue.close()
     log.bench.settle()
     assert not log.compactor.is_running
     log.check()
