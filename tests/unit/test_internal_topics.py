@@ -26,7 +26,7 @@ async def test_a_brokers_default_does_not_apply_to_them(name: str, default: str)
 
 
 @pytest.mark.parametrize("name", INTERNAL)
-@pytest.mark.parametrize("durability", ["cache", "memory"])
+@pytest.mark.parametrize("durability", ["cache", "memory", " memory "])
 async def test_another_class_is_refused(name: str, durability: str) -> None:
     bench = BrokerBench()
     refused = await bench.until(bench.broker.create_topic(name, 1, {"ottla.durability": durability}))

@@ -103,7 +103,7 @@ class TopicAdmin:
         """Internal topics are always `disk` (SAFETY 26): the broker's default does not apply to them."""
         if name not in INTERNAL_TOPICS:
             return parse_topic_config(configs, self.broker_defaults())
-        if configs.get(DURABILITY) in {each.value for each in Durability if each is not Durability.DISK}:
+        if configs.get(DURABILITY, "").strip() in {each.value for each in Durability if each is not Durability.DISK}:
             return Refused(
                 ErrorCode.invalid_config,
                 f"'{name}' is an internal topic, and those are always of the class disk; leave ottla.durability out",

@@ -283,6 +283,6 @@ VARIANTS = (
             ),
         ),
         checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
-        seeds=(44,),
+        seeds=(18,),
     ),
 )
