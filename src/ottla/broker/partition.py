@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
-from ottla.broker.refused_beginnings import RefusedBeginnings
+from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
@@ -18,7 +18,7 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import held
-from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
+from ottla.machines.producers import Accepted, Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
 from ottla.machines.replication import LeaderReplication
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
@@ -112,7 +112,7 @@ class Partition:
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
         """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
-        self.refused = RefusedBeginnings()
+        self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, FetchWatch] = {}
         log.events = self
@@ -184,7 +184,7 @@ class Partition:
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
-            self.refused.note(batch)
+            self.refused.note(batch, refused)
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
@@ -245,9 +245,10 @@ class Partition:
             batch = verdict.batch
             append_time = batch.timestamp_ms if header.is_log_append_time else -1
             return Appended(batch.base_offset, batch.end_offset, append_time, self.log.start_offset)
-        if self.refused and self.log.producers.get(header.producer_id) is None:
-            expected = self.refused.expected(header.producer_id, header.producer_epoch, header.base_sequence)
-            verdict = verdict if expected is None else OutOfOrder(expected)
+        if self.refused and isinstance(verdict, Accepted | OutOfOrder):
+            waits = self.refused.before(header.producer_id, header.producer_epoch, header.base_sequence)
+            if waits is not None:
+                return waits
         if isinstance(verdict, OutOfOrder):
             return Refused(
                 ErrorCode.out_of_order_sequence_number,

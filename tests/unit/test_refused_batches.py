@@ -1,4 +1,4 @@
-"""The first batch of a producer in a partition is refused, and the next ones are on their way already."""
+"""A batch of a producer is refused, and the next ones are on their way already."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from ottla.broker.refused_beginnings import PRODUCERS_MAX, RefusedBeginnings
+from ottla.broker.refused_batches import PRODUCERS_MAX, RefusedBatches
 from ottla.client.apis import ClientApi
 from ottla.model.errors import ErrorCode, Refused
 from ottla.sim.world import SimWorld
@@ -16,6 +16,7 @@ from tests.unit.sim_cluster import ClusterBench
 from tests.unit.sim_logs import batch_of
 
 OUT_OF_ORDER = ErrorCode.out_of_order_sequence_number
+REFUSED = Refused(ErrorCode.not_enough_replicas)
 PRODUCE = ClientApi(0, "Produce", (9, 9))
 
 
@@ -32,7 +33,7 @@ async def test_what_follows_a_refused_first_batch_is_not_taken_before_it(monkeyp
     with monkeypatch.context() as full:
         full.setattr(type(log), "refusal", lambda *_: Refused(ErrorCode.kafka_storage_error))
         assert await bench.produce("orders", producer=(7, 0, 0)) is ErrorCode.kafka_storage_error
-    assert await bench.produce("orders", producer=(7, 0, 1)) is OUT_OF_ORDER
+    assert await bench.produce("orders", producer=(7, 0, 1)) is ErrorCode.kafka_storage_error
     assert await bench.produce("orders", producer=(8, 0, 5)) == 0, "of others nothing is known"
     assert await bench.produce("orders", producer=(7, 0, 0)) == 1
     assert await bench.produce("orders", producer=(7, 0, 1)) == 2
@@ -45,7 +46,8 @@ def cluster() -> Iterator[ClusterBench]:
 
 
 def test_the_same_when_too_few_replicas_were_in_sync(cluster: ClusterBench) -> None:
-    """What the siege found: librdkafka takes all before an acknowledged batch for acknowledged."""
+    """What the siege found: librdkafka takes all before an acknowledged batch for acknowledged; and what was out of
+    order it sends in a new epoch, together with what is there already."""
     cluster.run(cluster.create("orders", min_insync_replicas="3"))
     cluster.until_in_sync("orders")
     leader = cluster.leader("orders")
@@ -62,32 +64,41 @@ def test_the_same_when_too_few_replicas_were_in_sync(cluster: ClusterBench) -> N
     assert cluster.run(produce(0)) is ErrorCode.not_enough_replicas
     cluster.boot(follower)
     cluster.until_in_sync("orders")
-    assert cluster.run(produce(1)) is OUT_OF_ORDER
+    assert cluster.run(produce(1)) is ErrorCode.not_enough_replicas
     assert cluster.run(produce(0)) is ErrorCode.none
     assert cluster.run(produce(1)) is ErrorCode.none
+    cluster.kill(follower)
+    cluster.until_in_sync("orders", count=2)
+    assert cluster.run(produce(2)) is ErrorCode.not_enough_replicas
+    cluster.boot(follower)
+    cluster.until_in_sync("orders")
+    assert cluster.run(produce(3)) is ErrorCode.not_enough_replicas, "out of order would begin a new epoch"
+    assert cluster.run(produce(5)) is ErrorCode.not_enough_replicas
+    assert cluster.run(produce(2)) is ErrorCode.none
+    assert cluster.run(produce(5)) is OUT_OF_ORDER
 
 
 def test_a_later_epoch_begins_anew() -> None:
-    refused = RefusedBeginnings()
-    refused.note(batch(7, 0, 3))
-    refused.note(batch(7, 0, 4))
-    assert refused.expected(7, 0, 4) == 3
-    assert refused.expected(7, 1, 1) is None
+    refused = RefusedBatches()
+    refused.note(batch(7, 0, 3), REFUSED)
+    refused.note(batch(7, 0, 4), REFUSED)
+    assert refused.before(7, 0, 4) is REFUSED
+    assert refused.before(7, 1, 1) is None
     assert not refused
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    refused = RefusedBeginnings()
+    refused = RefusedBatches()
     for producer_id in range(PRODUCERS_MAX + 1):
-        refused.note(batch(producer_id, 0, 0))
-    assert refused.expected(0, 0, 1) is None
-    assert refused.expected(1, 0, 1) == 0
+        refused.note(batch(producer_id, 0, 0), REFUSED)
+    assert refused.before(0, 0, 1) is None
+    assert refused.before(1, 0, 1) is REFUSED
 
 
 def test_garbage_and_producers_without_an_id_are_nothing_to_remember() -> None:
-    refused = RefusedBeginnings()
-    refused.note(None)
-    refused.note(memoryview(b"short"))
-    refused.note(memoryview(bytes(61)))
-    refused.note(batch(-1, -1, -1))
+    refused = RefusedBatches()
+    refused.note(None, REFUSED)
+    refused.note(memoryview(b"short"), REFUSED)
+    refused.note(memoryview(bytes(61)), REFUSED)
+    refused.note(batch(-1, -1, -1), REFUSED)
     assert not refused

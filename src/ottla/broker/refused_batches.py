@@ -1,0 +1,59 @@
+"""Batches of idempotent producers that were refused, while later ones are on their way: those have to wait.
+
+A client has several batches in flight. One is refused because too few replicas are in sync, and the next comes when
+there are enough again. Two things went wrong here, and the siege found both:
+
+* A log that has never heard of a producer lets it begin anywhere, as Kafka does, because its batches may have been
+  removed. So the second batch was taken; and librdkafka takes all before an acknowledged batch for acknowledged.
+* A log that knows the producer says OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then begins a new epoch and sends all of
+  them again, also a batch before these that is in the log and was answered with NOT_ENOUGH_REPLICAS_AFTER_APPEND: it
+  was there twice.
+
+A producer never leaves out a batch within an epoch. So what comes after a refused batch is refused in the same way,
+until that one comes again: the client sends them again in their order, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from ottla.model.errors import Refused
+from ottla.records.batch import HEADER_BYTES, MAGIC, read_header
+
+PRODUCERS_MAX = 1000
+
+
+class RefusedBatches:
+    """Of one partition, on one broker, in memory."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[int, int, Refused]] = {}
+        """Epoch and sequence of the earliest batch that was refused, and how, by producer, in the order of coming."""
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def note(self, records: memoryview | None, refusal: Refused) -> None:
+        """A batch that was not taken, though nothing is wrong with it."""
+        if records is None or len(records) < HEADER_BYTES:
+            return
+        header = read_header(records)
+        if header.magic != MAGIC or header.producer_id < 0:
+            return
+        known = self._first.pop(header.producer_id, None)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        is_earliest = known is None or epoch > known[0] or (epoch == known[0] and sequence < known[1])
+        self._first[header.producer_id] = (epoch, sequence, refusal) if known is None or is_earliest else known
+        if len(self._first) > PRODUCERS_MAX:
+            del self._first[next(iter(self._first))]
+
+    def before(self, producer_id: int, epoch: int, sequence: int) -> Refused | None:
+        """Why a batch has to wait for an earlier one. None: it is that one, or of another epoch; then the refusal is
+        forgotten."""
+        known = self._first.get(producer_id)
+        if known is None:
+            return None
+        if epoch == known[0] and sequence > known[1]:
+            return known[2]
+        del self._first[producer_id]
+        return None
