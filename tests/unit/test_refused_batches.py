@@ -82,8 +82,8 @@ def test_a_later_epoch_begins_anew() -> None:
     refused = RefusedBatches()
     refused.note(batch(7, 0, 3), REFUSED)
     refused.note(batch(7, 0, 4), REFUSED)
-    assert refused.before(7, 0, 4) is REFUSED
-    assert refused.before(7, 1, 1) is None
+    assert refused.before(7, 0, None, 4) is REFUSED
+    assert refused.before(7, 1, None, 1) is None
     assert not refused
 
 
@@ -91,8 +91,8 @@ def test_what_is_remembered_is_bounded() -> None:
     refused = RefusedBatches()
     for producer_id in range(PRODUCERS_MAX + 1):
         refused.note(batch(producer_id, 0, 0), REFUSED)
-    assert refused.before(0, 0, 1) is None
-    assert refused.before(1, 0, 1) is REFUSED
+    assert refused.before(0, 0, None, 1) is None
+    assert refused.before(1, 0, None, 1) is REFUSED
 
 
 def test_garbage_and_producers_without_an_id_are_nothing_to_remember() -> None:
@@ -101,4 +101,11 @@ def test_garbage_and_producers_without_an_id_are_nothing_to_remember() -> None:
     refused.note(memoryview(b"short"), REFUSED)
     refused.note(memoryview(bytes(61)), REFUSED)
     refused.note(batch(-1, -1, -1), REFUSED)
+    assert not refused
+
+
+def test_what_another_broker_has_made_good_is_out_of_date() -> None:
+    refused = RefusedBatches()
+    refused.note(batch(7, 0, 3), REFUSED)
+    assert refused.before(7, 0, 9, 11) is None
     assert not refused

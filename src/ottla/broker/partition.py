@@ -18,7 +18,7 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import held
-from ottla.machines.producers import Accepted, Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
+from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch, Verdict
 from ottla.machines.replication import LeaderReplication
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
@@ -245,10 +245,8 @@ class Partition:
             batch = verdict.batch
             append_time = batch.timestamp_ms if header.is_log_append_time else -1
             return Appended(batch.base_offset, batch.end_offset, append_time, self.log.start_offset)
-        if self.refused and isinstance(verdict, Accepted | OutOfOrder):
-            waits = self.refused.before(header.producer_id, header.producer_epoch, header.base_sequence)
-            if waits is not None:
-                return waits
+        if self.refused and (waits := self._waits_for_refused(header, verdict)) is not None:
+            return waits
         if isinstance(verdict, OutOfOrder):
             return Refused(
                 ErrorCode.out_of_order_sequence_number,
@@ -261,6 +259,13 @@ class Partition:
                 f"producer {header.producer_id} has epoch {verdict.current_epoch}, not {header.producer_epoch}",
             )
         return None
+
+    def _waits_for_refused(self, header: BatchHeader, verdict: Verdict) -> Refused | None:
+        """What the log knows of a producer counts more than a refusal that another broker may have made good."""
+        missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
+        if missing is None and self.log.producers.get(header.producer_id) is not None:
+            return None
+        return self.refused.before(header.producer_id, header.producer_epoch, missing, header.base_sequence)
 
     def refusal_for(self, acks: int) -> Refused | None:
         """Why a produce request cannot be taken here now."""

@@ -47,13 +47,13 @@ class RefusedBatches:
         if len(self._first) > PRODUCERS_MAX:
             del self._first[next(iter(self._first))]
 
-    def before(self, producer_id: int, epoch: int, sequence: int) -> Refused | None:
-        """Why a batch has to wait for an earlier one. None: it is that one, or of another epoch; then the refusal is
-        forgotten."""
+    def before(self, producer_id: int, epoch: int, missing: int | None, sequence: int) -> Refused | None:
+        """Why a batch has to wait for an earlier one. `missing` is what the log expects next, if it knows: a refusal of
+        anything else is out of date."""
         known = self._first.get(producer_id)
         if known is None:
             return None
-        if epoch == known[0] and sequence > known[1]:
+        if epoch == known[0] and sequence > known[1] and missing in (None, known[1]):
             return known[2]
         del self._first[producer_id]
         return None
