@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
-from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
-from ottla.log.segment import held
-from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch, Verdict
+from ottla.log.segment import Segment
+from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
 from ottla.machines.replication import LeaderReplication
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
@@ -34,6 +34,19 @@ AnyLog = FileLog | MemoryLog
 ALL = -1
 """acks=all"""
 T = TypeVar("T")
+
+
+@contextmanager
+def held(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """The segments as they are now, none of which is recycled meanwhile."""
+    kept = list(segments)
+    for segment in kept:
+        segment.readers += 1
+    try:
+        yield kept
+    finally:
+        for segment in kept:
+            segment.end_read()
 
 
 class Appended(NamedTuple):
@@ -112,7 +125,6 @@ class Partition:
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
         """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
-        self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, FetchWatch] = {}
         log.events = self
@@ -184,7 +196,6 @@ class Partition:
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
-            self.refused.note(batch, refused)
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
@@ -245,8 +256,6 @@ class Partition:
             batch = verdict.batch
             append_time = batch.timestamp_ms if header.is_log_append_time else -1
             return Appended(batch.base_offset, batch.end_offset, append_time, self.log.start_offset)
-        if self.refused and (waits := self._waits_for_refused(header, verdict)) is not None:
-            return waits
         if isinstance(verdict, OutOfOrder):
             return Refused(
                 ErrorCode.out_of_order_sequence_number,
@@ -259,13 +268,6 @@ class Partition:
                 f"producer {header.producer_id} has epoch {verdict.current_epoch}, not {header.producer_epoch}",
             )
         return None
-
-    def _waits_for_refused(self, header: BatchHeader, verdict: Verdict) -> Refused | None:
-        """What the log knows of a producer counts more than a refusal that another broker may have made good."""
-        missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
-        if missing is None and self.log.producers.get(header.producer_id) is not None:
-            return None
-        return self.refused.before(header.producer_id, header.producer_epoch, missing, header.base_sequence)
 
     def refusal_for(self, acks: int) -> Refused | None:
         """Why a produce request cannot be taken here now."""
