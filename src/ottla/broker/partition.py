@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
+from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
-from ottla.log.segment import Segment
-from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch
+from ottla.log.segment import held
+from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch, Verdict
 from ottla.machines.replication import LeaderReplication
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
@@ -34,19 +34,6 @@ AnyLog = FileLog | MemoryLog
 ALL = -1
 """acks=all"""
 T = TypeVar("T")
-
-
-@contextmanager
-def held(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """The segments as they are now, none of which is recycled meanwhile."""
-    kept = list(segments)
-    for segment in kept:
-        segment.readers += 1
-    try:
-        yield kept
-    finally:
-        for segment in kept:
-            segment.end_read()
 
 
 class Appended(NamedTuple):
@@ -125,6 +112,7 @@ class Partition:
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
         """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
+        self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, FetchWatch] = {}
         log.events = self
@@ -191,11 +179,12 @@ class Partition:
             return admitted
         header, batch = admitted
         if header.producer_id >= 0:
-            verdict = self._judge(header)
+            verdict = self._judge(header, now_ms)
             if verdict is not None:
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
+            self.refused.note(batch, refused, now_ms)
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
@@ -217,7 +206,7 @@ class Partition:
         size_bytes_max, after_max_ms, before_max_ms = self._limits
         if not run.admit(size_bytes_max, after_max_ms, before_max_ms, now_ms):
             return False
-        if run.has_producers and not self._note_sequences(run):
+        if run.has_producers and not self._note_sequences(run, now_ms):
             return False
         run.stamp(log.end_offset, self.leader_epoch)
         log.append_run(run)
@@ -228,7 +217,7 @@ class Partition:
         self.on_appended()
         return True
 
-    def _note_sequences(self, run: ProduceRun) -> bool:
+    def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
         """Cuts the run before the first batch that does not continue its producer's sequence. What is noted here is
         appended in the same breath."""
         producers = self.log.producers
@@ -237,7 +226,7 @@ class Partition:
             header = read_header(batch)
             end_offset = base_offset + header.record_count
             if header.producer_id >= 0:
-                if self._judge(header) is not None:
+                if self._judge(header, now_ms) is not None:
                     run.cut(place)
                     return place > 0
                 noted = ProducerBatch(
@@ -247,7 +236,7 @@ class Partition:
             base_offset = end_offset
         return True
 
-    def _judge(self, header: BatchHeader) -> Appended | Refused | None:
+    def _judge(self, header: BatchHeader, now_ms: int) -> Appended | Refused | None:
         """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""
         verdict = self.log.producers.judge(
             header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
@@ -256,6 +245,8 @@ class Partition:
             batch = verdict.batch
             append_time = batch.timestamp_ms if header.is_log_append_time else -1
             return Appended(batch.base_offset, batch.end_offset, append_time, self.log.start_offset)
+        if self.refused and (waits := self._waits_for_refused(header, verdict, now_ms)) is not None:
+            return waits
         if isinstance(verdict, OutOfOrder):
             return Refused(
                 ErrorCode.out_of_order_sequence_number,
@@ -268,6 +259,13 @@ class Partition:
                 f"producer {header.producer_id} has epoch {verdict.current_epoch}, not {header.producer_epoch}",
             )
         return None
+
+    def _waits_for_refused(self, header: BatchHeader, verdict: Verdict, now_ms: int) -> Refused | None:
+        """What the log knows of a producer counts more than a refusal that another broker may have made good."""
+        missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
+        if missing is None and self.log.producers.get(header.producer_id) is not None:
+            return None
+        return self.refused.before(header, missing, now_ms)
 
     def refusal_for(self, acks: int) -> Refused | None:
         """Why a produce request cannot be taken here now."""

@@ -141,6 +141,8 @@ class Produce:
                     outcome = Refused(_missing(topic, key, index))
                 else:
                     refused = partition.refusal_for(acks)
+                    if refused is not None:
+                        partition.refused.note(records, refused, now_ms)
                     outcome = partition.append(records, now_ms) if refused is None else refused
                 results.append(_result(index, outcome))
                 if partition is None or isinstance(outcome, Refused):
