@@ -14,6 +14,7 @@ from tests.conformance.clients.group_python import AiokafkaGroupUser, KafkaPytho
 from tests.conformance.clients.interface import Record, RefusedByBroker
 from tests.conformance.clients.java_client import JavaClient
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, ClientOf, TopicOf
+from tests.conformance.leaders import wait_until_known
 
 USERS: tuple[type[GroupUser], ...] = (
     ConfluentGroupUser,
@@ -47,9 +48,10 @@ def user_of(client_of: ClientOf, bootstrap: str) -> UserOf:
 
 
 @pytest.fixture
-def topic(client_of: ClientOf, fresh_topic: TopicOf) -> str:
+def topic(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> str:
     name = fresh_topic("read-by-groups")
     client_of("confluent-kafka").create_topic(name, partitions=2)
+    wait_until_known(bootstrap, name)
     return name
 
 
