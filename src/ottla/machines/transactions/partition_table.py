@@ -129,6 +129,23 @@ class PartitionTransactions:
         found = ((producer_id, self._producers[producer_id]) for producer_id in self._open)
         return [OpenTransaction(name, each.epoch, each.first_offset, each.changed_ms) for name, each in found]
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is open, and every marker is committed: all below the watermark is stable."""
+        return not self._open and not self._ended
+
+    @property
+    def history_length(self) -> int:
+        """Changes that are kept for the case of a truncation."""
+        return len(self._history)
+
+    def is_open(self, producer_id: int) -> bool:
+        return producer_id in self._open
+
+    def knows(self, offset: int) -> bool:
+        """Whether it is known how things were when the log ended there."""
+        return offset >= self._history.from_offset
+
     def last_stable_offset(self, start_offset: int = 0) -> int:
         """`start_offset` of the log: retention may have taken the beginning of a transaction away."""
         unstable = min(self._first_open_offset(), *(each.first_offset for each in self._ended), self._high_watermark)
