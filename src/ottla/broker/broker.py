@@ -20,6 +20,7 @@ from ottla.broker.request_meters import RequestMeters
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.broker.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
+from ottla.broker.verifying import NobodyVerifies, Verifier
 from ottla.broker.waits import Deadlines, Wakeups
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
@@ -102,6 +103,7 @@ class Broker:
         self.admin = TopicAdmin(self)
         self.housekeeping = Housekeeping(self)
         self.groups = Groups(self)
+        self.verifier: Verifier = NobodyVerifies()
         self._producer_ids = ProducerIds()
 
     # -- life ------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ottla.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     elect_leaders,
     fetch,
@@ -46,6 +47,7 @@ from ottla.handlers import (
     replica_acknowledged,
     replica_wait_over,
     sync_group,
+    write_txn_markers,
 )
 from ottla.handlers.api import Api, Context, Reply
 
@@ -69,6 +71,7 @@ MODULES: list[ModuleType] = [
     delete_records,
     init_producer_id,
     offset_for_leader_epoch,
+    write_txn_markers,
     describe_configs,
     alter_configs,
     describe_log_dirs,
@@ -80,6 +83,7 @@ MODULES: list[ModuleType] = [
     list_partition_reassignments,
     offset_delete,
     describe_cluster,
+    describe_producers,
     consumer_group_heartbeat,
     consumer_group_describe,
     describe_topic_partitions,

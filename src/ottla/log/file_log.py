@@ -40,7 +40,7 @@ SEALED_FLUSH_MS = 2000
 """How long a full segment of a `cache` log waits for its sync. One that retention takes before is never synced."""
 RETRY_FULL_DISK_MS = 500.0
 HISTORY_MAX = 4096
-"""Changes of transactions that are remembered for the next flush. With more, only a flush up to the log's end can be."""
+"""Changes of transactions that are remembered: how things were before is told for the next flush alone."""
 HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 

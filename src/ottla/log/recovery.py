@@ -378,9 +378,7 @@ def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> L
     return state
 
 
-def _merged(
-    learned: PartitionTransactions, trimmed: PartitionTransactions, end_offset: int
-) -> PartitionTransactions:
+def _merged(learned: PartitionTransactions, trimmed: PartitionTransactions, end_offset: int) -> PartitionTransactions:
     """What has not changed since is as the state has it, and so is the index of all that was aborted before. Other
     producers are as the segments tell it."""
     merged = PartitionTransactions({**dict(learned), **dict(trimmed)}.items(), learned.ended, end_offset)

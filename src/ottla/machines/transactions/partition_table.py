@@ -13,7 +13,7 @@ back, only records. So leading, following and recovering are one path, and the t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ottla.machines.transactions.aborted_index import AbortedIndex, AbortedTransaction
@@ -139,8 +139,9 @@ class PartitionTransactions:
         """Changes that are kept for the case of a truncation."""
         return len(self._history)
 
-    def is_open(self, producer_id: int) -> bool:
-        return producer_id in self._open
+    @property
+    def open_producers(self) -> Collection[int]:
+        return self._open.keys()
 
     def knows(self, offset: int) -> bool:
         """Whether it is known how things were when the log ended there."""
@@ -284,9 +285,13 @@ class PartitionTransactions:
         self._ended = deque(each for each in self._ended if each.marker_offset < offset)
         self._high_watermark = min(self._high_watermark, offset)
         self.aborted.truncate_to(offset)
-        self.verifications = Verifications()
+        self.forget_verifications()
         self._sort_open()
         return True
+
+    def forget_verifications(self) -> None:
+        """Whoever leads next asks the coordinators again."""
+        self.verifications = Verifications()
 
     def as_of(self, offset: int) -> PartitionTransactions | None:
         """The table as it was when the log ended there, without the index of aborted transactions. None if it is not
