@@ -7,7 +7,6 @@ from ottla.log.contract import ColdRead
 from ottla.log.file_reads import find_max_timestamp, find_offset_for_time
 from ottla.records.batch import BatchHeader, read_header
 from ottla.records.compacted import has_delete_horizon, is_placeholder
-from ottla.records.control import ControlKind, end_transaction_batch
 from ottla.records.record import decode_batch
 from tests.unit.compacted_logs import CompactedLog, Producer
 from tests.unit.sim_logs import split
@@ -125,25 +124,6 @@ def test_records_without_a_key_go() -> None:
     log.compact()
     assert offsets_of(log)[0] == 1
     assert headers(log)[1].record_count == 0
-
-
-def test_control_batches_and_open_transactions_stay() -> None:
-    log = CompactedLog()
-    log.append([(b"a", b"1")])
-    log.append([(b"a", b"2")], producer=Producer(4, 0, 0), transactional=True)
-    marker = end_transaction_batch(
-        ControlKind.abort, producer_id=4, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1
-    )
-    log.append_raw(marker)
-    log.roll()
-    log.compact()
-    # Whether the transaction was committed is not known here: its value must not replace the one before it.
-    assert offsets_of(log)[:3] == [0, 1, 2]
-    log.append([(b"a", b"3")])
-    log.roll()
-    log.compact()
-    assert [each.offset for each in log.records() if each.key == b"a"] == [4]
-    assert [each.is_control for each in headers(log)].count(True) == 1
 
 
 # -- tombstones ------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class Flush:
         # log it describes would answer lost batches as duplicates.
         # Without one, the older state stays, and with it the segments above it, from which the rest is learned.
         self._state: bytes | None = None
+        self._aborted, self._removals = log.transactions.aborted, log.transactions.aborted.removals
         if can_tell_as_of(self._end_offset, log.producers, log.transactions):
             self._state = encode_state(self._end_offset, log.epochs, log.producers, log.transactions)
             # The log is not cut in memory: a truncation opens it again. So nobody asks for anything earlier.
@@ -84,6 +85,7 @@ class Flush:
             if error is None:
                 if self._state is not None:
                     self._log.state_offset = self._end_offset
+                    self._aborted.removals_saved = self._removals
                 self._done(self._point, None)
             elif isinstance(error, DirectoryFailedError):
                 self._done(None, error)
