@@ -12,7 +12,7 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.file_reads import TimedOffset
 from ottla.log.notes import note_batch
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import LogState, as_of
+from ottla.log.state_file import LogState, as_of, merged_producers
 from ottla.machines.producers import ProducerStates
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.errors import ErrorCode, Refused
@@ -114,8 +114,7 @@ class MemoryLog:
         learned = LogState(epochs=self.epochs)
         for _, header, view in kept:
             note_batch(header, view, learned)
-        known = {entry.producer_id for entry in learned.producers}
-        self.producers = ProducerStates([*learned.producers, *(e for e in older if e.producer_id not in known)])
+        self.producers = merged_producers(learned.producers, older)
 
     def reset_to(self, offset: int) -> None:
         """Gives up everything: the log begins and ends at the offset."""

@@ -20,9 +20,8 @@ from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, trim_state
+from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, merged_producers, trim_state
 from ottla.log.walk import Walk, find_next_valid, intact_batches
-from ottla.machines.producers import ProducerStates
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
@@ -369,9 +368,9 @@ def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> L
     have expired still holds."""
     trimmed = trim_state(state, segments[-1].end_offset)
     learned = _complete_state(LogState(), segments, 0)
-    missing = [producer for producer in trimmed.producers if learned.producers.get(producer.producer_id) is None]
     transactions = _merged(learned.transactions, trimmed.transactions, trimmed.offset)
-    state = LogState(trimmed.offset, trimmed.epochs, ProducerStates([*learned.producers, *missing]), transactions)
+    producers = merged_producers(learned.producers, trimmed.producers)
+    state = LogState(trimmed.offset, trimmed.epochs, producers, transactions)
     path = f"{opening.directory}/{STATE_FILE}"
     data = encode_state(state.offset, state.epochs, state.producers, state.transactions)
     opening.shared.with_reserve(lambda: opening.shared.disk.files.replace_file(path, data))

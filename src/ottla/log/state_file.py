@@ -7,13 +7,14 @@ it was learned from (a retention of seconds, SAFETY 21). Everything in it can be
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from struct import Struct
 
 import crc32c
 
 from ottla.log.epochs import LeaderEpochs
-from ottla.machines.producers import BATCHES_KEPT, ProducerBatch, ProducerEntry, ProducerStates
+from ottla.machines.producers import BATCHES_KEPT, NO_SEQUENCE, ProducerBatch, ProducerEntry, ProducerStates
 from ottla.machines.transactions.aborted_index import AbortedIndex
 from ottla.machines.transactions.partition_snapshot import decode_snapshot, encode_snapshot
 from ottla.machines.transactions.partition_table import PartitionTransactions
@@ -97,6 +98,17 @@ def trim_state(state: LogState, offset: int) -> LogState:
     entries = [entry for producer in state.producers if (entry := as_of(offset, producer)) is not None]
     state.epochs.truncate_from(offset)
     return LogState(offset, state.epochs, ProducerStates(entries), trim_transactions(state.transactions, offset))
+
+
+def merged_producers(learned: ProducerStates, older: Iterable[ProducerEntry]) -> ProducerStates:
+    """What the log tells, and of producers whose batches are gone from it what was known before. A marker that is left
+    of a producer tells its epoch, and no sequence."""
+    merged = {entry.producer_id: entry for entry in learned}
+    for entry in older:
+        known = merged.get(entry.producer_id)
+        if known is None or (known.batches[-1].last_sequence == NO_SEQUENCE and known.epoch == entry.epoch):
+            merged[entry.producer_id] = entry
+    return ProducerStates(merged.values())
 
 
 def trim_transactions(transactions: PartitionTransactions, offset: int) -> PartitionTransactions:
