@@ -13,10 +13,12 @@ from ottla.sim.disk import Keep
 from tests.simulation.transactions_log_world import TransactionsWorld
 
 SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "150")) // 2
+FOUND = {168, 237}
+"""The index forgot what lies below a start that a crash then took back."""
 KEEPS: list[Keep] = ["some", "all", "none"]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in range(SEEDS)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *FOUND})])
 def test_a_log_knows_its_transactions_after_a_crash(seed: int) -> None:
     world = TransactionsWorld(seed)
     random = world.random

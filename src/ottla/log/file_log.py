@@ -465,7 +465,6 @@ class FileLog:
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_before(offset)
-            self.transactions.remove_below(offset)
         if not self.is_journaled or self.shared.journal is None or offset <= self._durable_start:
             done(None)
             return
