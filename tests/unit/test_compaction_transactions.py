@@ -10,8 +10,6 @@ from ottla.records.record import decode_batch
 from tests.unit.compacted_logs import CompactedLog
 from tests.unit.transactional_logs import append_in_transaction, committed_records, end_transaction, stable_offset
 
-SHORT = {"delete_retention_ms": "1000"}
-
 
 def headers(log: CompactedLog) -> list[BatchHeader]:
     return [read_header(batch) for batch in log.bench.read_all()]
@@ -34,7 +32,7 @@ def again(log: CompactedLog, after_ms: float = 2000) -> None:
 
 @pytest.fixture(params=["disk", "cache"])
 def log(request: pytest.FixtureRequest) -> CompactedLog:
-    return CompactedLog(request.param, **SHORT)
+    return CompactedLog(request.param, delete_retention_ms="1000")
 
 
 def test_an_aborted_value_replaces_nothing(log: CompactedLog) -> None:
