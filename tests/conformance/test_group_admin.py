@@ -13,7 +13,7 @@ from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatG
 from tests.conformance.clients.group_python import AiokafkaGroupUser, KafkaPythonGroupUser
 from tests.conformance.clients.interface import Record, RefusedByBroker
 from tests.conformance.clients.java_client import JavaClient
-from tests.conformance.conftest import ClientOf, TopicOf
+from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, ClientOf, TopicOf
 
 USERS: tuple[type[GroupUser], ...] = (
     ConfluentGroupUser,
@@ -27,6 +27,8 @@ MEMBERS = [(user.name, protocol) for user in USERS for protocol in user.protocol
 ADMINS = [user.name for user in USERS if user.is_admin]
 CHANGERS = [user.name for user in USERS if user.is_admin and user.can_change]
 REMOVERS = [user.name for user in USERS if user.is_admin and user.can_delete_offsets]
+
+pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 UserOf = Callable[[str], GroupUser]
 WriteMore = Callable[[int], list[bytes]]

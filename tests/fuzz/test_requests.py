@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ottla.handlers.api import Api
+from ottla.handlers.heartbeat import parse_heartbeat
 from ottla.handlers.registry import APIS
 from ottla.wire.fetch import parse_fetch_request
 from ottla.wire.headers import parse_request_header, request_header
@@ -26,7 +27,11 @@ DAMAGED_PER_VERSION = 60
 PEAK_BYTES_MAX = 8 << 20
 """What decoding a small frame may allocate at most: a length that lies must not be believed."""
 
-_BY_HAND: dict[int, Callable[[memoryview, int], object]] = {0: parse_produce_request, 1: parse_fetch_request}
+_BY_HAND: dict[int, Callable[[memoryview, int], object]] = {
+    0: parse_produce_request,
+    1: parse_fetch_request,
+    12: parse_heartbeat,
+}
 
 
 def _damaged(rng: random.Random, body: bytes) -> bytes:

@@ -33,7 +33,8 @@ def commit_partitions(world: World) -> None:
 
 
 def mark_most(world: World) -> None:
-    world.commit()
+    if world.random.random() < 0.7:
+        world.commit()
     for _ in range(len(world.mail)):
         if world.random.random() < 0.8:
             world.mark(world.random.randrange(100))
@@ -42,10 +43,21 @@ def mark_most(world: World) -> None:
 
 
 def fail_over_while_marking(world: World, number: int) -> None:
-    world.commit()
-    for _ in range(len(world.mail) // 2):
+    if number % 2:
+        world.commit()
+    for _ in range((len(world.mail) + 1) // 2):
         world.mark(number)
     world.fail_over(0)
+
+
+def fail_over_while_ending(world: World, client: Client) -> None:
+    """What it asked for is lost, and nobody asks for it again: had a marker been sent, it would stand alone."""
+    if client.phase is Phase.RUNNING and client.waits_for is None and not client.unacknowledged and not client.failed:
+        client.decide(is_commit=True)
+        for _ in range((len(world.mail) + 1) // 2):
+            world.mark(0)
+        world.fail_over(0)
+        client.restart()
 
 
 ACTIONS: dict[str, Callable[[World, Client, int], None]] = {
@@ -63,6 +75,7 @@ ACTIONS: dict[str, Callable[[World, Client, int], None]] = {
     "wait long": lambda world, _, number: world.wait(3_000 + 1_000 * number),
     "fail over": lambda world, _, number: world.fail_over(number % 4),
     "fail over while marking": lambda world, _, number: fail_over_while_marking(world, number),
+    "fail over while ending": lambda world, client, _: fail_over_while_ending(world, client),
     "move leader": lambda world, client, number: world.move_leader(world.partitions[client.place % 3], number),
     "restart": lambda world, client, _: client.restart(),
     "revive": lambda world, client, _: client.restart() if client.phase is Phase.DEAD else None,

@@ -132,7 +132,7 @@ class GroupsRun(ClusterRun):
     def check(self) -> None:
         if self.checks.losses:
             raise Violation("losses", f"nothing here may be lost: {self.checks.losses}")
-        if self.acknowledged <= 15:
+        if self.acknowledged <= 5:
             raise Violation("liveness", f"only {self.acknowledged} commits or records were acknowledged")
 
     def _tables_of(self, group: str) -> Tables | None:

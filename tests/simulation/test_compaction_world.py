@@ -22,7 +22,7 @@ from ottla.sim.disk import Keep
 from tests.unit.compacted_logs import CompactedLog, Producer
 from tests.unit.sim_logs import split
 
-SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "150"))
+SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "100"))
 KEEPS: list[Keep] = ["some", "all", "none"]
 
 

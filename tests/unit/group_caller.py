@@ -11,7 +11,8 @@ from typing import Any
 
 from ottla.handlers.api import ConnectionState
 from ottla.machines.groups.consumer_protocol import Subscription, write_subscription
-from ottla.model.errors import ErrorCode
+from ottla.machines.groups.coordinator import GroupCoordinator
+from ottla.model.errors import ErrorCode, Refused
 from ottla.wire.schema import request_type
 from tests.unit.handlers_caller import Caller, calling
 
@@ -40,6 +41,13 @@ async def until_loaded(caller: Caller) -> None:
     while error is ErrorCode.coordinator_load_in_progress:
         await asyncio.sleep(0)
         error = (await ask(caller, LIST, 5)).error_code
+
+
+def machine_of(caller: Caller, group: str = "g") -> GroupCoordinator:
+    """Of the coordinator of that group, for what no reply tells."""
+    shard = caller.broker.groups._shard_of(group)
+    assert not isinstance(shard, Refused), shard
+    return shard.machine
 
 
 async def ask(caller: Caller, key: int, version: int, /, **values: Any) -> Any:

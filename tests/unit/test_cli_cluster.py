@@ -138,6 +138,7 @@ def test_each_broker_of_a_machine_gets_a_file(tmp_path: Path) -> None:
         "node.id": "2",
         "log.retention.ms": "1000",
         "default.replication.factor": "2",
+        "offsets.topic.replication.factor": "3",
         "ottla.coordination": f"sqlite:{data / 'coordination'}",
         "ottla.host.shared": "true",
     }

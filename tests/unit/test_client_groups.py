@@ -21,7 +21,6 @@ TOPIC, GROUP = "orders", "billing"
 COUNT, PARTITIONS = 60, 6
 WAYS: dict[str, dict[str, Any]] = {
     "eager": {"assignors": ["range"]},
-    "round robin": {"assignors": ["roundrobin"]},
     "cooperative": {"assignors": ["cooperative-sticky"]},
     "consumer": {"group_protocol": "consumer"},
 }
@@ -422,3 +421,79 @@ def test_members_that_do_not_fit_together_say_so(bench: ClusterBench) -> None:
     bench.until(lambda: second.failure is not None)
     assert "no assignor of this consumer (INCONSISTENT_GROUP_PROTOCOL)" in str(second.failure)
     assert first.failure is None
+
+
+def test_a_callback_that_commits_does_not_fail_when_the_partitions_are_lost(bench: ClusterBench) -> None:
+    told: list[int] = []
+
+    async def program() -> None:
+        await write(bench)
+        async with consumer_of(bench, max_poll_interval_ms=2000, auto_commit=False) as consumer:
+
+            async def on_revoked(places: list[TopicPartition]) -> None:
+                told.append(len(places))
+                await consumer.commit()
+
+            consumer.subscribe([TOPIC], on_revoked=on_revoked)
+            await read(consumer, 10)
+            await asyncio.sleep(5)
+            assert len(await read(consumer, COUNT)) == COUNT, "nothing was committed: all of it once more"
+
+    bench.run(program())
+    assert told == [PARTITIONS, PARTITIONS]
+
+
+def test_a_consumer_ends_though_its_cluster_is_gone(bench: ClusterBench) -> None:
+    async def program() -> float:
+        await write(bench)
+        loop = asyncio.get_running_loop()
+        async with consumer_of(bench) as consumer:
+            consumer.subscribe([TOPIC])
+            await read(consumer, 10)
+            for number in bench.ids:
+                bench.kill(number)
+            began_s = loop.time()
+        return loop.time() - began_s
+
+    assert bench.run(program()) < 20
+
+
+@every_way
+def test_partitions_change_hands_where_the_last_owner_stopped(bench: ClusterBench, way: str) -> None:
+    """By a commit before they are given up: the regular one is far away."""
+    members = members_of(bench, way, 1, auto_commit_interval_ms=10_000_000)
+    bench.run(write(bench))
+    bench.until(lambda: len(values(members)) == COUNT)
+    members += [Member(bench, "late", {"way": way}).start()]
+    bench.until(lambda: shared_out(members))
+    bench.world.run_for(5)
+    assert values(members) == list(range(COUNT)), "each of them once"
+
+
+@every_way
+def test_a_consumer_that_is_closed_leaves_at_once(bench: ClusterBench, way: str) -> None:
+    """Its partitions do not wait for the end of its session."""
+    stays = Member(bench, "stays", {"way": way, "heartbeat_interval_ms": 500}).start()
+
+    async def come_and_go() -> None:
+        async with consumer_of(bench, way) as consumer:
+            consumer.subscribe([TOPIC])
+            while len(consumer.assignment) < PARTITIONS // 2:
+                await consumer.fetch_records(timeout_ms=100)
+        async with Admin(bench.bootstrap) as admin:
+            assert len((await admin.describe_group(GROUP)).members) == 1
+
+    bench.run(come_and_go())
+    bench.until(lambda: len(stays.assigned) == PARTITIONS)
+
+
+@every_way
+def test_members_that_commit_nothing_find_the_new_coordinator_too(bench: ClusterBench, way: str) -> None:
+    members = members_of(bench, way, 2, auto_commit=False)
+    bench.until(lambda: shared_out(members))
+    events = [list(member.events) for member in members]
+    bench.kill(bench.leader(OFFSETS_TOPIC, partition_of(GROUP, 3)))
+    bench.world.run_for(25)  # longer than a session
+    assert [member.events for member in members] == events
+    members.append(Member(bench, "late", {"way": way, "auto_commit": False}).start())
+    bench.until(lambda: shared_out(members))

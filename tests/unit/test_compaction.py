@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from ottla.log.compaction.cleaning import Rewriting, fill_map
+from ottla.log.compaction.compaction import Limits
+from ottla.log.compaction.decided import DecidedTransactions
 from ottla.log.compaction.plan import groups_of, plan_for
 from ottla.log.contract import ColdRead
 from ottla.log.file_reads import find_max_timestamp, find_offset_for_time
+from ottla.log.segment import Segment
 from ottla.records.batch import BatchHeader, read_header
 from ottla.records.compacted import has_delete_horizon, is_placeholder
+from ottla.records.key_map import Sifting, new_key_map
 from ottla.records.record import decode_batch
-from tests.unit.compacted_logs import CompactedLog, Producer
-from tests.unit.sim_logs import split
+from tests.unit.compacted_logs import HASH_KEY, CompactedLog, Producer
+from tests.unit.sim_logs import key_of, split
 
 
 def headers(log: CompactedLog) -> list[BatchHeader]:
@@ -293,3 +298,41 @@ def test_look_ups_by_time_pass_over_what_is_gone() -> None:
     latest = find_max_timestamp(file_log.segments[:1])
     assert latest is not None
     assert latest.offset == 3
+
+
+# -- its share -------------------------------------------------------------------------------------------------------
+
+
+def test_the_work_is_cut_into_slices() -> None:
+    log = CompactedLog(segment_bytes=str(4 << 20))
+    for number in range(30):
+        log.append([(b"key %d" % number, b"x" * 100_000)])
+    log.roll()
+    log.bench.flush()
+    segment = log.bench.log().segments[0]
+    files, keys = log.bench.disk.files, new_key_map(100, HASH_KEY)
+    decided = DecidedTransactions()
+    read = list(fill_map(files, [segment], 0, keys, decided))
+    assert len(read) > 5
+    assert sum(size for size, _ in read) == segment.appended_end
+    fresh = Segment(files, log.bench.store.directory_of(key_of(0)), 0, 4096, 0)
+    rewriting = Rewriting(files, log.bench.store.directory_of(key_of(0)), [segment], fresh, decided)
+    moved = list(rewriting.run(keys, Sifting(segment.end_offset, 0, 0, [])))
+    assert len(moved) > 5
+    assert fresh.appended_end == segment.appended_end
+    assert fresh.end_offset == segment.end_offset
+
+
+def test_the_disk_has_pauses() -> None:
+    slow = Limits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=20_000)
+    log = CompactedLog(limits=slow)
+    log.put(*["a"] * 100)
+    log.roll()
+    log.bench.flush()
+    size = sum(segment.appended_end for segment in log.bench.log().segments[:-1])
+    log.begin_compaction()
+    log.bench.settle(1000 * size / 20_000)
+    assert log.compactor.is_running, "to read it takes so long, and then it is written"
+    log.bench.settle(3000 * size / 20_000)
+    assert not log.compactor.is_running
+    log.check()

@@ -10,7 +10,7 @@ from ottla.log.compaction.compaction import Ended
 from ottla.log.compaction.mark import MARK_FILE
 from ottla.log.contract import ColdRead
 from ottla.log.file_reads import find_offset_for_time
-from ottla.log.retention import apply_retention
+from ottla.log.retention import apply_retention, remove_passed
 from ottla.log.truncation import Truncation
 from ottla.records.record import decode_batch
 from tests.unit.compacted_logs import CompactedLog
@@ -130,6 +130,46 @@ def test_retention_takes_segments_meanwhile(moment: int) -> None:
     log.check_last_values(wanted, log.records())
 
 
+def test_retention_leaves_segments_alone_that_change_places() -> None:
+    """Their start is passed, durably, while they are written anew: what has their name in a moment is another file."""
+    log = filled()
+    file_log = log.bench.log()
+    log.begin_compaction()
+    while not leftovers(log):
+        assert log.bench.clock.run_one()
+    group_end = file_log.segments[1].base_offset
+    file_log.advance_start(group_end, lambda _: None)
+    log.bench.flusher.run(logs=[file_log], everything=True)
+    while not file_log.segments[0].sealing and log.compactor.is_running:
+        assert log.bench.clock.run_one()
+    assert file_log.segments[0].sealing
+    assert file_log.recovery_point is not None
+    assert file_log.recovery_point.start_offset == group_end
+    remove_passed(file_log)
+    log.bench.settle()
+    assert not log.compactor.is_running
+    log.check_last_values([record for record in log.appended if record.offset >= group_end], log.records())
+    assert file_log.damages == []
+
+
+def test_a_tombstone_never_goes_before_what_it_deletes() -> None:
+    """Two compactions in a row are cut off at the same step."""
+    for moment in range(4, 60, 3):
+        log = CompactedLog(delete_retention_ms="100")
+        log.put("deleted")
+        log.put(*[f"other {number}" for number in range(25)])
+        log.put("deleted", value=None)
+        log.roll()
+        log.bench.flush()
+        for _ in range(2):
+            log.begin_compaction()
+            run_some(log, moment)
+            log.bench.crash("all")
+            log.start()
+            log.bench.clock.advance(1000)
+        log.check()
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_log_is_deleted_meanwhile(moment: int) -> None:
     log = filled()
@@ -149,6 +189,7 @@ def test_the_broker_stops_meanwhile(moment: int) -> None:
     log.begin_compaction()
     run_some(log, moment)
     log.compactor.stop()
+    log.bench.disk.compaction_queue.close()
     log.bench.settle()
     assert not log.compactor.is_running
     log.check()

@@ -14,15 +14,19 @@ from ottla.model.errors import ErrorCode
 from ottla.wire.headers import request_header
 from ottla.wire.primitives import MalformedRequest
 from tests.unit.group_caller import (
+    DESCRIBE,
     FIND,
     HEARTBEAT,
     JOIN,
     LEAVE,
+    REBALANCE,
+    SESSION,
     SUBSCRIPTION,
     SYNC,
     ClassicMember,
     ask,
     grouping,
+    machine_of,
 )
 from tests.unit.handlers_caller import Caller, calling
 
@@ -121,6 +125,31 @@ async def test_heartbeats(caller: Caller, version: int) -> None:
     assert await member.heartbeat(version=version, member_id="nobody") is ErrorCode.unknown_member_id
     assert await member.heartbeat(version=version, group_id="other") is ErrorCode.unknown_member_id
     assert await member.heartbeat(version=version, group_id="") is ErrorCode.invalid_group_id
+
+
+async def test_everybody_is_alive_while_the_log_is_read() -> None:
+    """A member that heard something else would join again for nothing."""
+    async with calling() as caller:
+        await ask(caller, FIND, 6, key_type=0, coordinator_keys=["g"])
+        heard = []
+        for number in range(200):
+            # Neither of the two questions takes a turn of the loop: what is being read then is so now.
+            member = ClassicMember(caller, group=f"g{number}", member_id="m", generation=1)
+            described = await ask(caller, DESCRIBE, 6, groups=[member.group], include_authorized_operations=False)
+            if described.groups[0].error_code is ErrorCode.coordinator_load_in_progress:
+                heard.append(await member.heartbeat())
+        assert heard
+        assert set(heard) == {NONE}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_how_long_members_have_to_join_again(caller: Caller, version: int) -> None:
+    """Before there was a time for that, it was the session's."""
+    member = ClassicMember(caller, version=version)
+    await member.enter()
+    (kept,) = machine_of(caller).tables.classic["g"].members
+    expected = SESSION if version == 0 else REBALANCE
+    assert kept.rebalance_timeout_ms == expected // timedelta(milliseconds=1)
 
 
 async def test_no_name_is_the_name_of_a_group(caller: Caller) -> None:

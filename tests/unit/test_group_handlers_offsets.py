@@ -10,6 +10,8 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
+from ottla.machines.groups.encoding import encode
+from ottla.machines.groups.records import CommittedOffset, OffsetRecord
 from ottla.model.errors import ErrorCode
 from ottla.wire.headers import request_header
 from ottla.wire.primitives import MalformedRequest
@@ -22,9 +24,10 @@ from tests.unit.group_caller import (
     commit,
     fetch,
     grouping,
+    machine_of,
     offsets_of,
 )
-from tests.unit.handlers_caller import Caller
+from tests.unit.handlers_caller import Caller, calling
 
 NONE, UNKNOWN = ErrorCode.none, ErrorCode.unknown_topic_or_partition
 STRANGE_ID = UUID(int=77)
@@ -177,12 +180,27 @@ async def test_a_generation_of_a_group_that_is_not_there(caller: Caller, version
     assert error is (ErrorCode.group_id_not_found if version >= 9 else ErrorCode.illegal_generation)
 
 
+@pytest.mark.parametrize("version", range(7, 11))
+async def test_a_static_member_that_was_replaced(caller: Caller, version: int) -> None:
+    key, member = _key(caller, version), ClassicMember(caller, instance_id="i")
+    await member.enter()
+    who: dict[str, Any] = {
+        "generation_id_or_member_epoch": member.generation,
+        "member_id": "the one before",
+        "group_instance_id": "i",
+    }
+    (error,) = (await commit(caller, version=version, offsets={(key, 0): 5}, **who)).values()
+    assert error is ErrorCode.fenced_instance_id
+
+
 @pytest.mark.parametrize("version", range(2, 5))
 async def test_a_retention_of_its_own(caller: Caller, version: int) -> None:
     retention = timedelta(days=300)
     errors = await commit(caller, version=version, offsets={("t", 0): 5}, retention_time=retention)
     assert errors == {("t", 0): NONE}
     assert offsets_of(await fetch(caller, topics={"t": [0]})) == {("t", 0): 5}
+    kept = machine_of(caller).tables.offsets.committed["g"]["t"][0]
+    assert kept.expires_ms - kept.committed_ms == timedelta(days=300) // timedelta(milliseconds=1)
 
 
 async def test_a_stranger_reads_offsets_of_a_group_with_members(caller: Caller) -> None:
@@ -191,6 +209,57 @@ async def test_a_stranger_reads_offsets_of_a_group_with_members(caller: Caller) 
     who: dict[str, Any] = {"generation_id_or_member_epoch": member.generation, "member_id": member.member_id}
     await commit(caller, offsets={("t", 0): 5}, **who)
     assert offsets_of(await fetch(caller, topics=None)) == {("t", 0): 5}
+
+
+# -- what cannot be told ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_where_an_error_is_told(version: int) -> None:
+    """Of the whole group, or of each partition where there is no other place."""
+    async with calling() as caller:  # nobody has asked for a coordinator: there is none
+        key = STRANGE_ID if version >= 10 else "t"
+        found = await fetch(caller, version=version, topics={key: [0, 1]})
+        if version >= 2:
+            assert (found.error_code, found.topics) == (ErrorCode.not_coordinator, ())
+        else:
+            (topic,) = found.topics
+            assert [each.error_code for each in topic.partitions] == [ErrorCode.not_coordinator] * 2
+            assert [each.committed_offset for each in topic.partitions] == [-1, -1]
+        errors = await commit(caller, offsets={("t", 0): 5})
+        assert errors == {("t", 0): UNKNOWN}
+
+
+@pytest.mark.parametrize("version", COMMIT_VERSIONS)
+async def test_a_commit_without_a_coordinator(version: int) -> None:
+    async with calling() as caller:
+        await caller.create_topic("t")
+        key = _key(caller, version)
+        assert await commit(caller, version=version, offsets={(key, 0): 5}) == {(key, 0): ErrorCode.not_coordinator}
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_topic_without_an_id(caller: Caller, version: int) -> None:
+    """It has been deleted, and the coordinator has not heard of it: a version that names topics by id leaves it out."""
+    await commit(caller, offsets={("t", 0): 5})
+    topic = caller.broker.topics.get("t")
+    assert topic is not None
+    caller.broker.topics.remove(topic)
+    found = await fetch(caller, version=version, topics=None)
+    caller.broker.topics.add(topic)
+    assert offsets_of(found, version) == ({("t", 0): 5} if version == 9 else {})
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+async def test_offsets_of_an_open_transaction(caller: Caller, version: int) -> None:
+    """Told to those who do not ask for stable ones, as the last that counts."""
+    await commit(caller, offsets={("t", 0): 5})
+    pending = OffsetRecord("g", "t", 0, CommittedOffset(9, -1, "", 0))
+    machine_of(caller).replay(*encode(pending), producer_id=7)
+    found = await fetch(caller, version=version, topics={_key(caller, version): [0]})
+    (partition,) = found.topics[0].partitions
+    expected = (ErrorCode.unstable_offset_commit, -1) if version >= 7 else (NONE, 5)
+    assert (partition.error_code, partition.committed_offset) == expected
 
 
 # -- deleting ----------------------------------------------------------------------------------------------------------

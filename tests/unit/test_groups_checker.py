@@ -113,6 +113,14 @@ def test_forgives(changes: list[str]) -> None:
     assert findings.ok, str(findings)
 
 
+def test_what_a_member_has_not_confirmed_may_have_two_owners_for_a_moment() -> None:
+    """In the consumer protocol, and only in its first moment: with the longest wait that is forgiven."""
+    lines = ["20 A revoked 5", "40 A sends 3 1 0:10", "41 A acked 3", "42 A revoked 0"]
+    history = history_of(GOOD + "\n".join(lines))
+    assert check(history, SESSION_US, unconfirmed_us=22).ok, str(check(history, SESSION_US, unconfirmed_us=22))
+    assert set(check(history, SESSION_US, unconfirmed_us=21).sentences) == {Anomaly.OVERLAP, Anomaly.ZOMBIE_COMMIT}
+
+
 def test_a_late_assignment_of_a_paused_member_takes_nothing_from_the_owner() -> None:
     """B is told of generation 2 when generation 3 has begun without it."""
     findings = judged(

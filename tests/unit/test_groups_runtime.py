@@ -261,3 +261,25 @@ async def test_a_consumer_hears_of_its_topic() -> None:
     )
     assert isinstance(again, ConsumerHeartbeatReply)
     assert again.assignment == frozenset({(topic.id, 0), (topic.id, 1)})
+
+
+async def test_a_compacted_log_says_the_same() -> None:
+    """Members came and went, offsets were committed again and again: what is left of it is loaded."""
+    bench = GroupsAlone(
+        offsets_topic_num_partitions="1", log_cleaner_backoff_ms="100", offsets_topic_segment_bytes="4000"
+    )
+    await bench.ready()
+    for offset in range(300):
+        await bench.ask(commit("g", offset, partition=offset % 4))
+    joined = await bench.member("other")
+    log = bench.partition(OFFSETS_TOPIC).log
+    size_bytes = log.size_bytes
+    await bench.settle(5000)
+    assert await bench.ask(heartbeat("other", joined), "other") == HeartbeatReply()
+    assert log.size_bytes < size_bytes / 2, "it was compacted"
+    bench.restart()
+    await bench.until(bench.loaded())
+    assert await bench.committed() == {("orders", index): 296 + index for index in range(4)}
+    assert await bench.ask(heartbeat("other", joined), "other") == HeartbeatReply()
+    assert await bench.ask(commit("g", 1000)) is not None
+    assert (await bench.committed())["orders", 0] == 1000

@@ -71,6 +71,24 @@ async def test_topics_come_and_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> 
         assert (await page_of(watched)).value("ottla_topics") == 20
 
 
+async def test_what_is_wrong_is_told() -> None:
+    async with watching() as (caller, watched, _):
+        topic = await caller.create_topic("t", 3)
+        names = ("ottla_failed_logs", "ottla_disk_full", "ottla_journal_failed", "ottla_under_replicated_partitions")
+        page = await page_of(watched)
+        assert [page.value(name) for name in names] == [0, 0, 0, 0]
+        shared = caller.broker.shared
+        assert shared.reserve is not None
+        assert shared.journal is not None
+        topic.partitions[1].log.failed = shared.journal.failed = OSError("no disk")
+        shared.reserve.is_held = False
+        topic.partitions[2].replicas = (1, 2)
+        page = await page_of(watched)
+        assert [page.value(name) for name in names] == [1, 1, 1, 1]
+        topic.partitions[1].log.failed = shared.journal.failed = None
+        shared.reserve.is_held = True
+
+
 async def test_connections_and_requests_in_flight() -> None:
     async with watching() as (_, watched, address):
         assert (await page_of(watched)).value("ottla_connections") == 0

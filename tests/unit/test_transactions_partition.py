@@ -44,6 +44,17 @@ def test_a_marker_that_would_change_nothing_is_found_where_it_is() -> None:
     assert table.judge_marker(commit(1, 1, coordinator_epoch=2)) == TO_APPEND, "it fences the coordinator before"
 
 
+def test_before_version_2_nobody_can_tell_that_a_marker_is_there_already() -> None:
+    """It may end a later transaction of the same epoch, which has written nothing here but is about to."""
+    log = log_of(Batch(1, 0), commit(1, 0, version=1))
+    guard = log.table.begin_verification(1, 0, 1, 0)
+    marker = abort(1, 0, version=1)
+    assert log.table.judge_marker(marker) == TO_APPEND
+    log.append(Control(marker))
+    assert isinstance(guard, int)
+    assert log.table.judge_batch(1, 0, 1, is_transactional=True, guard=guard) is not None
+
+
 def test_a_marker_without_records_raises_the_epochs() -> None:
     log = log_of(commit(1, 4, coordinator_epoch=7))
     assert log.table.get(1) == TransactionalProducer(4, coordinator_epoch=7, marker_offset=0, changed_ms=0)
@@ -134,6 +145,15 @@ def test_the_guard_of_an_epoch_before_is_worth_nothing() -> None:
     refused = table.judge_batch(1, 0, 0, is_transactional=True, guard=old)
     assert refused is not None
     assert refused.error is ErrorCode.invalid_txn_state
+
+
+def test_a_guard_from_before_a_truncation_is_worth_nothing_after_it() -> None:
+    table = PartitionTransactions()
+    old = table.begin_verification(1, 0, 0, 0)
+    assert table.truncate_to(0)
+    table.begin_verification(1, 0, 0, 0)
+    assert isinstance(old, int)
+    assert table.judge_batch(1, 0, 0, is_transactional=True, guard=old) is not None
 
 
 def test_without_a_guard_nothing_begins() -> None:

@@ -115,13 +115,23 @@ async def test_deleted_records_do_not_hold_readers_back(bench: Bench) -> None:
 # -- markers -------------------------------------------------------------------------------------------------------
 
 
+async def test_a_marker_that_comes_again_is_not_written_again(bench: Bench) -> None:
+    _, peer = bench
+    await peer.produce(b"a", producer=(7, 0, 0))
+    for _ in range(3):
+        assert await peer.end((7, 1), commit=True, transaction_version=2) == [NONE]
+    assert (await peer.fetch()).ends == (2, 2)
+
+
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_marker_that_comes_again_is_not_written_again(bench: Bench, version: int) -> None:
+async def test_a_marker_that_comes_again_changes_nothing(bench: Bench, version: int) -> None:
+    """Before transaction version 2 it may be another transaction's: it is written, and what is committed stays."""
     _, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     for _ in range(3):
         assert await peer.end((7, 0), commit=True, version=version) == [NONE]
-    assert (await peer.fetch()).ends == (2, 2)
+    assert await peer.end((7, 0), commit=False, version=version) == [NONE], "an abort of nothing"
+    assert await peer.committed() == [b"a"]
 
 
 async def test_a_marker_without_a_transaction(bench: Bench) -> None:

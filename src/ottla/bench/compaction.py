@@ -61,6 +61,7 @@ def measure(bench: Workbench, size_bytes: int) -> list[Row]:
         bench.advance(0, f"compaction: {part_bytes // MB} MB are written")
         target.create([topic], TOPIC_CONFIG)
         bench.driver.call(fill, broker.port, topic, part_bytes, number)
+        os.sync()  # else the first latencies are those of a disk that is busy with what was written
         bench.advance(0, f"compaction: {percent}% of a core")
         rows += _compact(bench, broker, topic, percent, part_bytes)
         target.delete([topic])

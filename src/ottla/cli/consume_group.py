@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli.consume_limits import Limits
 from ottla.cli.output import count_text, say
@@ -37,21 +37,21 @@ async def consume_in_group(
     consumer = Consumer(
         bootstrap,
         group_id=membership.group,
-        group_protocol=cast(Literal["classic", "consumer"], membership.protocol.value),
+        group_protocol=membership.protocol.value,
         group_instance_id=membership.instance_id,
         auto_offset_reset="earliest" if membership.from_beginning else "latest",
         isolation_level="read_committed" if committed else "read_uncommitted",
         client_id="ottla-cli",
     )
     printer = _Printer(consumer, membership.group, limits, part)
-    try:
-        async with consumer:
-            partitions = await consumer.partitions(topic)
-            printer.ends = await consumer.end_offsets(partitions) if limits.at_end else {}
+    async with consumer:
+        partitions = await consumer.partitions(topic)
+        printer.ends = await consumer.end_offsets(partitions) if limits.at_end else {}
+        try:
             consumer.subscribe([topic], on_assigned=printer.assigned, on_revoked=printer.revoked, on_lost=printer.lost)
             await printer.print_all()
-    finally:
-        say(f'group "{membership.group}": {count_text(printer.printed, "record")} printed')
+        finally:
+            say(f'group "{membership.group}": {count_text(printer.printed, "record")} printed')
 
 
 class _Printer:

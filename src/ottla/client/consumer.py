@@ -284,14 +284,17 @@ class Consumer(ConsumerLookups):
     # Reading.
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        group = self._group
         while True:
             for reader in await self._ready(None):
                 for record in reader.each_record(check_crc=self._check_crcs):
                     yield record
-                    if self._is_wanted(reader) or reader.paused:
+                    if group is not None and group.done_with_one(reader):
+                        break
+                    if reader.paused:
                         break
                 self._wake()
-                if self._group is not None and self._group.wants_user:
+                if group is not None and group.wants_user:
                     break
 
     async def fetch_records(self, max_records: int = 500, timeout_ms: float | None = None) -> list[ConsumerRecord]:
@@ -336,14 +339,6 @@ class Consumer(ConsumerLookups):
             self._subscription.rotate()
             self._wake()
         return to_table(parts)
-
-    def _is_wanted(self, reader: PartitionReader) -> bool:
-        """The user is done with a record of this reader. Whether its group wants something of it."""
-        if self._group is None:
-            return False
-        reader.settle()
-        self._group.user_works()
-        return self._group.wants_user
 
     async def _ready(self, deadline_s: float | None) -> list[PartitionReader]:
         """The partitions that have data, as soon as one has. Empty when the time is over."""

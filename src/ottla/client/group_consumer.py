@@ -157,7 +157,7 @@ class ConsumerMember(MemberCore):
                 self._reconcile()
 
     def _on_reported(self, ask: Report, reported: Reported, now_s: float) -> None:
-        self.member_id = reported.member_id
+        self.member_id = reported.member_id or self.member_id
         self.epoch = reported.epoch
         self.phase = Phase.MEMBER
         self._due_s = now_s + reported.interval_s

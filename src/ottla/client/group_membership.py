@@ -176,8 +176,13 @@ class Membership:
     async def _count(self, ask: CountPartitions) -> Counted:
         self._metadata.want(ask.topics)
         await self._metadata.refresh()
+        if any(self._is_untold(name) for name in ask.topics):
+            await self._metadata.refresh()  # the first one had been on its way already
         topics = self._metadata.view.topics
         return Counted({name: len(topics[name].partitions) for name in ask.topics if name in topics})
+
+    def _is_untold(self, topic: str) -> bool:
+        return self._metadata.cached(topic) is None and self._metadata.topic_error(topic) is None
 
     def _tell_user(self) -> None:
         if self.member.handover is not None or self.member.failure is not None:

@@ -7,13 +7,14 @@ Callbacks run at that time as well, first `on_revoked` with the partitions still
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from ottla.client.brokers import Brokers
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, CommitFailedError
 from ottla.client.fetched import READ_COMMITTED, TopicPartition
 from ottla.client.fetcher import FetchSettings
 from ottla.client.group_coordinator import Coordinator
@@ -23,7 +24,11 @@ from ottla.client.group_positions import Positions
 from ottla.client.group_settings import GroupSettings
 from ottla.client.group_steps import Handover, Identity
 from ottla.client.metadata import Metadata
+from ottla.client.partition_reader import PartitionReader
 from ottla.client.subscription import Subscription
+
+CLOSE_TIMEOUT_MS = 10_000
+"""For the last commit. A group without a coordinator does not keep a program from ending."""
 
 RebalanceCallback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A function or a coroutine function."""
@@ -95,7 +100,7 @@ class GroupSession:
         if self._handing is not None:
             await asyncio.wait([self._handing])
         if self.settings.auto_commit:
-            await self.positions.commit_settled(self.settings.session_timeout_ms)
+            await self.positions.commit_settled(CLOSE_TIMEOUT_MS)
         if self._membership.subscribed and self._subscription.readers:
             await _call(self._on_revoked, self._subscription.readers)
 
@@ -108,7 +113,7 @@ class GroupSession:
     ) -> None:
         if self._subscription.readers and not self._membership.subscribed:
             raise ClientError("partitions were assigned by hand; a consumer either assigns or subscribes")
-        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost or on_revoked
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._membership.subscribe(topics)
 
     def check_assignable(self) -> None:
@@ -151,6 +156,12 @@ class GroupSession:
         """It shows that it is alive."""
         self._membership.member.user_went(asyncio.get_running_loop().time())
 
+    def done_with_one(self, reader: PartitionReader) -> bool:
+        """The user is done with a record of this reader. Whether the group wants something of it."""
+        reader.settle()
+        self.user_works()
+        return self.wants_user
+
     async def attend(self) -> None:
         """Hands partitions over if the group wants it. Raises what a callback raises, or why the member stopped."""
         while self._handing is not None or self._membership.member.handover is not None:
@@ -188,7 +199,10 @@ class GroupSession:
             self._wake_fetcher()
 
     async def _give_up(self, handover: Handover) -> None:
-        if handover.lost:
+        if handover.lost and self._on_lost is None:
+            with contextlib.suppress(CommitFailedError):  # it may not know that there is nothing to commit any more
+                await _call(self._on_revoked, handover.give_up)
+        elif handover.lost:
             await _call(self._on_lost, handover.give_up)
         elif handover.give_up:
             if self.settings.auto_commit:

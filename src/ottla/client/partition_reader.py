@@ -130,7 +130,8 @@ class PartitionReader:
         while self._batches and self._batches[0] is first and self._rows_at < len(self._rows):
             record = self._rows[self._rows_at]
             self._rows_at += 1
-            self._handing_out()
+            if self._unsettled_from is None:
+                self._unsettled_from = self.position
             self.position = record.offset + 1
             yield record
         if self._batches and self._batches[0] is first:

@@ -26,7 +26,7 @@ _NO_THROTTLE = bytes(4)
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
-    heartbeat = decoding(_read, Reader(body), ctx.version)
+    heartbeat = parse_heartbeat(body, ctx.version)
     asked = ctx.broker.groups.ask_soon(heartbeat, heartbeat.group)
     if isinstance(asked, Refused):
         return _reply(ctx, asked)
@@ -35,6 +35,11 @@ def handle_raw(ctx: Context, body: memoryview) -> Reply:
 
 async def _later(ctx: Context, asked: asyncio.Future[GroupReply]) -> Buffers:
     return _reply(ctx, await asked)
+
+
+def parse_heartbeat(body: memoryview, version: int) -> Heartbeat:
+    """Raises MalformedRequest."""
+    return decoding(_read, Reader(body), version)
 
 
 def _read(reader: Reader, version: int) -> Heartbeat:

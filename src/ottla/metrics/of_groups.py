@@ -1,7 +1,7 @@
 """Consumer groups that this broker coordinates: how many there are, and how far each is behind (`ottla.model.lag`).
 
-Offsets are with the coordinator, records are with the leaders. Where this broker has a replica of a partition, it looks
-there; other partitions are asked for, as any client would, once for the whole page.
+Offsets are with the coordinator, records are with the leaders. Where this broker has a replica in sync, it looks there;
+other partitions are asked for, as any client would, once for the whole page.
 """
 
 from __future__ import annotations
@@ -52,21 +52,16 @@ class GroupLags:
         self._cold_reads_left = COLD_READS_MAX
         elsewhere: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
         for committed in list(groups.committed_offsets()):
-            partition = self._replica(committed)
-            if partition is None:
-                elsewhere[committed.group].add((committed.topic, committed.partition))
-            else:
+            topic = self._broker.topics.get(committed.topic)
+            partition = topic.partition(committed.partition) if topic is not None else None
+            if partition is not None and partition.is_read_here:
                 await self._add_lag(page, committed, partition, known_ms)
+            elif topic is not None:  # else it was deleted, and nobody is behind in it
+                elsewhere[committed.group].add((committed.topic, committed.partition))
             page.add(declared.GROUP_OFFSET, committed.offset, committed.group, committed.topic, committed.partition)
             await slices.give_way()
         if elsewhere:
             await self._ask(page, elsewhere)
-
-    def _replica(self, committed: CommittedOffset) -> Partition | None:
-        topic = self._broker.topics.get(committed.topic)
-        partition = topic.partition(committed.partition) if topic is not None else None
-        is_up_to_date = partition is not None and (partition.is_led_here or partition.following is not None)
-        return partition if is_up_to_date else None
 
     async def _add_lag(
         self, page: Page, committed: CommittedOffset, partition: Partition, known_ms: dict[Place, int | None]

@@ -30,7 +30,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public final class GroupMember implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
-    private static final long WORK_MS = 20;
+    private static final long WORK_MS = 50;
     private static final long TICK_MS = 200;
     private static final long STALL_MS = 1000;
     private static final int HEARTBEATS_A_SESSION = 6;

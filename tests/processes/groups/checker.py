@@ -58,7 +58,10 @@ class Findings:
         return "\n".join(lines) or "no anomaly"
 
 
-def check(history: GroupHistory, session_us: int) -> Findings:
+def check(history: GroupHistory, session_us: int, unconfirmed_us: int = 0) -> Findings:
+    """`unconfirmed_us`: in the consumer protocol, a member that names what it owns confirms that it does not have what
+    it is just about to take (ADR 10, a known limit, as in Kafka). If that goes to another one, it has two owners until
+    the first hears of it. An ownership that is younger than this may be such a one."""
     findings = Findings()
     for sentence in history.broken:
         findings.add(Anomaly.BROKEN, sentence)
@@ -68,7 +71,7 @@ def check(history: GroupHistory, session_us: int) -> Findings:
     for one in sorted(history.ownerships, key=lambda one: one.began_us):
         by_partition[one.partition].append(one)
     for partition in sorted({*by_partition, *history.log_ends}):
-        _PartitionCheck(history, findings, partition, by_partition[partition], session_us).run()
+        _PartitionCheck(history, findings, partition, by_partition[partition], (session_us, unconfirmed_us)).run()
     _check_generations(history, findings)
     _check_zombies(history, findings)
     _check_shares(history, findings)
@@ -77,7 +80,12 @@ def check(history: GroupHistory, session_us: int) -> Findings:
 
 class _PartitionCheck:
     def __init__(
-        self, history: GroupHistory, findings: Findings, partition: int, owners: list[Ownership], session_us: int
+        self,
+        history: GroupHistory,
+        findings: Findings,
+        partition: int,
+        owners: list[Ownership],
+        times_us: tuple[int, int],
     ) -> None:
         self._history = history
         self._findings = findings
@@ -85,6 +93,7 @@ class _PartitionCheck:
         self._owners = owners
         self._commits = [one for one in history.commits if partition in one.offsets]
         self._acked = [one for one in self._commits if one.outcome is Outcome.ACKED]
+        session_us, self._unconfirmed_us = times_us
         self._slack_us = 3 * session_us
 
     def run(self) -> None:
@@ -122,13 +131,16 @@ class _PartitionCheck:
 
     def _is_excused(self, first: Ownership, second: Ownership) -> bool:
         """One of them lost its session: it was told so, or was stopped, or died before it could know."""
-        if End.LOST in (first.end, second.end):
+        if End.LOST in (first.end, second.end) or self._is_unconfirmed(first, second):
             return True
         around = Span(second.began_us - self._slack_us, _end_us(first))
         if self._was_away(first.member, around) or self._was_away(second.member, around):
             return True
         is_killed = first.end is End.KILLED
         return is_killed and any(_meet(span, around) for span in self._history.coordinator_away)
+
+    def _is_unconfirmed(self, first: Ownership, second: Ownership) -> bool:
+        return first.end is End.REVOKED and second.began_us - first.began_us < self._unconfirmed_us
 
     def _was_away(self, member: str, around: Span) -> bool:
         return any(_meet(span, around) for span in self._history.away.get(member, ()))
@@ -145,6 +157,7 @@ class _PartitionCheck:
                     other.member != sender.member
                     and other.began_us < commit.sent_us
                     and NOT_KNOWN != sender.generation < other.generation
+                    and not self._is_unconfirmed(sender, other)
                 ):
                     self._found(
                         Anomaly.ZOMBIE_COMMIT, f"{sender.member} committed {commit.offsets[self._partition]}; {other}"

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -56,6 +56,7 @@ OWN_KINDS = tuple(
     for protocol in ("eager", "cooperative", "consumer")
 )
 """Of `ottla.client`, alone and together with others."""
+CONSUMER = "consumer"
 MIXED = "mixed"
 MIXED_KINDS = (Kind("confluent-kafka", MIXED), Kind("java", MIXED))
 """Members of the classic protocol and of the new one, so that the group changes its own, with its members alive."""
@@ -210,7 +211,7 @@ class Group:
         """All that is in the log is committed."""
         try:
             return self._observer.committed() == self._observer.ends()
-        except KafkaException:  # a leader or a coordinator that moves
+        except (KafkaException, OSError):  # a leader or a coordinator that moves
             return False
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> bool:
@@ -234,18 +235,29 @@ class Group:
                 self._recorder.write("killed", name)
                 self.broken(f"{name} ended by itself, with {process.returncode}")
 
-    def finish(self) -> None:
-        """Nothing is written any more, and all have read all. Writes down where they are, then ends them."""
+    def drain(self) -> None:
+        """Nothing is written any more: until all have read all."""
         self.wait_until("shared out in the end", self.is_shared_out)
         self.wait_until("read to the end", self.has_read_all)
-        self.wait_until("shared out at last", self.is_shared_out)
+
+    def finish(self) -> None:
+        """Writes down where the group is, then ends it."""
         for kind, ask in (("end", self._observer.ends), ("committed", self._observer.committed)):
-            try:
-                for partition, offset in enumerate(ask()):
-                    self._recorder.write(kind, partition, offset)
-            except KafkaException as problem:
-                self.broken(f"no answer for {kind}: {problem}")
+            for partition, offset in enumerate(self._answer(kind, ask)):
+                self._recorder.write(kind, partition, offset)
+        self.wait_until("shared out at last", self.is_shared_out)
         self.end()
+
+    def _answer(self, what: str, ask: Callable[[], Sequence[int]]) -> Sequence[int]:
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return ask()
+            except (KafkaException, OSError) as problem:  # somebody takes over
+                if time.monotonic() > deadline_s:
+                    self.broken(f"no answer for {what}: {problem}")
+                    return ()
+                time.sleep(POLL_S)
 
     def end(self) -> None:
         """All at once, without a word in the history: it is over."""

@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Collection
+from typing import Any
 
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
@@ -40,7 +41,7 @@ class _Member:
     def __init__(self, settings: Settings, account: Account) -> None:
         self._topic = settings.topic
         self.account = account
-        self.consumer = KafkaConsumer(
+        self.consumer = _started(
             bootstrap_servers=settings.bootstrap.split(","),
             group_id=settings.group,
             enable_auto_commit=False,
@@ -84,6 +85,15 @@ class _Member:
             self.account.answered(number, offsets, Outcome.REFUSED, type(refused).__name__)
         except KafkaError as problem:
             self.account.answered(number, offsets, Outcome.UNKNOWN, repr(problem))
+
+
+def _started(**settings: Any) -> KafkaConsumer:
+    """Also while a broker is paused, which takes this library's whole time to start."""
+    while True:
+        try:
+            return KafkaConsumer(**settings)
+        except KafkaError:
+            traceback.print_exc()
 
 
 def run(settings: Settings, account: Account, stopping: threading.Event) -> None:

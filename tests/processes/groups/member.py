@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.processes.groups.history import NOT_KNOWN, Outcome, Recorder, now_us
 
 POLL_S = 0.1
-WORK_S = 0.02
+WORK_S = 0.05
 """What a batch of records costs. A pause often begins then, and a commit follows."""
 RECORDS_MAX = 200
 TICK_S = 0.2

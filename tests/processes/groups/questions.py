@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.bench.calls import Caller
-from ottla.bench.leaders import any_broker
-from ottla.client.apis import ClientApi
+from ottla.bench.calls import LATEST, Caller
+from ottla.bench.leaders import any_broker, ask_leaders
+from ottla.client.apis import LIST_OFFSETS, ClientApi
 from ottla.model.errors import ErrorCode
 
 FIND_COORDINATOR = ClientApi(10, "FindCoordinator", (4, 4))
@@ -107,10 +108,38 @@ class Observer:
                 "log_level": 0,
             }
         )
+        self._bootstrap = bootstrap
+        self._topic = topic
         self._places = [TopicPartition(topic, index) for index in range(partitions)]
 
-    def ends(self) -> list[int]:
-        return [self._consumer.get_watermark_offsets(place, ANSWER_S)[1] for place in self._places]
+    def ends(self) -> Sequence[int]:
+        """Asked of the leaders as they are now: librdkafka goes on to ask one that is dead. Raises OSError."""
+        with any_broker(self._bootstrap) as caller:
+            found = ask_leaders(caller, [self._topic])
+        ends: dict[int, int] = {}
+        for leader in {led.leader for led in found.partitions.values()}:
+            if leader not in found.addresses:
+                raise ConnectionError("a partition has no leader")
+            host, port = found.addresses[leader]
+            with Caller(port, host) as caller:
+                ends |= self._ends_of(
+                    caller, [index for (_, index), led in found.partitions.items() if led.leader == leader]
+                )
+        return [ends[place.partition] for place in self._places]
+
+    def _ends_of(self, caller: Caller, indexes: Sequence[int]) -> dict[int, int]:
+        partitions = [{"partition_index": at, "current_leader_epoch": -1, "timestamp": LATEST} for at in indexes]
+        body = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": self._topic, "partitions": partitions}],
+            "timeout": timedelta(seconds=ANSWER_S),
+        }
+        results = caller.call(LIST_OFFSETS, body).topics[0].partitions
+        for result in results:
+            if result.error_code:
+                raise ConnectionError(result.error_code.name)
+        return {int(result.partition_index): int(result.offset) for result in results}
 
     def committed(self) -> Sequence[int]:
         """-1 where nothing is committed."""

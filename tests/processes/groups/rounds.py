@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from tests.processes.groups.checker import Anomaly, Findings, check
-from tests.processes.groups.group import Group, Kind, Place
+from tests.processes.groups.group import CONSUMER, MIXED, Group, Kind, Place
 from tests.processes.groups.history import GroupHistory, now_us, read_history
 from tests.processes.groups.questions import coordinator_of, create_topic
 from tests.processes.groups.worlds import BROKERS, World
@@ -114,13 +114,16 @@ class Round:
         self.coordinator_returns()
         self.each(Group.resume)
         self._writer.end()
-        for group in self.groups:
-            group.finish()
+        self.each(Group.drain)
+        self.coordinator_goes()  # nobody commits any more: what the next one knows is what it has read
+        self.each(Group.finish)
+        self.coordinator_returns()
         return [self._judge(group) for group in self.groups]
 
     def _judge(self, group: Group) -> Judged:
         history = read_history(group.directory)
-        findings = check(history, self._session_ms * 1000)
+        session_us = self._session_ms * 1000
+        findings = check(history, session_us, session_us if group.kind.protocol in (CONSUMER, MIXED) else 0)
         if self._writer.failed:
             findings.add(Anomaly.BROKEN, f"{len(self._writer.failed)} writes failed: {self._writer.failed[0]}")
         return Judged(group.kind, history, findings, group.directory)

@@ -7,7 +7,7 @@ import threading
 
 from confluent_kafka import KafkaError, Producer
 
-RECORDS_A_SECOND = 240
+RECORDS_A_SECOND = 120
 PAUSE_S = 0.05
 FLUSH_S = 60.0
 

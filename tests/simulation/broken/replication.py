@@ -230,8 +230,8 @@ VARIANTS = (
             Edit(
                 Partition,
                 "read",
-                "return self.log.read(offset, max_bytes, upto)",
-                "return self.log.read(offset, max_bytes, self.log.end_offset)",
+                "return self.log.read(offset, max_bytes, upto, keeps_empty=False)",
+                "return self.log.read(offset, max_bytes, self.log.end_offset, keeps_empty=False)",
             ),
         ),
         checkers=frozenset({"seen", "order of reading"}),

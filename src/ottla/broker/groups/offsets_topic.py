@@ -83,7 +83,7 @@ class OffsetsTopic:
             self._brokers, self._brokers_since_ms = brokers, now_ms
         if now_ms - self._brokers_since_ms < SETTLED_AFTER_MS or not brokers:
             return Refused(
-                ErrorCode.coordinator_not_available,
+                ErrorCode.leader_not_available,  # in the words of Metadata, which makes it too
                 f"{OFFSETS_TOPIC} is not there yet: {len(brokers)} of {wanted} brokers have started; it is made on "
                 f"these if no other one joins within {SETTLED_AFTER_MS / 1000:g} s",
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ottla.log.compaction.decided import DecidedTransactions
-from ottla.log.compaction.pieces import Pieces
+from ottla.log.compaction.pieces import PIECE_BYTES, Pieces
 from ottla.log.compaction.swap import compacted_path
 from ottla.log.segment import Segment
 from ottla.ports import DataFile, FileSystem
@@ -27,6 +27,8 @@ from ottla.records.envelope import open_batch
 from ottla.records.key_map import AnyKeyMap, Hole, Sifted, Sifting, with_base_timestamp
 from ottla.records.validation import INSPECTED_BYTES_MAX
 
+SLICE_BYTES = PIECE_BYTES // 2
+"""Less than what is taken of a piece at once, if nothing in it needs the long way."""
 WRITE_BYTES = 512 * 1024
 
 
@@ -41,7 +43,7 @@ def fill_map(
         try:
             taken = 0
             while pieces.has_more:
-                if pieces.is_used_up and taken:
+                if taken >= SLICE_BYTES:
                     yield taken, upto
                     taken = 0
                 size, next_offset = _note_some(pieces, dirty_from, keys, decided)
@@ -105,7 +107,7 @@ class Rewriting:
             pieces = Pieces(self._files, segment)
             try:
                 while pieces.has_more:
-                    if pieces.is_used_up and self._moved_bytes:
+                    if self._moved_bytes >= SLICE_BYTES:
                         yield self._newly_moved()
                     self._take_some(pieces, keys, sifting)
             finally:

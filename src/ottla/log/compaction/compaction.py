@@ -343,7 +343,9 @@ class Compaction:
     def _throw_away(self) -> None:
         """Whatever stays behind is removed at the next start."""
         rewriting, self._rewriting = self._rewriting, None
-        if rewriting is not None:
-            rewriting.close()
+        if rewriting is None:
+            return
+        rewriting.close()
+        if not self._stopped:  # the queues of a broker that stops take nothing more
             # On the queue on which it was created: a later one of the same name is not removed in its place.
             self._queue.call(lambda: self._files.remove(rewriting.path), lambda _, __: None)

@@ -39,11 +39,6 @@ class Pieces:
             raise UncleanableError(f"{self._path} ends at offset {self.next_offset}, not {self._end_offset}")
         return False
 
-    @property
-    def is_used_up(self) -> bool:
-        """The next piece has to be read: a good moment for a pause."""
-        return self._position - self._piece_at >= len(self._piece)
-
     def piece(self) -> memoryview:
         """From the next batch on, with the whole of it."""
         head = self._at_least(HEADER_BYTES)

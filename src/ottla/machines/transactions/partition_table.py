@@ -4,7 +4,7 @@ A leader judges a batch or a marker before it appends it, and records it after. 
 back, only records. So leading, following and recovering are one path, and the table is a function of the log.
 
 * A transaction is open from its first batch to its marker. A marker of a lower coordinator epoch is refused, and so is
-  one of a transaction that is over; one that is there already is found, and not written again.
+  one of a transaction that is over; one that is there already is found, if its epoch tells, and not written again.
 * The last stable offset is where the first transaction begins whose end is not committed: one that is open, or whose
   marker is not below the watermark. A truncation that takes a marker away opens the transaction again (SAFETY 24).
 * Sequence numbers and retries of batches are `machines.producers`'. A retry that is found there is not judged here.
@@ -214,15 +214,16 @@ class PartitionTransactions:
             )
         if marker.producer_epoch < known.epoch:
             return Refused(ErrorCode.invalid_producer_epoch, f"the producer is at epoch {known.epoch}")
-        is_same_epoch = marker.producer_epoch == known.epoch
-        if known.is_open:
-            if is_same_epoch and marker.transaction_version >= EPOCH_BUMPS_SINCE_VERSION:
-                return Refused(ErrorCode.invalid_producer_epoch, "the marker of the transaction before, too late")
+        # Before version 2 a marker of the same epoch may be another transaction's, which has written nothing here yet,
+        # but may have a batch on its way: only a marker in the log takes its guard away.
+        bumps = marker.transaction_version >= EPOCH_BUMPS_SINCE_VERSION
+        if not bumps or marker.producer_epoch > known.epoch:
             return TO_APPEND
-        if is_same_epoch and marker.coordinator_epoch == known.coordinator_epoch:
-            # It would change nothing.
-            return AlreadyMarked(known.marker_offset)
-        return TO_APPEND
+        if known.is_open:
+            return Refused(ErrorCode.invalid_producer_epoch, "the marker of the transaction before, too late")
+        if marker.coordinator_epoch > known.coordinator_epoch:
+            return TO_APPEND
+        return AlreadyMarked(known.marker_offset)
 
     # -- recording: what is in the log -----------------------------------------------------------------------------
 
@@ -285,13 +286,13 @@ class PartitionTransactions:
         self._ended = deque(each for each in self._ended if each.marker_offset < offset)
         self._high_watermark = min(self._high_watermark, offset)
         self.aborted.truncate_to(offset)
-        self.forget_verifications()
+        self.verifications.clear()
         self._sort_open()
         return True
 
     def forget_verifications(self) -> None:
         """Whoever leads next asks the coordinators again."""
-        self.verifications = Verifications()
+        self.verifications.clear()
 
     def as_of(self, offset: int) -> PartitionTransactions | None:
         """The table as it was when the log ended there, without the index of aborted transactions. None if it is not

@@ -53,6 +53,10 @@ class Verifications:
     def end(self, producer_id: int) -> None:
         self._by_producer.pop(producer_id, None)
 
+    def clear(self) -> None:
+        """Guards are never used again: whoever still has one must not pass with it."""
+        self._by_producer.clear()
+
     def expire(self, since_before_ms: int) -> None:
         """Those that never ended in an append or a marker."""
         for producer_id, known in list(self._by_producer.items()):

@@ -1,0 +1,22 @@
+"""`ottla consume --group`: what does not go together is refused before anybody is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cli.program import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--group", "billing", "--offset", "3"], "--group goes without"),
+        (["--group", "billing", "--since", "1h"], "--group goes without"),
+        (["--group", "billing", "--partition", "0"], "--group goes without"),
+        (["--instance-id", "one"], "--instance-id goes with --group"),
+        (["--group", "billing", "--protocol", "modern"], "'classic', 'consumer'"),
+    ],
+)
+def test_what_does_not_go_together(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["consume", "orders", "--bootstrap", "127.0.0.1:1", *arguments]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())
