@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 
+from ottla.broker.verifying import Verifying
 from ottla.client.apis import open_connection
 from ottla.client.connection import Address
 from ottla.machines.transactions.partition_table import OpenTransaction
+from ottla.machines.transactions.records import TopicPartition
 from ottla.model.errors import ErrorCode
 from ottla.sim.world import SimWorld
 from ottla.wire.headers import parse_request_header, response_header
@@ -179,3 +181,29 @@ def test_a_broker_that_comes_back_knows_its_transactions(bench: ClusterBench) ->
     bench.boot(leader)
     bench.until_in_sync(TOPIC)
     assert bench.partition(leader, TOPIC).log.transactions == expected
+
+
+class SlowAtFirst:
+    """A coordinator that takes its time for the first question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked += 1
+        await asyncio.sleep(2 if self.asked == 1 else 0)
+        return {}
+
+
+def test_a_connection_waits_for_the_coordinator_of_its_first_batch(bench: ClusterBench) -> None:
+    leader = begin(bench, "disk")
+    verifier = bench.broker(leader).verifier = SlowAtFirst()
+
+    async def work() -> list[tuple[int, int]]:
+        async with peer_of(bench, leader) as peer:
+            batches = [peer.produce(b"%d" % number, producer=(7, 0, number)) for number in range(5)]
+            results = await asyncio.gather(*batches)
+            return [(result.error, result.base_offset) for result in results]
+
+    assert bench.run(work()) == [(0, offset) for offset in range(5)]
+    assert verifier.asked == 1

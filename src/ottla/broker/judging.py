@@ -55,6 +55,8 @@ def judge(log: FileLog | MemoryLog, header: BatchHeader, guarded: Guarded = UNGU
             ErrorCode.invalid_producer_epoch,
             f"producer {header.producer_id} has epoch {verdict.current_epoch}, not {header.producer_epoch}",
         )
+    if not header.is_transactional and log.transactions.get(header.producer_id) is None:
+        return None
     return log.transactions.judge_batch(
         header.producer_id,
         header.producer_epoch,
