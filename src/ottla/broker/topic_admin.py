@@ -103,13 +103,12 @@ class TopicAdmin:
         """Internal topics are always `disk` (SAFETY 26): the broker's default does not apply to them."""
         if name not in INTERNAL_TOPICS:
             return parse_topic_config(configs, self.broker_defaults())
-        config = parse_topic_config({DURABILITY: Durability.DISK.value, **configs}, self.broker_defaults())
-        if not isinstance(config, Refused) and config.durability is not Durability.DISK:
+        if configs.get(DURABILITY, "").strip() in {each.value for each in Durability if each is not Durability.DISK}:
             return Refused(
                 ErrorCode.invalid_config,
                 f"'{name}' is an internal topic, and those are always of the class disk; leave ottla.durability out",
             )
-        return config
+        return parse_topic_config({DURABILITY: Durability.DISK.value, **configs}, self.broker_defaults())
 
     def _check_counts(self, partition_count: int, replication_factor: int) -> Refused | None:
         if partition_count != -1 and not 1 <= partition_count <= PARTITIONS_MAX:

@@ -14,6 +14,8 @@ GROUP_KEY = 0
 MEMBERSHIP = "group"
 OFFSETS = "offsets"
 """Purposes of connections: nothing waits behind a JoinGroup, which is answered when all members have joined."""
+FIND_TIMEOUT_MS = 3000
+"""Any broker knows: one that says nothing need not be waited for."""
 
 
 class Coordinator:
@@ -44,7 +46,7 @@ class Coordinator:
         connection = await self._brokers.any_connection()
         body = {"key_type": GROUP_KEY, "coordinator_keys": [self.group_id]}
         what = f"looking for the coordinator of {self.group_text}"
-        reply = await call(connection, FIND_COORDINATOR, body, what=what)
+        reply = await call(connection, FIND_COORDINATOR, body, what=what, timeout_ms=FIND_TIMEOUT_MS)
         (found,) = reply.coordinators
         if found.error_code:
             raise refused(found.error_code, self.group_text, found.error_message)

@@ -31,6 +31,10 @@ from ottla.wire.primitives import MalformedRequest
 PROTOCOL_TYPE = "consumer"
 JOIN_SLACK_MS = 5000
 """A JoinGroup is answered when all have joined, or when their time for it is over."""
+BEATS_A_SESSION = 3
+REPORT_TIMEOUT_MS = 10_000
+"""A heartbeat is answered at once. A coordinator that stands still, and keeps its connections, is given up before the
+session is over: another broker may have taken its place."""
 
 Sendable = Join | Sync | Beat | Leave | Report
 
@@ -51,11 +55,12 @@ def request_for(ask: Sendable, settings: GroupSettings) -> Request:
         case Sync():
             return Request(SYNC_GROUP, _sync(ask, settings), _read_sync)
         case Beat():
-            return Request(HEARTBEAT, _beat(ask, settings), _read_error)
+            timeout_ms = settings.session_timeout_ms // BEATS_A_SESSION
+            return Request(HEARTBEAT, _beat(ask, settings), _read_error, timeout_ms)
         case Leave():
             return Request(LEAVE_GROUP, _leave(ask, settings), _read_error)
         case Report():
-            return Request(CONSUMER_GROUP_HEARTBEAT, _report(ask, settings), _read_report)
+            return Request(CONSUMER_GROUP_HEARTBEAT, _report(ask, settings), _read_report, REPORT_TIMEOUT_MS)
 
 
 def _join(ask: Join, settings: GroupSettings) -> dict[str, Any]:

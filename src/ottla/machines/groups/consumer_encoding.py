@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.machines.groups.fields import FieldReader, FieldWriter, MalformedError
+from ottla.machines.fields import FieldReader, FieldWriter, MalformedError
 from ottla.machines.groups.records import (
     Assignment,
     ClassicProtocols,

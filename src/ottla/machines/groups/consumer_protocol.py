@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ottla.machines.groups.fields import FieldReader, FieldWriter, MalformedError
+from ottla.machines.fields import FieldReader, FieldWriter, MalformedError
 
 NamedPartition = tuple[str, int]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ottla.machines.fields import FieldReader, FieldWriter, MalformedError
 from ottla.machines.groups import consumer_encoding
-from ottla.machines.groups.fields import FieldReader, FieldWriter, MalformedError
 from ottla.machines.groups.records import (
     NO_TIME,
     ClassicGeneration,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from itertools import groupby
 
-from ottla.machines.transactions.fields import FieldReader, FieldWriter, MalformedError
+from ottla.machines.fields import FieldReader, FieldWriter, MalformedError
 from ottla.machines.transactions.records import (
     NO_EPOCH,
     NO_PARTITIONS,
@@ -50,15 +50,15 @@ _DEFAULTS = {
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """Key and value."""
     writer = FieldWriter()
-    writer.number("h", KEY_KIND)
-    writer.fixed_string(record.transactional_id)
+    writer.int16(KEY_KIND)
+    writer.string(record.transactional_id)
     return writer.done(), None if record.value is None else _value(record.value)
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | Unknown | Unreadable:
     try:
         reader = FieldReader(key)
-        kind = reader.number("h")
+        kind = reader.int16()
         if kind != KEY_KIND:
             return Unknown(kind)
         transactional_id = reader.string()
@@ -69,17 +69,17 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | Unknown | Unr
 
 
 def _value(transaction: Transaction) -> bytes:
-    writer = FieldWriter()
-    writer.number("h", VERSION)
-    writer.number("q", transaction.producer_id)
-    writer.number("h", transaction.producer_epoch)
-    writer.number("i", transaction.timeout_ms)
-    writer.number("b", transaction.state)
+    writer = FieldWriter(flexible=True)
+    writer.int16(VERSION)
+    writer.int64(transaction.producer_id)
+    writer.int16(transaction.producer_epoch)
+    writer.int32(transaction.timeout_ms)
+    writer.int8(transaction.state)
     # Kafka writes null where no transaction has begun, and an empty list where one has ended.
     topics = None if transaction.state is TransactionState.EMPTY else _by_topic(transaction.partitions)
     writer.array(topics, lambda topic: _write_topic(writer, *topic))
-    writer.number("q", transaction.updated_ms)
-    writer.number("q", transaction.started_ms)
+    writer.int64(transaction.updated_ms)
+    writer.int64(transaction.started_ms)
     tags = {
         PREVIOUS_PRODUCER_ID_TAG: transaction.previous_producer_id,
         NEXT_PRODUCER_ID_TAG: transaction.next_producer_id,
@@ -97,20 +97,20 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[tuple[str, list[int
 
 def _write_topic(writer: FieldWriter, topic: str, partitions: list[int]) -> None:
     writer.string(topic)
-    writer.array(partitions, lambda partition: writer.number("i", partition))
+    writer.array(partitions, writer.int32)
     writer.tags({})
 
 
 def _read_value(value: bytes) -> Transaction:
     reader = FieldReader(value)
-    version = reader.number("h")
+    version = reader.int16()
     if not 0 <= version <= VERSION:
         raise MalformedError(f"a value of version {version}, while 0 to {VERSION} are known")
     reader.flexible = version >= FIRST_FLEXIBLE
-    producer_id, producer_epoch = reader.number("q"), reader.number("h")
-    timeout_ms, state = reader.number("i"), _state(reader.number("b"))
-    topics = reader.array(lambda: _read_topic(reader)) or ()
-    updated_ms, started_ms = reader.number("q"), reader.number("q")
+    producer_id, producer_epoch = reader.int64(), reader.int16()
+    timeout_ms, state = reader.int32(), _state(reader.int8())
+    topics = reader.nullable_array(lambda: _read_topic(reader)) or ()
+    updated_ms, started_ms = reader.int64(), reader.int64()
     tags = _read_tags(reader)
     reader.end()
     partitions = NO_PARTITIONS.union(*topics) if state is not TransactionState.EMPTY else NO_PARTITIONS
@@ -137,9 +137,7 @@ def _state(number: int) -> TransactionState:
 
 def _read_topic(reader: FieldReader) -> list[TopicPartition]:
     topic = reader.string()
-    partitions = reader.array(lambda: reader.number("i"))
-    if partitions is None:
-        raise MalformedError("the partitions of a topic are null")
+    partitions = reader.array(reader.int32)
     reader.tags()
     return [TopicPartition(topic, partition) for partition in partitions]
 

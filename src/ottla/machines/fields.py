@@ -1,6 +1,7 @@
 """The primitive fields of Kafka's binary formats, read strictly: whatever does not fit says what is wrong.
 
-Records of `__consumer_offsets` and the subscriptions that classic consumers embed in them are made of these.
+Records of `__consumer_offsets` and of `__transaction_state`, and the subscriptions that classic consumers embed in the
+first, are made of these.
 """
 
 from __future__ import annotations
@@ -83,10 +84,16 @@ class FieldReader:
         return self.take(length)
 
     def array(self, read: Callable[[], T]) -> tuple[T, ...]:
-        length = self.varint() - 1 if self.flexible else self.int32()
-        if length < 0:
+        found = self.nullable_array(read)
+        if found is None:
             raise MalformedError(f"an array that must not be null is null before {self._at}")
-        if length > len(self._data) - self._at:
+        return found
+
+    def nullable_array(self, read: Callable[[], T]) -> tuple[T, ...] | None:
+        length = self.varint() - 1 if self.flexible else self.int32()
+        if length == -1:
+            return None
+        if not 0 <= length <= len(self._data) - self._at:
             raise MalformedError(f"an array of {length} entries in {len(self._data) - self._at} bytes")
         return tuple(read() for _ in range(length))
 
@@ -149,10 +156,10 @@ class FieldWriter:
         self._length(len(data))
         self._parts.append(data)
 
-    def array(self, values: Iterable[T], write: Callable[[T], None]) -> None:
-        listed = list(values)
-        self._length(len(listed))
-        for value in listed:
+    def array(self, values: Iterable[T] | None, write: Callable[[T], None]) -> None:
+        listed = None if values is None else list(values)
+        self._length(-1 if listed is None else len(listed))
+        for value in listed or ():
             write(value)
 
     def tags(self, values: Mapping[int, bytes] | None = None) -> None:
