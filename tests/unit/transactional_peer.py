@@ -122,10 +122,10 @@ class Peer:
         ((_, [data]),) = response.topics
         return _read(data, offset)
 
-    async def committed(self, partition: int = 0, max_bytes: int = 1 << 20) -> list[bytes]:
+    async def committed(self, partition: int = 0, max_bytes: int = 1 << 20, from_offset: int = 0) -> list[bytes]:
         """Everything, as a consumer with read_committed understands it."""
         found: list[bytes] = []
-        offset = 0
+        offset = from_offset
         while True:
             read, next_offset = await self._fetch_and_filter(offset, partition, max_bytes)
             if next_offset == offset:
