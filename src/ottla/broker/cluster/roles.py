@@ -66,12 +66,12 @@ class Roles(PartitionEvents):
             self._lead(partition, state, found)
         else:
             self._follow(partition, state)
-        self._broker.groups.on_role(partition)
+        self._broker.on_role(partition)
 
     def stand_by(self, partition: Partition, leader_epoch: int) -> None:
         self.fetchers.leave(partition)
         partition.stand_by(leader_epoch)
-        self._broker.groups.on_role(partition)
+        self._broker.on_role(partition)
 
     def _lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         if partition.role is not Role.LEADER or partition.leader_epoch != state.leader_epoch:

@@ -64,9 +64,7 @@ class LedShard(ABC):
     reads: ClassVar[tuple[type, ...]] = ()
     """Requests that append nothing: a log that takes no records can still be read."""
 
-    def __init__(
-        self, partition: Partition, clock: Clock, loading: asyncio.Lock, ended: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, partition: Partition, clock: Clock, loading: asyncio.Lock, ended: Callable[[Any], None]) -> None:
         """`loading`: one log is replayed at a time. The loop's turns between slices are for requests, not for other
         logs."""
         self.partition = partition

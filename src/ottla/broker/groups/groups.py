@@ -135,4 +135,3 @@ class Groups(LedShards[LedShard]):
         if shards:
             shards.pop().on_news()
             self._clock.call_soon(partial(self._tell_one, shards))
-

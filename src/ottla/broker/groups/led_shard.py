@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets` while this broker leads it: what of `coordinators/led_shard` is for groups alone.
+"""One partition of `__consumer_offsets` while this broker leads it: what is of groups alone.
 
-**Offsets in a transaction** are a batch of its producer, and are judged as a producer's are: by what the partition knows
-of the transaction, and a guard if they are its first (`judging`). The marker that ends it is appended like any other;
-what it means for the offsets is told to the machine in the same breath.
+**Offsets in a transaction** are a batch of its producer, and are judged as a producer's are: by what the partition
+knows of the transaction, and a guard if they are its first (`judging`). The marker that ends it is appended like any
+other; what it means for the offsets is told to the machine in the same breath.
 """
 
 from __future__ import annotations
