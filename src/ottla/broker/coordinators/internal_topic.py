@@ -2,10 +2,10 @@
 
 **How many replicas.** A setting says it, such as `offsets.topic.replication.factor`, and if an operator has set it,
 clients wait until there are as many brokers, as with Kafka: a topic that was made with one replica in the second in
-which only one of three brokers had started would keep that replica, and lose everything with its disk. If nobody has set
-it, it is 3, and a smaller cluster has one on each of its brokers, so that one broker works by itself. For that a cluster
-must be known to be small, and not only young: with fewer than three brokers, the topic is made when no other broker has
-shown up for some time.
+which only one of three brokers had started would keep that replica, and lose everything with its disk. If nobody has
+set it, it is 3, and a smaller cluster has one on each of its brokers, so that one broker works by itself. For that a
+cluster must be known to be small, and not only young: with fewer than three brokers, the topic is made when no other
+broker has shown up for some time.
 """
 
 from __future__ import annotations
