@@ -61,10 +61,12 @@ def read(bootstrap: str, topic: str, isolation: str, partitions: Iterable[int] =
     return found
 
 
-def until_committed_is(bootstrap: str, topic: str, expected: list[bytes], partitions: Iterable[int] = (0,)) -> None:
-    """Markers are written after the producer's commit has returned."""
+def until_committed_is(world: World, topic: str, expected: list[bytes], partitions: Iterable[int] = (0,)) -> None:
+    """Markers are written after the producer's commit has returned. A reader comes to the end only if leaders rest."""
+    if world.mover is not None:
+        world.mover.pause()
     end = time.monotonic() + TIMEOUT_S
-    while (found := sorted(read(bootstrap, topic, "read_committed", partitions))) != sorted(expected):
+    while (found := sorted(read(world.bootstrap, topic, "read_committed", partitions))) != sorted(expected):
         assert time.monotonic() < end, f"found {found}, expected {expected}"
         time.sleep(0.2)
 
@@ -85,7 +87,7 @@ def test_a_reader_of_committed_records_sees_what_was_committed(world: World, fre
         else:
             producer.commit_transaction(TIMEOUT_S)
             committed += values
-    until_committed_is(world.bootstrap, topic, committed)
+    until_committed_is(world, topic, committed)
     assert read(world.bootstrap, topic, "read_committed") == committed
     assert len(read(world.bootstrap, topic, "read_uncommitted")) == 30
 
@@ -106,7 +108,7 @@ def test_a_new_producer_fences_the_one_before(world: World, fresh_topic: TopicOf
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         old.commit_transaction(TIMEOUT_S)
     assert refused.value.args[0].fatal(), refused.value
-    until_committed_is(world.bootstrap, topic, [b"new"])
+    until_committed_is(world, topic, [b"new"])
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(world: World, fresh_topic: TopicOf) -> None:
@@ -122,7 +124,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World, fresh_topic:
     other.produce(topic, b"other", partition=0)
     other.commit_transaction(TIMEOUT_S)
     # It is behind a record of the transaction that stands still: readers get it when that one is aborted.
-    until_committed_is(world.bootstrap, topic, [b"other"])
+    until_committed_is(world, topic, [b"other"])
     with pytest.raises(confluent_kafka.KafkaException):
         slow.commit_transaction(TIMEOUT_S)
 
@@ -140,7 +142,7 @@ def test_what_is_read_and_what_is_written_are_one(world: World, fresh_topic: Top
         copy_some(
             world.bootstrap, source, target, group, name, upto=len(values), gives_up_after=None if turn == 2 else 15
         )
-    until_committed_is(world.bootstrap, target, [b"=" + value for value in values])
+    until_committed_is(world, target, [b"=" + value for value in values])
     assert read(world.bootstrap, target, "read_committed") == [b"=" + value for value in values]
     assert len(read(world.bootstrap, target, "read_uncommitted")) > len(values)
 
