@@ -10,20 +10,36 @@ import asyncio
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import aiokafka
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.model.errors import ErrorCode
-from tests.conformance.conftest import ClientOf, TopicOf
+from ottla.testing.broker_process import BrokerProcess
 from tests.unit.transactional_peer import Peer
 
 NONE = ErrorCode.none
 PRODUCERS = (900_001, 900_002, 900_003)
+
+
+@pytest.fixture(scope="module")
+def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker that asks no coordinator about transactions: these have none."""
+    config = {"transaction.partition.verification.enable": "false"}
+    with BrokerProcess(tmp_path_factory.mktemp("unverified") / "data", config=config) as broker:
+        yield broker.bootstrap
+
+
+def fresh_topic(bootstrap: str) -> str:
+    name = f"transactions-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
+    return name
 
 
 @asynccontextmanager
@@ -114,29 +130,25 @@ def by_aiokafka(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("read", [by_librdkafka, by_aiokafka])
-def test_readers_find_what_was_committed(
-    bootstrap: str, client_of: ClientOf, fresh_topic: TopicOf, read: Callable[[str, str, str], list[bytes]]
-) -> None:
-    topic = fresh_topic("transactions")
-    client_of("confluent-kafka").create_topic(topic)
+def test_readers_find_what_was_committed(unverified: str, read: Callable[[str, str, str], list[bytes]]) -> None:
+    topic = fresh_topic(unverified)
 
     async def write() -> list[bytes]:
-        async with raw_peer(bootstrap, topic) as peer:
+        async with raw_peer(unverified, topic) as peer:
             return await write_transactions(peer, random.Random(5), 150)
 
     expected = asyncio.run(write())
     assert expected
-    assert read(bootstrap, topic, "read_committed") == expected
-    everything = read(bootstrap, topic, "read_uncommitted")
+    assert read(unverified, topic, "read_committed") == expected
+    everything = read(unverified, topic, "read_uncommitted")
     assert set(everything) > set(expected)
 
 
-def test_an_open_transaction_ends_what_readers_see(bootstrap: str, client_of: ClientOf, fresh_topic: TopicOf) -> None:
-    topic = fresh_topic("transactions")
-    client_of("confluent-kafka").create_topic(topic)
+def test_an_open_transaction_ends_what_readers_see(unverified: str) -> None:
+    topic = fresh_topic(unverified)
 
     async def write(*, ends: bool) -> None:
-        async with raw_peer(bootstrap, topic) as peer:
+        async with raw_peer(unverified, topic) as peer:
             if ends:
                 assert await peer.end((900_009, 0), commit=True, version=1) == [NONE]
             else:
@@ -144,7 +156,7 @@ def test_an_open_transaction_ends_what_readers_see(bootstrap: str, client_of: Cl
                 assert result.error == NONE
 
     asyncio.run(write(ends=False))
-    assert by_librdkafka(bootstrap, topic, "read_committed") == []
-    assert by_librdkafka(bootstrap, topic, "read_uncommitted") == [b"open"]
+    assert by_librdkafka(unverified, topic, "read_committed") == []
+    assert by_librdkafka(unverified, topic, "read_uncommitted") == [b"open"]
     asyncio.run(write(ends=True))
-    assert by_librdkafka(bootstrap, topic, "read_committed") == [b"open"]
+    assert by_librdkafka(unverified, topic, "read_committed") == [b"open"]

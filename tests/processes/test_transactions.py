@@ -33,7 +33,7 @@ def test_a_kill_loses_nothing_of_transactions(tmp_path: Path, durability: str) -
             assert (await peer.produce(b"more", producer=(5, 0, 1), version=9)).error == NONE
             assert await peer.end((5, 0), commit=True, version=1) == [NONE]
 
-    with BrokerProcess(tmp_path / "data") as broker:
+    with BrokerProcess(tmp_path / "data", config={"transaction.partition.verification.enable": "false"}) as broker:
         committed = asyncio.run(before(broker))
         assert by_librdkafka(broker.bootstrap, TOPIC, "read_committed") == committed
         for _ in range(2):

@@ -130,7 +130,7 @@ steps = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 2), st.boolean
 
 
 async def play(told: list[tuple[str, int, bool]], durability: str, part: int, max_bytes: int) -> None:
-    async with calling(ottla_durability=durability) as caller:
+    async with calling(ottla_durability=durability, transaction_partition_verification_enable="false") as caller:
         topic = await caller.create_topic("t")
         peer = Peer(caller.send, "t", topic.id, caller.broker.clock.now_ms)
         story = Story(peer, [Producer(7, False), Producer(8, True), Producer(9, True)])

@@ -26,7 +26,8 @@ TOPIC = "orders"
 @pytest.fixture
 def bench() -> Iterator[ClusterBench]:
     with SimWorld(1) as world:
-        yield ClusterBench(world, properties={"broker.session.timeout.ms": "6000"})
+        properties = {"broker.session.timeout.ms": "6000", "transaction.partition.verification.enable": "false"}
+        yield ClusterBench(world, properties=properties)
 
 
 @pytest.fixture(params=["disk", "cache", "memory"])

@@ -28,7 +28,7 @@ class Bench(NamedTuple):
 
 @pytest_asyncio.fixture(params=["disk", "cache", "memory"])
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    async with calling(ottla_durability=request.param) as caller:
+    async with calling(ottla_durability=request.param, transaction_partition_verification_enable="false") as caller:
         topic = await caller.create_topic("t", 2)
         yield Bench(caller, Peer(caller.send, "t", topic.id, caller.broker.clock.now_ms))
 

@@ -108,10 +108,10 @@ class LedShard(ABC):
         """What has to be seen, or checked against the log, in the same breath as the step."""
         return None
 
-    def _after(self, step: Any) -> None:  # noqa: B027, most have nothing to do
+    def _after(self, step: Any) -> None:  # noqa: B027 - most have nothing to do
         """It is appended. For what has to be done elsewhere."""
 
-    def _on_end(self) -> None:  # noqa: B027
+    def _on_end(self) -> None:  # noqa: B027 - most have nothing to do
         """It is over, for whatever reason."""
 
     @property
