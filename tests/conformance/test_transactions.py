@@ -52,7 +52,7 @@ def read(bootstrap: str, topic: str, isolation: str, partitions: Iterable[int] =
                 continue
             error = message.error()
             if error is None:
-                found.append(message.value())
+                found.append(message.value() or b"")
             elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 break
         else:
@@ -172,7 +172,7 @@ def copy_some(
             continue
         producer.begin_transaction()
         for message in messages:
-            producer.produce(target, b"=" + message.value(), partition=0)
+            producer.produce(target, b"=" + (message.value() or b""), partition=0)
         done += len(messages)
         if gives_up_after is not None and done > gives_up_after:
             producer.flush(TIMEOUT_S)
