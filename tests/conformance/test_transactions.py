@@ -10,6 +10,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.conformance.clients.java_client import why_missing
+from tests.conformance.clients.transactions_java import JavaTransactions
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
 
 TIMEOUT_S = 60.0
@@ -185,3 +187,55 @@ def copy_some(
     else:
         raise AssertionError("the source was not read to its end")
     consumer.close()
+
+
+# -- the Java client, which speaks version 2 of the transaction protocol ---------------------------------------------
+
+
+@pytest.fixture
+def java() -> None:
+    if reason := why_missing():
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("java")
+def test_java_commits_and_aborts(world: World, fresh_topic: TopicOf) -> None:
+    topic, group = made(world, fresh_topic("java")), fresh("java")
+    committed: list[bytes] = []
+    with JavaTransactions(world.bootstrap, fresh("java")) as producer:
+        for number in range(6):
+            assert producer.ask("begin") == "ok"
+            for each in range(3):
+                assert producer.ask("send", topic, f"{number}-{each}") == "ok"
+            assert producer.ask("offsets", group, topic, number) == "ok"
+            assert producer.ask("abort" if number % 2 else "commit") == "ok"
+            committed += [] if number % 2 else [b"%d-%d" % (number, each) for each in range(3)]
+    until_committed_is(world, topic, committed)
+    assert read(world.bootstrap, topic, "read_committed") == committed
+    assert committed_offset(world.bootstrap, group, topic) == 4
+
+
+@pytest.mark.usefixtures("java")
+def test_java_is_fenced(world: World, fresh_topic: TopicOf) -> None:
+    topic, name = made(world, fresh_topic("java")), fresh("java")
+    with JavaTransactions(world.bootstrap, name) as old, JavaTransactions(world.bootstrap, fresh("other")) as other:
+        assert old.ask("begin") == "ok"
+        assert old.ask("send", topic, "old") == "ok"
+        with JavaTransactions(world.bootstrap, name) as new:
+            assert new.ask("begin") == "ok"
+            assert new.ask("send", topic, "new") == "ok"
+            assert new.ask("commit") == "ok"
+        assert old.ask("commit") in ("error ProducerFencedException", "error InvalidProducerEpochException")
+        assert other.ask("begin") == "ok"
+        assert other.ask("send", topic, "other") == "ok"
+        assert other.ask("commit") == "ok"
+    until_committed_is(world, topic, [b"new", b"other"])
+
+
+def committed_offset(bootstrap: str, group: str, topic: str) -> int:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
