@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -13,8 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.clients.java_client import why_missing
 from tests.conformance.clients.transactions_java import JavaTransactions
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
+from tests.conformance.test_transactions_raw import raw_peer
 
 TIMEOUT_S = 60.0
+DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
@@ -213,6 +217,38 @@ def test_java_commits_and_aborts(world: World, fresh_topic: TopicOf) -> None:
     until_committed_is(world, topic, committed)
     assert read(world.bootstrap, topic, "read_committed") == committed
     assert committed_offset(world.bootstrap, group, topic) == 4
+
+
+@pytest.mark.usefixtures("java")
+@pytest.mark.worlds(ONE_BROKER)
+def test_java_speaks_version_2(world: World, fresh_topic: TopicOf) -> None:
+    """It learns from ApiVersions that it may: each end of a transaction raises its epoch."""
+    topic, name = made(world, fresh_topic("java")), fresh("java")
+    with JavaTransactions(world.bootstrap, name) as producer:
+        for end in ("commit", "abort", "commit"):
+            assert producer.ask("begin") == "ok"
+            assert producer.ask("send", topic, end) == "ok"
+            assert producer.ask(end) == "ok"
+        assert producer.ask("begin") == "ok"
+        assert producer.ask("send", topic, "open") == "ok"
+        described, listed = asyncio.run(state_of(world.bootstrap, name))
+        assert (described.transaction_state, described.producer_epoch) == ("Ongoing", 3)
+        assert [(each.topic, each.partitions) for each in described.topics] == [(topic, (0,))]
+        assert [(each.transactional_id, each.transaction_state) for each in listed] == [(name, "Ongoing")]
+        assert producer.ask("abort") == "ok"
+    until_committed_is(world, topic, [b"commit", b"commit"])
+
+
+async def state_of(bootstrap: str, transactional_id: str) -> tuple[Any, list[Any]]:
+    async with raw_peer(bootstrap, "") as peer:
+        described = await peer.call(DESCRIBE_TRANSACTIONS, 0, transactional_ids=(transactional_id,))
+        filters: dict[str, Any] = {"state_filters": ("Ongoing",), "producer_id_filters": ()}
+        listed = await peer.call(
+            LIST_TRANSACTIONS, 2, **filters, duration_filter=-1, transactional_id_pattern=f"{transactional_id}.*"
+        )
+        assert not described.transaction_states[0].error_code
+        assert not listed.error_code
+        return described.transaction_states[0], list(listed.transaction_states)
 
 
 @pytest.mark.usefixtures("java")
