@@ -26,6 +26,9 @@ AGAIN = frozenset(
         ErrorCode.concurrent_transactions,
         ErrorCode.not_leader_or_follower,
         ErrorCode.not_enough_replicas,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.request_timed_out,
+        ErrorCode.leader_not_available,
         ErrorCode.unknown_topic_or_partition,
     }
 )
