@@ -129,6 +129,65 @@ def test_a_coordinator_that_goes_before_the_decision(bench: ClusterBench, versio
     assert bench.run(committed(bench, OTHER, 1)) == [b"2"]
 
 
+def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBench, version: int) -> None:
+    """The transaction is complete only then."""
+    leader = bench.leader(TOPIC)
+    name = next(name for name in map(str, range(100)) if _is_led_by_others(bench, name, leader))
+    session = Session(bench, name, version=version)
+
+    async def before() -> None:
+        assert await session.init() is NONE
+        assert await session.produce(TOPIC, b"1") is NONE
+
+    bench.run(before())
+    coordinator = coordinator_of(bench, session)
+    fault = bench.world.network.cut([bench.name(coordinator)], [bench.name(leader)])
+
+    async def begin_to_end() -> asyncio.Task[ErrorCode]:
+        ending = asyncio.ensure_future(session.end(commit=True))
+        await asyncio.sleep(60)  # the leader is not in sync any more, as a follower of the coordinator
+        return ending
+
+    ending = bench.run(begin_to_end())
+    assert dict(bench.broker(coordinator).transactions.state_counts()) == {"PrepareCommit": 1}
+    assert bench.partition(leader, TOPIC).last_stable_offset == 0
+    fault.heal()
+    assert bench.run(asyncio.wait_for(ending, 60)) is NONE
+    assert bench.run(committed(bench, TOPIC, 1)) == [b"1"]
+    bench.until(lambda: dict(bench.broker(coordinator).transactions.state_counts()) == {"CompleteCommit": 1})
+
+
+def test_no_marker_before_the_decision_is_committed(bench: ClusterBench, version: int) -> None:
+    """Not even on the coordinator's own broker: a failover could still undo it (SAFETY 24)."""
+    leader = bench.leader(TOPIC)
+    name = next(name for name in map(str, range(100)) if not _is_led_by_others(bench, name, leader))
+    session = Session(bench, name, version=version)
+
+    async def before() -> None:
+        assert await session.init() is NONE
+        assert await session.produce(TOPIC, b"1") is NONE
+
+    bench.run(before())
+    others = [bench.name(number) for number in bench.ids if number != leader]
+    fault = bench.world.network.cut([bench.name(leader)], others)
+
+    async def begin_to_end() -> asyncio.Task[ErrorCode]:
+        ending = asyncio.ensure_future(session.end(commit=True))
+        await asyncio.sleep(2)
+        return ending
+
+    ending = bench.run(begin_to_end())
+    assert dict(bench.broker(leader).transactions.state_counts()) == {"PrepareCommit": 1}
+    assert bench.partition(leader, TOPIC).log.end_offset == 1
+    fault.heal()
+    assert bench.run(asyncio.wait_for(ending, 100)) is NONE
+    assert bench.run(committed(bench, TOPIC, 1)) == [b"1"]
+
+
+def _is_led_by_others(bench: ClusterBench, name: str, leader: int) -> bool:
+    return bench.run(Session(bench, name).coordinator()) != leader
+
+
 def test_a_transaction_of_a_producer_that_is_gone_times_out(bench: ClusterBench, version: int) -> None:
     """Also if its coordinator goes meanwhile: the next one knows when it began."""
     session = Session(bench, "gone", version=version, timeout_ms=20_000)
