@@ -281,12 +281,48 @@ async def test_a_marker_comes_while_the_coordinator_is_asked(bench: Bench) -> No
     caller, peer = bench
     coordinators = caller.broker.verifier = Coordinators()
     coordinators.answers.clear()
-    late = asyncio.ensure_future(peer.produce(b"late", producer=(7, 0, 0)))
+    late = asyncio.ensure_future(peer.produce(b"late", producer=(7, 0, 0), version=11))
     await asyncio.sleep(0)
     assert await peer.end((7, 0), commit=False) == [NONE]
     coordinators.answers.set()
     assert (await late).error == ErrorCode.invalid_txn_state
     assert (await peer.fetch()).ends == (1, 1)
+
+
+class OneAfterAnother:
+    """Each answer is let go by itself."""
+
+    def __init__(self, *errors: ErrorCode) -> None:
+        self._errors = list(errors)
+        self.first = asyncio.Event()
+
+    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+        error = self._errors.pop(0)
+        await self.first.wait()
+        return dict.fromkeys(asked.partitions, error)
+
+
+@pytest.mark.parametrize("second", [NONE, ErrorCode.invalid_producer_epoch])
+async def test_the_marker_of_the_transaction_before_comes_meanwhile(bench: Bench, second: ErrorCode) -> None:
+    """With version 2 an epoch is one transaction, so the coordinator can be asked again."""
+    caller, peer = bench
+    coordinators = caller.broker.verifier = OneAfterAnother(NONE, second)
+    early = asyncio.ensure_future(peer.produce(b"early", producer=(7, 1, 0), version=12))
+    await asyncio.sleep(0)
+    assert await peer.end((7, 1), commit=True, transaction_version=2) == [NONE]
+    coordinators.first.set()
+    assert (await early).error == second
+    assert (await peer.fetch()).ends == ((1, 2) if second is NONE else (1, 1))
+
+
+async def test_a_transaction_that_begins_before_the_last_one_is_complete(bench: Bench) -> None:
+    caller, peer = bench
+    early = ErrorCode.concurrent_transactions
+    coordinators = caller.broker.verifier = OneAfterAnother(early, early, NONE)
+    coordinators.first.set()
+    assert (await peer.produce(b"early", producer=(7, 1, 0), version=12)).error == NONE
+    caller.broker.verifier = Coordinators(early)
+    assert (await peer.produce(b"x", producer=(8, 1, 0), version=12, transactional_id="y")).error == early
 
 
 # -- what operators see --------------------------------------------------------------------------------------------

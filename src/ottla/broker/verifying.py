@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from ottla.machines.transactions.records import TopicPartition
@@ -18,6 +18,17 @@ class Verifying(NamedTuple):
     producer_epoch: int
     partitions: frozenset[TopicPartition]
     transaction_version: int
+
+
+RETRY_MS, TRIES_MAX = 20.0, 5
+"""A producer's next transaction often comes before the markers of its last one are all there. It is cheaper to wait for
+that here than to have the client come again (Kafka: add.partitions.to.txn.retry.backoff.ms). And a marker that comes
+while the coordinator is asked takes the guard away: then it is asked again, with another one."""
+
+
+def is_early(asked: Verifying, errors: Iterable[ErrorCode]) -> bool:
+    """The transaction before is being completed. Only clients of version 2 come that early."""
+    return asked.transaction_version >= 2 and ErrorCode.concurrent_transactions in errors
 
 
 class Verifier(Protocol):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.waiting import sleep
 from ottla.broker.judging import NO_GUARD, Guarded, guard_for
-from ottla.broker.verifying import Verifying
+from ottla.broker.verifying import RETRY_MS, TRIES_MAX, Verifying, is_early
 from ottla.machines.transactions.records import TopicPartition
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
@@ -60,7 +61,7 @@ class InTransaction:
         self._guards: dict[Place, int] = {}
         self._asked: dict[TopicPartition, Place] = {}
         self._producer: tuple[int, int] = (-1, -1)
-        headers = {
+        self._headers = headers = {
             (key, index): read_header(records)
             for key, index, records in _batches(request)
             if records is not None and _is_transactional(records)
@@ -69,8 +70,7 @@ class InTransaction:
         if refused is not None:
             self.refused = dict.fromkeys(headers, refused)
             return
-        for place, header in headers.items():
-            self._take_guard(place, header)
+        self._take_guards()
 
     @property
     def must_ask(self) -> bool:
@@ -85,6 +85,22 @@ class InTransaction:
         if len({header.producer_id for header in headers.values()}) > 1:
             return Refused(ErrorCode.invalid_producer_id_mapping, "transactional batches of more than one producer")
         return None
+
+    def _take_guards(self) -> None:
+        self._guards.clear()
+        self._asked.clear()
+        for place, header in self._headers.items():
+            if place not in self.refused:
+                self._take_guard(place, header)
+
+    def _has_lost_guards(self) -> bool:
+        """A marker has come meanwhile, of this transaction or, more often, of the one before it."""
+        return any(not self._has(place, guard) for place, guard in self._guards.items())
+
+    def _has(self, place: Place, guard: int) -> bool:
+        partition = self._partition(place)
+        known = partition.log.transactions.verifications.get(self._producer[0]) if partition is not None else None
+        return known is not None and known.guard == guard
 
     def _take_guard(self, place: Place, header: BatchHeader) -> None:
         partition = self._partition(place)
@@ -104,8 +120,18 @@ class InTransaction:
 
     async def ask(self) -> None:
         """What the coordinator refuses is not appended."""
-        asked = Verifying(self._transactional_id, *self._producer, frozenset(self._asked), self.transaction_version)
-        errors = await self._ctx.broker.verifier.verify(asked)
+        broker = self._ctx.broker
+        errors: Mapping[TopicPartition, ErrorCode] = {}
+        for _ in range(TRIES_MAX):
+            asked = Verifying(self._transactional_id, *self._producer, frozenset(self._asked), self.transaction_version)
+            errors = await broker.verifier.verify(asked)
+            if is_early(asked, errors.values()):
+                await sleep(broker.clock, RETRY_MS)
+            elif self.transaction_version < 2 or not self._has_lost_guards():
+                break  # before version 2 the coordinator cannot tell a late batch from one of the next transaction
+            self._take_guards()
+            if not self._asked:
+                break
         for name, place in self._asked.items():
             error = errors.get(name, ErrorCode.none)
             if error is not ErrorCode.none:

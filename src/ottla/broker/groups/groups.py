@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.broker.cluster.waiting import sleep
 from ottla.broker.coordinators.led_shards import LedShards, index_of
 from ottla.broker.groups.led_shard import GuardedCommit, LedShard, Surroundings
 from ottla.broker.groups.settings import group_config, offsets_topic_plan
 from ottla.broker.groups.topic_news import TopicNews
 from ottla.broker.judging import NO_GUARD
-from ottla.broker.verifying import Verifying
+from ottla.broker.verifying import RETRY_MS, TRIES_MAX, Verifying, is_early
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import CommitOffsets
@@ -61,23 +62,38 @@ class Groups(LedShards[LedShard]):
     ) -> Reply | Refused:
         """Offsets that count when the transaction is committed. The transaction's coordinator is asked first, if they
         are the first of it in the group's partition (KIP-890)."""
+        outcome: Reply | Refused = Refused(ErrorCode.concurrent_transactions)
+        for _ in range(TRIES_MAX):
+            outcome, is_final = await self._commit_once(commit, transactional_id, transaction_version)
+            if is_final:
+                break
+        return outcome
+
+    async def _commit_once(
+        self, commit: CommitOffsets, transactional_id: str, transaction_version: int
+    ) -> tuple[Reply | Refused, bool]:
+        """The answer, and whether it stays so."""
         shard = self._shard_of(commit.group)
-        if isinstance(shard, Refused):
-            return shard
-        guard = shard.guard_for(commit)
-        if isinstance(guard, Refused):
-            return guard
+        guard = shard if isinstance(shard, Refused) else shard.guard_for(commit)
+        if isinstance(shard, Refused) or isinstance(guard, Refused):
+            assert isinstance(guard, Refused)
+            return guard, True
         if guard != NO_GUARD:
             assert commit.producer_id is not None
             here = TopicPartition(OFFSETS_TOPIC, shard.partition.index)
             asked = Verifying(
                 transactional_id, commit.producer_id, commit.producer_epoch, frozenset({here}), transaction_version
             )
-            error = (await self._broker.verifier.verify(asked)).get(here, ErrorCode.none)
+            errors = await self._broker.verifier.verify(asked)
+            error = errors.get(here, ErrorCode.none)
+            if is_early(asked, errors.values()):
+                await sleep(self._clock, RETRY_MS)
+                return Refused(error), False
             if error is not ErrorCode.none:
-                return Refused(error, "the transaction's coordinator says so")
+                return Refused(error, "the transaction's coordinator says so"), True
         outcome: Reply | Refused = await self.ask(GuardedCommit(commit, guard, transaction_version), commit.group)
-        return outcome
+        has_lost_guard = isinstance(outcome, Refused) and outcome.error is ErrorCode.invalid_txn_state
+        return outcome, transaction_version < 2 or not has_lost_guard
 
     def fresh_id(self) -> str:
         """For a new member."""
