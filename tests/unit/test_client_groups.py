@@ -497,19 +497,3 @@ def test_members_that_commit_nothing_find_the_new_coordinator_too(bench: Cluster
     assert [member.events for member in members] == events
     members.append(Member(bench, "late", {"way": way, "auto_commit": False}).start())
     bench.until(lambda: shared_out(members))
-
-
-@pytest.mark.parametrize("way", ["eager", "cooperative"])
-def test_a_coordinator_that_stands_still_is_given_up_within_the_session(bench: ClusterBench, way: str) -> None:
-    """It keeps its connections and says nothing, while another broker has taken its place."""
-    members = members_of(bench, way, 2, auto_commit=False)
-    bench.until(lambda: shared_out(members))
-    events = [list(member.events) for member in members]
-    coordinator = bench.leader(OFFSETS_TOPIC, partition_of(GROUP, 3))
-    bench.host(coordinator).pause()
-    bench.world.run_for(25)  # longer than a session
-    bench.host(coordinator).resume()
-    bench.world.run_for(5)
-    assert [member.events for member in members] == events, "nobody who is alive is put out"
-    members.append(Member(bench, "late", {"way": way, "auto_commit": False}).start())
-    bench.until(lambda: shared_out(members))
