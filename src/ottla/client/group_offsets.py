@@ -32,6 +32,16 @@ class OffsetAndMetadata(NamedTuple):
 
 
 ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class GroupProgress(NamedTuple):
+    """How far a group's member has read, and who it is at the moment of asking: None if it is no member any more."""
+
+    group_id: str
+    offsets: ToCommit
+    member: Callable[[], Identity | None]
+
+
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
 _GONE_ON = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch})

@@ -67,6 +67,11 @@ class PartitionReader:
         self._move(offset, reset_to if offset is None else None)
         self.committed = offset
 
+    def return_to_committed(self) -> None:
+        """What was handed out since the last commit is handed out again."""
+        self._move(None, None)
+        self.wants_committed = True
+
     def seek(self, offset: int) -> None:
         self._move(offset, None)
 
