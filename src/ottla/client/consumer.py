@@ -207,10 +207,14 @@ class Consumer(ConsumerLookups):
         await self._seek_to(LATEST, partitions)
 
     async def seek_to_committed(self) -> None:
-        """All assigned partitions go back to what the group has committed: after a transaction that was aborted."""
+        """What was handed out since the last commit comes again: for a program whose transaction was aborted.
+
+        Where nothing is committed yet, from the first record that was handed out.
+        """
         positions = self._require_group().positions
         for reader in self._subscription.readers.values():
             reader.return_to_committed()
+        positions.look_up()  # what does not work out here goes on in the background
         await positions.find()
         self._wake()
 

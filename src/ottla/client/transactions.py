@@ -18,18 +18,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
+from ottla.client import transaction_failures as failures
 from ottla.client import transaction_requests as requests
 from ottla.client.apis import PRODUCE_IN_V1, PRODUCE_IN_V2, ClientApi
 from ottla.client.batches import Identity
 from ottla.client.errors import (
     BrokerRefusedError,
     ClientError,
-    CommitFailedError,
     DeliveryError,
-    ProducerFencedError,
     TransactionAbortedError,
     TransactionStateError,
     TransactionUnresolvedError,
+    refused,
 )
 from ottla.client.fetched import TopicPartition
 from ottla.client.group_offsets import GroupProgress
@@ -77,6 +77,7 @@ class Transactions:
         self._wanted: set[TopicPartition] = set()
         self._adding: asyncio.Task[None] | None = None
         self._groups: set[str] = set()
+        self._sending_offsets = asyncio.Lock()
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self) -> Identity:
@@ -113,38 +114,37 @@ class Transactions:
                 "no transaction is open here: send inside of `async with producer.transaction()`"
             )
         if self._failure is not None:
-            raise self._as_aborted("leave its block, then try it again")
+            raise failures.aborted(self._failure, "leave its block, then try it again")
 
     async def send_offsets(self, progress: GroupProgress) -> None:
         """The group has these offsets if, and only if, the transaction is committed."""
         self.require_open()
         if not progress.offsets:
             return
-        try:
-            if self._version < 2 and progress.group_id not in self._groups:
-                self._has_begun = True
-                await self._ask(requests.add_offsets(self.transactional_id, self._identity, progress.group_id))
-                self._groups.add(progress.group_id)
-            self._has_begun = True
-            await self._coordinators.ask_group(progress.group_id, lambda: self._commit_request(progress))
-        except ClientError as failure:
-            told = self._failed(failure)
-            if told is failure:
-                raise
-            raise told from failure
+        async with self._sending_offsets:
+            try:
+                await self._add_offsets(progress)
+            except ClientError as failure:
+                told = self._failed(failures.offsets_refused(failure, progress.group_id))
+                if told is failure:
+                    raise
+                raise told from failure
+
+    async def _add_offsets(self, progress: GroupProgress) -> None:
+        self._has_begun = True
+        if self._version < 2 and progress.group_id not in self._groups:
+            await self._ask(requests.add_offsets(self.transactional_id, self._identity, progress.group_id))
+            self._groups.add(progress.group_id)
+        await self._coordinators.ask_group(progress.group_id, lambda: self._commit_request(progress))
 
     async def end(self, *, commit: bool) -> None:
         """Goes on to the end also if the caller is cancelled."""
         if self._phase is not Phase.OPEN:
             raise TransactionStateError("no transaction is open")
         self._phase = Phase.ENDING
-        self._ending = asyncio.create_task(self._commit() if commit else self._abort())
+        self._ending = asyncio.create_task(self._end(commit))
         self._ending.add_done_callback(self._on_ended)
         await asyncio.shield(self._ending)
-
-    @property
-    def is_open(self) -> bool:
-        return self._phase is Phase.OPEN
 
     async def close(self) -> None:
         """What is open is aborted."""
@@ -177,7 +177,7 @@ class Transactions:
         """The sender gave records up: what is left of the transaction is of no use."""
         if self._fatal is None and self._failure is None:
             self._failure = reason
-            self._the_sender.drop(self._as_aborted("with these records"))
+            self._the_sender.drop(failures.aborted(self._failure, "with these records"))
 
     # How it goes on.
 
@@ -201,11 +201,14 @@ class Transactions:
     def _commit_request(self, progress: GroupProgress) -> requests.Request:
         member = progress.member()
         if member is None:
-            message = f'group "{progress.group_id}" has gone on without this consumer, so its offsets are not its own'
-            raise CommitFailedError(ErrorCode.unknown_member_id, message)
+            raise refused(ErrorCode.unknown_member_id, f'group "{progress.group_id}"')
         return requests.commit_offsets(
             self.transactional_id, self._identity, self._version, progress.group_id, member, progress.offsets
         )
+
+    async def _end(self, commit: bool) -> None:
+        async with self._sending_offsets:  # no request of this transaction is under way when its end is asked for
+            await (self._commit() if commit else self._abort())
 
     async def _commit(self) -> None:
         try:
@@ -221,11 +224,12 @@ class Transactions:
                 self._failure = refusal
         if self._failure is not None:
             await self._abort()
-            raise self._as_aborted("it can be tried again") from self._failure
+            raise failures.aborted(self._failure, "it can be tried again") from self._failure
 
     async def _abort(self) -> None:
         if self._adding is not None:
             self._adding.cancel()
+            await asyncio.wait([self._adding])
         aborted = TransactionAbortedError("the transaction was aborted, with these records")
         self._failure = self._failure or aborted
         await self._drop(aborted)
@@ -239,7 +243,7 @@ class Transactions:
             await self._ask_to_end(commit=False)
         except BrokerRefusedError as refusal:
             if self._version >= 2 and refusal.error not in _NOTHING_TO_ABORT:
-                raise self._stop(_explained(refusal, "aborting the transaction")) from refusal
+                raise self._stop(failures.stopped(refusal, "aborting the transaction")) from refusal
             has_new_epoch = False
         if not has_new_epoch:
             await self._renew_epoch()
@@ -256,7 +260,7 @@ class Transactions:
             if verdict is Verdict.FENCED:
                 raise self._fenced(refusal, unsure=commit and self._coordinators.unsure) from refusal
             if commit and verdict is Verdict.STOP:
-                raise self._stop(_explained(refusal, request.what)) from refusal
+                raise self._stop(failures.stopped(refusal, request.what)) from refusal
             raise
         except ClientError as failure:
             raise self._unresolved(failure, commit) from failure
@@ -268,7 +272,7 @@ class Transactions:
         try:
             reply = await self._ask(requests.init_producer(self.transactional_id, timeout_ms, self._identity))
         except ClientError as failure:
-            raise self._stop(_explained(failure, "going on after the abort")) from failure
+            raise self._stop(failures.stopped(failure, "going on after the abort")) from failure
         self._identity = requests.identity_in(reply, self._identity)
         self._the_sender.restart(self._identity)
 
@@ -308,43 +312,19 @@ class Transactions:
             assert isinstance(failure, BrokerRefusedError)
             return self._fenced(failure)
         if verdict is Verdict.STOP:
-            return self._stop(_explained(failure, "in the transaction"))
+            return self._stop(failures.stopped(failure, "in the transaction"))
         if self._failure is None:
             self._failure = failure
-            self._the_sender.drop(self._as_aborted("with these records"))
+            self._the_sender.drop(failures.aborted(self._failure, "with these records"))
         return failure
 
     def _fenced(self, refusal: BrokerRefusedError, *, unsure: bool = False) -> DeliveryError:
-        message = (
-            f'transactional id "{self.transactional_id}": another producer has begun with it, or the transaction took '
-            f"longer than transaction_timeout_ms={self._settings.transaction_timeout_ms} and was aborted. This "
-            f"producer has stopped. If another instance is to go on, end this one; else create a new producer"
-        )
-        if unsure:
-            message += ". An answer to the commit was lost, so the transaction may have been committed before"
-        return self._stop(ProducerFencedError(f"{message} ({refusal})", refusal.error, may_be_written=unsure))
+        return self._stop(failures.fenced(self._settings, refusal, unsure=unsure))
 
     def _unresolved(self, failure: ClientError, commit: bool) -> DeliveryError:
-        known = "it is committed or aborted as a whole" if commit else "it will be aborted when its time is over"
-        message = (
-            f'transactional id "{self.transactional_id}": its coordinator did not say what became of the transaction; '
-            f"{known} ({failure}). This producer has stopped; create a new one"
-        )
-        return self._stop(TransactionUnresolvedError(message, may_be_written=commit))
+        return self._stop(failures.unresolved(self._settings, failure, commit=commit))
 
     def _stop(self, reason: DeliveryError) -> DeliveryError:
         """For good. What was the reason first stays it."""
         self._the_sender.abandon(reason)
         return self._fatal or reason
-
-    def _as_aborted(self, what_now: str) -> TransactionAbortedError:
-        cause = self._failure
-        error = cause.error if isinstance(cause, DeliveryError | BrokerRefusedError) else None
-        return TransactionAbortedError(f"the transaction was aborted, {what_now}: {cause}", error)
-
-
-def _explained(failure: ClientError, what: str) -> DeliveryError:
-    if isinstance(failure, DeliveryError):
-        return failure
-    error = failure.error if isinstance(failure, BrokerRefusedError) else None
-    return DeliveryError(f"{what} failed for good, this producer has stopped: {failure}", error)
