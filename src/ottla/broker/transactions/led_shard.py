@@ -21,6 +21,7 @@ from ottla.broker.partition import Partition
 from ottla.broker.transactions.marker_sending import MarkerSender, Results
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
+from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.effects import Effect, WriteMarkers
 from ottla.machines.transactions.encoding import encode
 from ottla.machines.transactions.requests import DescribeTransaction, ListTransactions
@@ -43,6 +44,7 @@ class Surroundings(NamedTuple):
     loading: asyncio.Lock
     markers: MarkerSender
     allocate_producer_id: Callable[[], Awaitable[int | Refused]]
+    decisions: Decisions
 
 
 class LedShard(led_shard.LedShard):
@@ -52,7 +54,7 @@ class LedShard(led_shard.LedShard):
     def __init__(self, partition: Partition, around: Surroundings, ended: Callable[[LedShard], None]) -> None:
         super().__init__(partition, around.clock, around.loading, ended)
         self._around = around
-        self.machine = TransactionCoordinator(around.config)
+        self.machine = TransactionCoordinator(around.config, around.decisions)
         self._under_way: set[asyncio.Task[None]] = set()
         self._postponed: list[Decide] = []
         """What came of effects, while nothing could be appended."""

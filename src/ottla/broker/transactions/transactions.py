@@ -7,13 +7,15 @@ asked = await broker.transactions.ask(EndTransaction(transactional_id="t", ...),
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import LedShards
 from ottla.broker.transactions.led_shard import LedShard, Surroundings
 from ottla.broker.transactions.marker_sending import MarkerSender
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan, transaction_config
+from ottla.machines.transactions.decisions import Decisions
+from ottla.machines.transactions.records import Transaction
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -24,6 +26,8 @@ class Transactions(LedShards[LedShard]):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, STATE_TOPIC, state_topic_plan)
         self._markers = MarkerSender(broker)
+        self.decisions = Decisions()
+        """Since the broker began, of all partitions that it has led. For measurements."""
 
     def _new_shard(self, partition: Partition) -> LedShard:
         around = Surroundings(
@@ -32,6 +36,7 @@ class Transactions(LedShards[LedShard]):
             self._loading,
             self._markers,
             self._broker.allocate_producer_id,
+            self.decisions,
         )
         return LedShard(partition, around, self._on_ended)
 
@@ -45,3 +50,9 @@ class Transactions(LedShards[LedShard]):
         for shard in self._serving():
             counts.update(transaction.state.label for transaction in shard.machine.tables.values())
         return counts
+
+    def known(self) -> Iterator[Transaction]:
+        """Of all transactional ids of the partitions that are led here. Others may have their turn in between. For
+        measurements."""
+        for shard in list(self._serving()):
+            yield from list(shard.machine.tables.values())
