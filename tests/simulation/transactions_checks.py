@@ -10,6 +10,7 @@ What is committed of each partition is followed batch by batch, the plain way, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,11 @@ class TransactionChecks(ClusterChecks):
             for key, followed in self._followed.items()
             if followed.open
         }
+
+    def committed_batches(self) -> Iterator[tuple[str, int, Iterable[bytes]]]:
+        """By topic and partition, in the order of their offsets."""
+        for key, committed in self._committed.items():
+            yield self._name_of(key), key.partition, (batch.content for batch in committed.batches.values())
 
     def _name_of(self, key: PartitionKey) -> str:
         topic = self.image.topic(key.topic_id)

@@ -275,6 +275,8 @@ class Life:
         answer = await self._tried("commit", lambda: self._end(commit=True), repeats=self._repeats)
         if answer.error is ErrorCode.none:
             transaction.outcome, transaction.settled_s = Outcome.COMMITTED, self._now_s
+            if self.version >= NEW and self.rng.random() < 0.1:
+                await self._ask_otherwise()
             return self._has_ended(answer)
         if answer.error is not None and not self._is_doubtful:
             transaction.outcome, transaction.settled_s = Outcome.ABORTED, self._now_s
@@ -299,6 +301,12 @@ class Life:
                 transaction.outcome, transaction.settled_s = Outcome.ABORTED, self._now_s
                 return self._has_ended(answer)
         return await self._begin_anew()
+
+    async def _ask_otherwise(self) -> None:
+        """As before its commit, whose answer it does not know."""
+        answer = await self._tried("abort of what is committed", lambda: self._end(commit=False))
+        if answer.error is ErrorCode.none:
+            raise Violation("outcome", f"{self.who} {self.identity} committed, and then aborted the same")
 
     async def _abort(self, transaction: Transaction) -> bool:
         transaction.settled_s = self._now_s

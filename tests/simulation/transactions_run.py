@@ -12,14 +12,13 @@ the brokers all that `cluster_checks` and `transactions_checks` have, also of `_
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Literal
 
 from ottla.broker.coordinators.led_shard import State
-from ottla.broker.partition import Partition
 from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.client.consumer import Consumer
 from ottla.client.errors import CorruptBatchError
@@ -30,11 +29,11 @@ from ottla.machines.groups.records import OffsetRecord
 from ottla.machines.transactions.records import TransactionState
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode
+from ottla.records.batch import read_header
 from ottla.records.record import decode_batch
 from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
-from tests.simulation.committed import read_batches
 from tests.simulation.transactions_checks import TransactionChecks
 from tests.simulation.transactions_history import Outcome, TransactionHistory, Truth
 from tests.simulation.transactions_producers import Places, Worker
@@ -92,7 +91,7 @@ class TransactionsRun(ClusterRun):
         for worker in self.workers:
             worker.start()
         reading = [world.hosts[name].spawn(self._read(name, isolation)) for name, isolation in READERS.items()]
-        auditing = world.hosts[CONSUMERS[0]].spawn(self._audit())
+        auditing = [world.hosts[CONSUMERS[0]].spawn(work) for work in (self._audit(), self._read_again_and_again())]
         operating = world.hosts[OPERATOR].spawn(self.operator.work())
         world.run_for(CALM_S)
         self._start_faults()
@@ -108,9 +107,10 @@ class TransactionsRun(ClusterRun):
         self._eventually("readers get everything", self._is_all_read, 30)
         self._is_over = True
         self._driven("offsets are read", self._read_last_offsets())
+        self._driven("all is read from the beginning", self._read_from_the_beginning())
         for task in reading:
             task.cancel()
-        self._eventually("readers end", lambda: all(task.done() for task in (*reading, auditing)), 60)
+        self._eventually("readers end", lambda: all(task.done() for task in (*reading, *auditing)), 60)
         self._compare_replicas()
         self._listen_to_silence()
 
@@ -155,6 +155,32 @@ class TransactionsRun(ClusterRun):
     # -- readers ---------------------------------------------------------------------------------------------------
 
     async def _read(self, name: str, isolation: Isolation) -> None:
+        consumer = await self._consumer(isolation)
+        try:
+            while True:
+                await self._read_some(name, consumer, committed_only=isolation == "read_committed")
+        finally:
+            await consumer.close()
+
+    async def _read_again_and_again(self) -> None:
+        """From the beginning: what was decided long ago is decided for everybody, also after a restart."""
+        rng = Random(f"{self.seed}/again")
+        times = 0
+        while not self._is_over:
+            await asyncio.sleep(rng.uniform(0.5, 4.0))
+            times += 1
+            consumer = await self._consumer("read_committed")
+            for _ in range(8):
+                await self._read_some(f"late-{times}", consumer, committed_only=True)
+            await consumer.close()
+
+    async def _read_from_the_beginning(self) -> None:
+        consumer = await self._consumer("read_committed")
+        while self.transactions.unseen(self.truth, "last", committed_only=True):
+            await self._read_some("last", consumer, committed_only=True)
+        await consumer.close()
+
+    async def _consumer(self, isolation: Isolation) -> Consumer:
         consumer = await started(
             partial(
                 Consumer,
@@ -167,15 +193,11 @@ class TransactionsRun(ClusterRun):
             )
         )
         consumer.subscribe(list(TOPICS))
-        try:
-            while True:
-                await self._read_some(name, consumer, committed_only=isolation == "read_committed")
-        finally:
-            await consumer.close()
+        return consumer
 
     async def _read_some(self, name: str, consumer: Consumer, *, committed_only: bool) -> None:
         try:
-            records = await consumer.fetch_records(100)
+            records = await consumer.fetch_records(100, timeout_ms=500)
         except CorruptBatchError:
             if not self.checks.survivors.damaged.total():
                 raise
@@ -220,31 +242,33 @@ class TransactionsRun(ClusterRun):
     # -- the logs, read the plain way ------------------------------------------------------------------------------
 
     def _read_logs(self) -> Truth:
+        """All is committed by now: what the checks have seen of it no disk can damage."""
         truth = Truth()
-        for _, partition in self._partitions():
-            if partition.leading is not None and partition.topic.name in (*TOPICS, OFFSETS_TOPIC):
-                self._read_log(partition, truth)
+        for topic, index, batches in self.checks.committed_batches():
+            if topic in (*TOPICS, OFFSETS_TOPIC):
+                _read_log((topic, index), batches, truth)
         return truth
 
-    def _read_log(self, partition: Partition, truth: Truth) -> None:
-        unended: dict[int, list[bytes]] = {}
-        for header, batch in read_batches(partition.log, 0, partition.log.end_offset):
-            marker = marker_in(header, memoryview(batch)) if header.is_control else None
-            if marker is not None:
-                for content in unended.pop(header.producer_id, []):
-                    _note(partition, content, truth, is_committed=marker.is_commit)
-            elif header.is_transactional:
-                unended.setdefault(header.producer_id, []).append(batch)
-        if unended:
-            raise Violation("every one ends", f"{partition.topic.name}-{partition.index}: {sorted(unended)} are open")
+
+def _read_log(where: tuple[str, int], batches: Iterable[bytes], truth: Truth) -> None:
+    unended: dict[int, list[bytes]] = {}
+    for batch in batches:
+        header = read_header(memoryview(batch))
+        marker = marker_in(header, memoryview(batch)) if header.is_control else None
+        if marker is not None:
+            for content in unended.pop(header.producer_id, []):
+                _note(where, content, truth, is_committed=marker.is_commit)
+        elif header.is_transactional:
+            unended.setdefault(header.producer_id, []).append(batch)
+    if unended:
+        raise Violation("every one ends", f"{where}: {sorted(unended)} are open")
 
 
-def _note(partition: Partition, batch: bytes, truth: Truth, *, is_committed: bool) -> None:
+def _note(where: tuple[str, int], batch: bytes, truth: Truth, *, is_committed: bool) -> None:
     for record in decode_batch(memoryview(batch)):
         assert record.value is not None
-        if partition.topic.name != OFFSETS_TOPIC:
-            place = partition.topic.name, partition.index, record.offset
-            (truth.committed if is_committed else truth.aborted)[place] = bytes(record.value)
+        if where[0] != OFFSETS_TOPIC:
+            (truth.committed if is_committed else truth.aborted)[*where, record.offset] = bytes(record.value)
             continue
         assert record.key is not None
         found = encoding.decode(bytes(record.key), bytes(record.value))
