@@ -9,7 +9,7 @@ import pytest
 from ottla.model.errors import ErrorCode
 from tests.conformance.clients.group_interface import CLASSIC, CONSUMER, GroupUser
 from tests.conformance.clients.group_java import JavaGroupUser
-from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatGroupUser, member
+from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatGroupUser, member, read_and_commit
 from tests.conformance.clients.group_python import AiokafkaGroupUser, KafkaPythonGroupUser
 from tests.conformance.clients.interface import Record, RefusedByBroker
 from tests.conformance.clients.java_client import JavaClient
@@ -81,12 +81,13 @@ def write_more(client_of: ClientOf, topic: str) -> WriteMore:
 def test_a_member_goes_on_where_it_was(
     user_of: UserOf, write_more: WriteMore, topic: str, group: str, name: str, protocol: str
 ) -> None:
-    user = user_of(name)
+    user, admin = user_of(name), user_of("confluent-kafka")
     first = write_more(20)
     assert sorted(user.consume(group, topic, 20, protocol)) == sorted(first)
+    assert admin.offsets(group) == {(topic, 0): 10, (topic, 1): 10}
     more = write_more(10)
     assert sorted(user.consume(group, topic, 10, protocol)) == sorted(more)
-    assert user_of("confluent-kafka").offsets(group) == {(topic, 0): 15, (topic, 1): 15}
+    assert admin.offsets(group) == {(topic, 0): 15, (topic, 1): 15}
 
 
 def test_a_group_goes_from_client_to_client(user_of: UserOf, write_more: WriteMore, topic: str, group: str) -> None:
@@ -106,8 +107,7 @@ def with_member(
     """The group's protocol, while there is one member in it."""
     client_of("confluent-kafka").write(topic, [Record(b"x", partition=at % 2) for at in range(10)])
     with member(bootstrap, group, topic, request.param) as consumer:
-        consumer.consume(10, 5)
-        consumer.commit(asynchronous=False)
+        assert len(read_and_commit(consumer, topic, 10)) == 10
         yield str(request.param)
 
 

@@ -205,7 +205,9 @@ def four(tmp_path: Path) -> Iterator[ClusterProcesses]:
         bootstrap = cluster.bootstrap
         until(lambda: len(as_json(bootstrap, "cluster", "describe")["brokers"]) == 4, "all know of one another")
         ottla(bootstrap, "topics", "create", "orders", "-p", "8")
-        ottla(bootstrap, "produce", "orders", stdin="".join(f"{number}\n" for number in range(2000)))
+        # With keys, so that every partition gets some: without them all may go to one partition.
+        lines = "".join(f"{number}:{number}\n" for number in range(2000))
+        ottla(bootstrap, "produce", "orders", "-K", ":", stdin=lines)
         yield cluster
 
 
@@ -367,10 +369,12 @@ def test_what_is_wrong_is_described(four: ClusterProcesses) -> None:
 def test_an_empty_disk_is_filled_again_and_a_broker_that_is_gone_for_good_is_drained(four: ClusterProcesses) -> None:
     bootstrap = four.bootstrap
     last = four.broker(4)
+    had_bytes = data_bytes_of(bootstrap, 4)
+    assert had_bytes > 0
     last.kill()
     shutil.rmtree(last.data)
     last.start()
-    until(lambda: data_bytes_of(bootstrap, 4) > 0, "it gets something")
+    until(lambda: data_bytes_of(bootstrap, 4) >= had_bytes, "it gets what it had")
     until(lambda: as_json(bootstrap, "cluster", "describe")["is_healthy"], "it has everything again")
     last.kill()
     until(lambda: as_json(bootstrap, "cluster", "describe")["away"] == [4], "it is missed")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch
+from ottla.broker.refused_batches import RefusedBatches
+from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch, Verdict
 from ottla.machines.transactions.verification import NO_GUARD
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import BatchHeader
@@ -38,13 +39,17 @@ class Guarded(NamedTuple):
 UNGUARDED = Guarded()
 
 
-def judge(log: FileLog | MemoryLog, header: BatchHeader, guarded: Guarded = UNGUARDED) -> Appended | Refused | None:
+def judge(
+    log: FileLog | MemoryLog, header: BatchHeader, refused: RefusedBatches, now_ms: int, guarded: Guarded = UNGUARDED
+) -> Appended | Refused | None:
     """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""
     verdict = log.producers.judge(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
     if isinstance(verdict, Duplicate):
         batch = verdict.batch
         append_time = batch.timestamp_ms if header.is_log_append_time else -1
         return Appended(batch.base_offset, batch.end_offset, append_time, log.start_offset)
+    if refused and (waits := _waits_for_refused(log, header, verdict, refused, now_ms)) is not None:
+        return waits
     if isinstance(verdict, OutOfOrder):
         return Refused(
             ErrorCode.out_of_order_sequence_number,
@@ -65,6 +70,16 @@ def judge(log: FileLog | MemoryLog, header: BatchHeader, guarded: Guarded = UNGU
         guard=guarded.guard,
         transaction_version=guarded.transaction_version,
     )
+
+
+def _waits_for_refused(
+    log: FileLog | MemoryLog, header: BatchHeader, verdict: Verdict, refused: RefusedBatches, now_ms: int
+) -> Refused | None:
+    """What the log knows of a producer counts more than a refusal that another broker may have made good."""
+    missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
+    if missing is None and log.producers.get(header.producer_id) is not None:
+        return None
+    return refused.before(header, missing, now_ms)
 
 
 def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int | Refused:

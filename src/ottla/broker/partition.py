@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
 from ottla.broker.judging import UNGUARDED, Appended, Guarded, judge
+from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
-from ottla.log.segment import Segment
+from ottla.log.segment import held
 from ottla.machines.producers import ProducerBatch
 from ottla.machines.replication import LeaderReplication
 from ottla.machines.transactions.partition_table import Marker
@@ -36,19 +36,6 @@ AnyLog = FileLog | MemoryLog
 ALL = -1
 """acks=all"""
 T = TypeVar("T")
-
-
-@contextmanager
-def held(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """The segments as they are now, none of which is recycled meanwhile."""
-    kept = list(segments)
-    for segment in kept:
-        segment.readers += 1
-    try:
-        yield kept
-    finally:
-        for segment in kept:
-            segment.end_read()
 
 
 class Role(Enum):
@@ -120,6 +107,7 @@ class Partition:
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
         """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
+        self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, FetchWatch] = {}
         log.events = self
@@ -191,11 +179,12 @@ class Partition:
             return admitted
         header, batch = admitted
         if header.producer_id >= 0:
-            verdict = judge(log, header, guarded)
+            verdict = judge(log, header, self.refused, now_ms, guarded)
             if verdict is not None:
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
+            self.refused.note(batch, refused, now_ms)
             return refused
         base_offset = log.end_offset
         stamp(batch, base_offset, self.leader_epoch)
@@ -217,7 +206,7 @@ class Partition:
         size_bytes_max, after_max_ms, before_max_ms = self._limits
         if not run.admit(size_bytes_max, after_max_ms, before_max_ms, now_ms):
             return False
-        if run.has_producers and not self._note_sequences(run):
+        if run.has_producers and not self._note_sequences(run, now_ms):
             return False
         run.stamp(log.end_offset, self.leader_epoch)
         log.append_run(run)
@@ -228,7 +217,7 @@ class Partition:
         self.on_appended()
         return True
 
-    def _note_sequences(self, run: ProduceRun) -> bool:
+    def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
         """Cuts the run before the first batch that does not continue its producer's sequence. What is noted here is
         appended in the same breath."""
         producers = self.log.producers
@@ -237,7 +226,7 @@ class Partition:
             header = read_header(batch)
             end_offset = base_offset + header.record_count
             if header.producer_id >= 0:
-                if judge(self.log, header) is not None:
+                if judge(self.log, header, self.refused, now_ms) is not None:
                     run.cut(place)
                     return place > 0
                 noted = ProducerBatch(

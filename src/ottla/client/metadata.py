@@ -71,6 +71,8 @@ class Metadata:
         self._max_age_s = max_age_ms / 1000
         self._topic_errors: dict[str, ErrorCode] = {}
         self._wanted: set[str] = set()
+        self._asked_for: frozenset[str] = frozenset()
+        """The topics that the newest view is about."""
         self._refreshed_at_s = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._stale = True
@@ -126,12 +128,13 @@ class Metadata:
     async def topic(self, name: str, *, timeout_ms: float, unknown_for_ms: float = 2000) -> TopicView:
         """The topic's view, asked for as often as the time allows.
 
-        A topic that is just being created is unknown for a moment, so that answer is final only after
-        `unknown_for_ms`.
+        A topic that is just being created is unknown for a moment, so that answer is final only if it is the same
+        `unknown_for_ms` later.
         """
         self.want([name])
         loop = asyncio.get_running_loop()
         started_s = loop.time()
+        unknown_since_s: float | None = None
         backoff = Backoff(min_ms=20)
         while True:
             found = self.cached(name)
@@ -141,16 +144,24 @@ class Metadata:
             found = self.cached(name)
             if found is not None:
                 return found
-            waited_ms = (loop.time() - started_s) * 1000
-            patience_ms = min(unknown_for_ms, timeout_ms) if isinstance(failure, UnknownTopicError) else timeout_ms
-            if waited_ms >= patience_ms:
+            now_s = loop.time()
+            left_ms = timeout_ms - (now_s - started_s) * 1000
+            if isinstance(failure, UnknownTopicError):
+                # Counted from the first such answer: the time before may have gone into a broker that does not answer.
+                unknown_since_s = now_s if unknown_since_s is None else unknown_since_s
+                left_ms = min(left_ms, unknown_for_ms - (now_s - unknown_since_s) * 1000)
+            else:
+                unknown_since_s = None
+            if left_ms <= 0:
                 raise failure
-            await asyncio.sleep(min(backoff.next_pause_ms(), max(1.0, patience_ms - waited_ms)) / 1000)
+            await asyncio.sleep(min(backoff.next_pause_ms(), max(1.0, left_ms)) / 1000)
 
     async def _try_refresh(self, name: str) -> Exception:
         """Refreshes; what stands in the way of using the topic if it is still missing."""
         try:
             await self.refresh()
+            if name not in self._asked_for:
+                await self.refresh()  # the one that was under way began before anybody wanted this topic
         except PASSING_FAILURES as failure:
             return failure
         error = self._topic_errors.get(name, ErrorCode.unknown_topic_or_partition)
@@ -175,6 +186,7 @@ class Metadata:
             self._stale = True
             raise
         view, self._topic_errors = read_view(reply)
+        self._asked_for = frozenset(wanted)
         self.view = newest(self.view, view)
         if self._topic_errors:
             self._stale = True

@@ -159,7 +159,10 @@ class Produce:
                 elif partition is None:
                     outcome = Refused(_missing(topic, key, index))
                 else:
-                    outcome = partition.refusal_for(acks) or self._append(partition, (key, index), records, now_ms)
+                    refused = partition.refusal_for(acks) or self._refused_in_transaction((key, index))
+                    if refused is not None:
+                        partition.refused.note(records, refused, now_ms)
+                    outcome = refused or self._append(partition, (key, index), records, now_ms)
                 results.append(_result(index, outcome))
                 if partition is None or isinstance(outcome, Refused):
                     continue
@@ -171,10 +174,10 @@ class Produce:
     ) -> Appended | Refused:
         if self.in_transaction is None:
             return partition.append(records, now_ms)
-        refused = self.in_transaction.refused.get(place)
-        if refused is not None:
-            return refused
         return partition.append(records, now_ms, self.in_transaction.guarded(place))
+
+    def _refused_in_transaction(self, place: Place) -> Refused | None:
+        return self.in_transaction.refused.get(place) if self.in_transaction is not None else None
 
     def reply(self) -> Buffers | asyncio.Future[Buffers]:
         if not self._waiting:

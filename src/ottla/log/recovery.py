@@ -7,7 +7,7 @@ which the class allows; damage with intact batches behind it is kept apart and n
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from ottla.log.checkpoint import RecoveryPoint
@@ -21,7 +21,7 @@ from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, merged_producers, trim_state
-from ottla.log.walk import Walk, find_next_valid, intact_batches
+from ottla.log.walk import BadBatch, Walk, find_next_valid, intact_batches
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
@@ -80,7 +80,7 @@ def open_file_log(
     state_offset = state.offset
     if state_offset > segments[-1].end_offset:
         state = _trim_state(opening, state, segments)
-    state = _complete_state(state, segments, start_offset)
+    state = _complete_state(opening, state, segments, start_offset)
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.recovery_point = point
     log.state_offset = min(state_offset, state.offset)
@@ -367,7 +367,7 @@ def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> L
     will grow over the offset that the old one names, with other batches. What it knows of producers whose segments
     have expired still holds."""
     trimmed = trim_state(state, segments[-1].end_offset)
-    learned = _complete_state(LogState(), segments, 0)
+    learned = _complete_state(opening, LogState(), segments, 0)
     transactions = _merged(learned.transactions, trimmed.transactions, trimmed.offset)
     producers = merged_producers(learned.producers, trimmed.producers)
     state = LogState(trimmed.offset, trimmed.epochs, producers, transactions)
@@ -385,16 +385,26 @@ def _merged(learned: PartitionTransactions, trimmed: PartitionTransactions, end_
     return merged
 
 
-def _complete_state(state: LogState, segments: list[Segment], start_offset: int) -> LogState:
-    for segment in segments:
+def _complete_state(opening: Opening, state: LogState, segments: list[Segment], start_offset: int) -> LogState:
+    for segment, following in zip_longest(segments, segments[1:]):
         if segment.end_offset > state.offset:
-            _note_batches(segment, state)
+            _note_batches(opening, segment, state, segment.end_offset if following is None else following.base_offset)
     state.epochs.truncate_before(start_offset)
     return state
 
 
-def _note_batches(segment: Segment, state: LogState) -> None:
+def _note_batches(opening: Opening, segment: Segment, state: LogState, following_base: int) -> None:
+    """A batch that does not read back is named as damage: what it said of its producer is not known here, so this copy
+    must not decide what is a retry while there is a better one."""
     relative, position = segment.index.entry_for_offset(max(state.offset - segment.base_offset, 0))
-    for _, header, batch in intact_batches(segment.file, position, segment.written_end, segment.base_offset + relative):
+    place = Place(segment, segment.file, 0, segment.base_offset, segment.written_end, following_base)
+
+    def name_damage(bad: BadBatch, next_offset: int) -> None:
+        opening.damages.append(describe_damage(place, bad, next_offset))
+
+    first_offset = segment.base_offset + relative
+    for _, header, batch in intact_batches(
+        segment.file, position, segment.written_end, first_offset, on_bad=name_damage
+    ):
         if header.base_offset >= state.offset:
             note_batch(header, batch, state)

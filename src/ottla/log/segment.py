@@ -6,6 +6,8 @@ synced (on stable storage). They never cross: synced <= written <= appended.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 
 from ottla.log.index import ENTRY_BYTES, SparseIndex
@@ -229,3 +231,16 @@ def seal_all(segments: list[Segment]) -> None:
     """At a clean stop: files as long as what is in them. Blocking."""
     for segment in segments:
         segment.seal()
+
+
+@contextmanager
+def held(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """The segments as they are now, none of which is recycled meanwhile."""
+    kept = list(segments)
+    for segment in kept:
+        segment.readers += 1
+    try:
+        yield kept
+    finally:
+        for segment in kept:
+            segment.end_read()

@@ -6,7 +6,7 @@ the file is trusted: a length decides how far to step only after it has been fou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ottla.ports import DataFile
@@ -162,12 +162,24 @@ def _is_followed(file: DataFile, found: Walked, end: int, offset_end: int | None
     return len(head) == HEADER_BYTES and header_fault(read_header(head), found.header.next_offset) is None
 
 
-def intact_batches(file: DataFile, position: int, end: int, next_offset: int = ANY_OFFSET) -> Iterator[Walked]:
-    """Every batch that reads back as it was written, over whatever damage lies between."""
+def intact_batches(
+    file: DataFile,
+    position: int,
+    end: int,
+    next_offset: int = ANY_OFFSET,
+    *,
+    on_bad: Callable[[BadBatch, int], object] | None = None,
+) -> Iterator[Walked]:
+    """Every batch that reads back as it was written, over whatever damage lies between: `on_bad` is told of each, with
+    the offset where it begins."""
     while True:
         walk = Walk(file, position, end, verify=True, next_offset=next_offset)
         yield from walk
-        found = find_next_valid(file, walk.bad.position, end, max(walk.next_offset, 0)) if walk.bad else None
+        if walk.bad is None:
+            return
+        if on_bad is not None:
+            on_bad(walk.bad, walk.next_offset)
+        found = find_next_valid(file, walk.bad.position, end, max(walk.next_offset, 0))
         if found is None:
             return
         position, next_offset = found.position, found.header.base_offset

@@ -11,6 +11,7 @@ from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.partition import AnyLog, Partition, PartitionEvents, Role
+from ottla.broker.refused_batches import RefusedBatches
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
 from ottla.log.truncation import Truncation
@@ -230,6 +231,7 @@ def _begin_above_what_was_lost(partition: Partition, anew_in_epoch: int) -> None
     first = anew_in_epoch * OFFSETS_OF_AN_EPOCH
     if isinstance(partition.log, MemoryLog) and partition.log.end_offset < first:
         partition.log.reset_to(first)
+        partition.refused = RefusedBatches()  # nobody sends again what was before
 
 
 def _is_damaged(partition: Partition) -> bool:
