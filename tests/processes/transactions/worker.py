@@ -122,8 +122,8 @@ class Worker:
         self._batch[:] = [message for message in self._batch if message.partition() not in gone]
 
 
-def _generation(membership: object) -> int:
-    data = bytes(membership or b"")  # type: ignore[call-overload]
+def _generation(membership: Any) -> int:
+    data = bytes(membership or b"")
     if not data.startswith(_METADATA_PREFIX):
         return NOBODY
     return int(_GENERATION.unpack_from(data, len(_METADATA_PREFIX))[0])
