@@ -170,7 +170,7 @@ public final class ChainWorker implements ConsumerRebalanceListener {
         properties.put("auto.offset.reset", "earliest");
         properties.put("fetch.max.wait.ms", "100");
         properties.put("max.poll.interval.ms", "30000");
-        properties.put("max.poll.records", "20");
+        properties.put("max.poll.records", "50");
         properties.put("request.timeout.ms", "10000");
         properties.put("reconnect.backoff.max.ms", "500");
         if (arguments[0].equals("consumer")) {

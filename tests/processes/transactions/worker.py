@@ -22,7 +22,7 @@ from tests.processes.groups.history import Recorder
 POLL_S = 0.2
 CALL_S = 20.0
 FLUSH_S = 5.0
-RECORDS_MAX = 20
+RECORDS_MAX = 50
 ABORTED_SHARE = 0.2
 CANNOT_GO_ON = 3
 NOBODY = -1
