@@ -23,7 +23,7 @@ SIZES = (1, 10, 100, 1000, 10_000)
 PLAIN = 0
 """The size that stands for no transactions at all."""
 MANY = 8
-SECONDS, SECONDS_QUICK = 0.4, 0.2
+SECONDS, SECONDS_QUICK = 0.4, 0.1
 REPETITIONS, REPETITIONS_QUICK = 2, 1
 GOAL_SIZE, GOAL = 1000, 0.7
 PATIENCE_S = 20.0
