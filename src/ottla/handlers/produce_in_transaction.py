@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.waiting import sleep
 from ottla.broker.judging import NO_GUARD, Guarded, guard_for
-from ottla.broker.verifying import RETRY_MS, TRIES_MAX, Verifying, is_early
+from ottla.broker.verifying import PAUSES_MS, Verifying, is_early
 from ottla.machines.transactions.records import TopicPartition
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
@@ -122,11 +122,11 @@ class InTransaction:
         """What the coordinator refuses is not appended."""
         broker = self._ctx.broker
         errors: Mapping[TopicPartition, ErrorCode] = {}
-        for _ in range(TRIES_MAX):
+        for pause_ms in PAUSES_MS:
             asked = Verifying(self._transactional_id, *self._producer, frozenset(self._asked), self.transaction_version)
             errors = await broker.verifier.verify(asked)
             if is_early(asked, errors.values()):
-                await sleep(broker.clock, RETRY_MS)
+                await sleep(broker.clock, pause_ms)
             elif self.transaction_version < 2 or not self._has_lost_guards():
                 break  # before version 2 the coordinator cannot tell a late batch from one of the next transaction
             self._take_guards()

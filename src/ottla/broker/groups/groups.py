@@ -16,7 +16,7 @@ from ottla.broker.groups.led_shard import GuardedCommit, LedShard, Surroundings
 from ottla.broker.groups.settings import group_config, offsets_topic_plan
 from ottla.broker.groups.topic_news import TopicNews
 from ottla.broker.judging import NO_GUARD
-from ottla.broker.verifying import RETRY_MS, TRIES_MAX, Verifying, is_early
+from ottla.broker.verifying import PAUSES_MS, Verifying, is_early
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import CommitOffsets
@@ -63,16 +63,16 @@ class Groups(LedShards[LedShard]):
         """Offsets that count when the transaction is committed. The transaction's coordinator is asked first, if they
         are the first of it in the group's partition (KIP-890)."""
         outcome: Reply | Refused = Refused(ErrorCode.concurrent_transactions)
-        for _ in range(TRIES_MAX):
-            outcome, is_final = await self._commit_once(commit, transactional_id, transaction_version)
+        for pause_ms in PAUSES_MS:
+            outcome, is_final = await self._commit_once(commit, transactional_id, transaction_version, pause_ms)
             if is_final:
                 break
         return outcome
 
     async def _commit_once(
-        self, commit: CommitOffsets, transactional_id: str, transaction_version: int
+        self, commit: CommitOffsets, transactional_id: str, transaction_version: int, pause_ms: float
     ) -> tuple[Reply | Refused, bool]:
-        """The answer, and whether it stays so."""
+        """The answer, and whether it stays so. If it comes too early, this takes as long as the pause."""
         shard = self._shard_of(commit.group)
         guard = shard if isinstance(shard, Refused) else shard.guard_for(commit)
         if isinstance(shard, Refused) or isinstance(guard, Refused):
@@ -87,7 +87,7 @@ class Groups(LedShards[LedShard]):
             errors = await self._broker.verifier.verify(asked)
             error = errors.get(here, ErrorCode.none)
             if is_early(asked, errors.values()):
-                await sleep(self._clock, RETRY_MS)
+                await sleep(self._clock, pause_ms)
                 return Refused(error), False
             if error is not ErrorCode.none:
                 return Refused(error, "the transaction's coordinator says so"), True
