@@ -265,7 +265,7 @@ async def test_consume_transform_produce(
     worker = Worker(world, source, target, group, random.Random(f"{seed} {protocol} {version}"))
     async with (
         asyncio.timeout(WAIT_S),
-        consumer_of(world.bootstrap, group) as looking,
+        Consumer(world.bootstrap, group_id=group) as looking,
         running(lambda: worker.run(protocol)) as replace,
     ):
         for count in (COUNT // 3, COUNT * 2 // 3):
