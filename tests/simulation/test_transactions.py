@@ -19,8 +19,8 @@ from tests.simulation.violations import Violation
 __all__ = ["rate"]
 
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 60, 4)
-PINNED: tuple[int, ...] = ()
-"""Each found a bug."""
+PINNED: tuple[int, ...] = (21,)
+"""Each found a bug: a leader that went on with a damaged log, because its start had found damage in another one."""
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *PINNED})])
