@@ -31,6 +31,7 @@ WAIT_S = 120.0
 POLL_S = 0.1
 FLUSH_S = 60.0
 WRITE_PAUSE_S = 0.05
+AHEAD_MAX = 600
 SAME_ID_SHARE = 0.7
 """How often a worker's successor has its transactional id, which ends what the worker had begun. Else its time does."""
 JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
@@ -76,8 +77,8 @@ class Chain:
         self.broken: list[str] = []
         self.starts = 0
         self._create_topics()
-        self._writer = Writer(bootstrap, self.topics[0], chance.randrange(1 << 32))
         self._reader = LiveReader(bootstrap, self.topics[1:], PARTITIONS)
+        self._writer = Writer(bootstrap, self.topics[0], chance.randrange(1 << 32), lambda: self.output)
 
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -164,11 +165,14 @@ class Chain:
         return self._wait_until(lambda: self.output >= before + count, f"{count} records more")
 
     def _wait_until(self, holds: Callable[[], bool], what: str) -> bool:
-        deadline_s = time.monotonic() + WAIT_S
+        """A machine may be slow: it is too long if nothing at all comes meanwhile."""
+        before, deadline_s = self.output, time.monotonic() + WAIT_S
         while not holds():
             self.tend()
-            if time.monotonic() > deadline_s:
-                self.broken.append(f"not {what} in {WAIT_S:.0f} s; {self.output} are in the output")
+            if self.output > before:
+                before, deadline_s = self.output, time.monotonic() + WAIT_S
+            elif time.monotonic() > deadline_s:
+                self.broken.append(f"not {what}: nothing came in {WAIT_S:.0f} s; {self.output} are in the output")
                 return False
             time.sleep(POLL_S)
         return True
@@ -240,9 +244,10 @@ def _end(slot: Slot) -> None:
 
 
 class Writer:
-    """The chain's input: numbers by key, steadily."""
+    """The chain's input: numbers by key, steadily, but not far ahead of the output."""
 
-    def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, seed: int, output: Callable[[], int]) -> None:
+        self._output = output
         settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "max.in.flight": 1}
         self._producer = Producer({**settings, "reconnect.backoff.max.ms": 500, "log_level": 0})
         self._topic = topic
@@ -256,12 +261,14 @@ class Writer:
     def _run(self) -> None:
         counts = [0] * KEYS
         while not self._ended.wait(WRITE_PAUSE_S):
+            self._producer.poll(0)
+            if sum(counts) > self._output() + AHEAD_MAX:
+                continue
             for _ in range(self._chance.randint(1, 6)):
                 key = self._chance.randrange(KEYS)
                 value = f"{key}:{counts[key]}"
                 counts[key] += 1
                 self._producer.produce(self._topic, value, partition=key % PARTITIONS, on_delivery=self._delivered)
-            self._producer.poll(0)
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is None:
