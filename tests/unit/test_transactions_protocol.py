@@ -315,6 +315,29 @@ async def test_the_marker_of_the_transaction_before_comes_meanwhile(bench: Bench
     assert (await peer.fetch()).ends == ((1, 2) if second is NONE else (1, 1))
 
 
+class MarkersMeanwhile:
+    """Coordinators that take over one after the other: each sends the marker of the transaction before."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self.asked = 0
+
+    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked += 1
+        told = await self._peer.end((7, 1), commit=True, coordinator_epoch=self.asked, transaction_version=2)
+        assert told == [NONE]
+        return {}
+
+
+async def test_a_guard_that_was_not_verified_is_worth_nothing(bench: Bench) -> None:
+    """However often the one before it is taken away: the last guard too needs a word of the coordinator."""
+    caller, peer = bench
+    coordinators = caller.broker.verifier = MarkersMeanwhile(peer)
+    told = (await peer.produce(b"early", producer=(7, 1, 0), version=12)).error
+    assert told == ErrorCode.concurrent_transactions
+    assert (await peer.fetch()).ends == (coordinators.asked, coordinators.asked), "nothing but markers"
+
+
 async def test_a_transaction_that_begins_before_the_last_one_is_complete(bench: Bench) -> None:
     caller, peer = bench
     early = ErrorCode.concurrent_transactions

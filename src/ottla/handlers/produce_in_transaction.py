@@ -132,6 +132,9 @@ class InTransaction:
             self._take_guards()
             if not self._asked:
                 break
+        else:
+            # The guards that it has now were taken after the last answer.
+            errors = dict.fromkeys(self._asked, ErrorCode.concurrent_transactions)
         for name, place in self._asked.items():
             error = errors.get(name, ErrorCode.none)
             if error is not ErrorCode.none:
