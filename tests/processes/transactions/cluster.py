@@ -65,10 +65,17 @@ class ChainCluster:
             self._cluster.broker(self._dead).start()
             self._dead = None
 
+    @property
+    def _awake(self) -> str:
+        """One that is paused takes a connection, and answers when it goes on."""
+        awake = set(range(1, BROKERS + 1)) - {self._paused, self._dead}
+        brokers = (self._cluster.broker(number) for number in sorted(awake))
+        return ",".join(broker.bootstrap for broker in brokers)
+
     def move_leaders(self, topics: list[str]) -> int:
         """Of about half of the partitions of these topics, and of the coordinators. How many were asked for."""
         try:
-            with any_broker(self.bootstrap) as caller:
+            with any_broker(self._awake) as caller:
                 leaders = ask_leaders(caller, [*topics, OFFSETS_TOPIC, STATE_TOPIC])
             orders = {}
             for place, led in leaders.partitions.items():
@@ -76,9 +83,10 @@ class ChainCluster:
                 if others and self._chance.random() < 0.5:
                     first = self._chance.choice(others)
                     orders[place] = (first, *(each for each in led.replicas if each != first))
-            if not orders or leaders.controller not in leaders.addresses:
+            address = leaders.addresses.get(leaders.controller)
+            if not orders or address is None or leaders.controller == self._paused:
                 return 0
-            host, port = leaders.addresses[leaders.controller]
+            host, port = address
             with Caller(port, host) as caller:
                 reassign(caller, orders)
                 elect_preferred(caller, list(orders))
