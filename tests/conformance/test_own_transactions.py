@@ -139,7 +139,7 @@ async def test_a_reader_of_committed_records_waits_for_what_is_open(world: World
         async with producer.transaction() as transaction:
             await transaction.send(topic, b"one")
             await plain.send(topic, b"behind it")
-            found = []
+            found: list[Any] = []
             while len(found) < 2:
                 found += [record.value for record in await everything.fetch_records(timeout_ms=WAIT_S * 1000)]
             assert await committed.fetch_records(timeout_ms=300) == []
