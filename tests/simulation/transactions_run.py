@@ -4,7 +4,8 @@
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
 
-Producers are those of `transactions_producers`; readers of both isolation levels are this package's own consumers.
+Producers are those of `transactions_producers` and, with odd seeds, half of them this package's own
+(`transactions_clients`); readers of both isolation levels are its own consumers.
 Brokers go through all that `cluster_plan` draws. What is checked of clients is in `transactions_history`, and inside of
 the brokers all that `cluster_checks` and `transactions_checks` have, also of `__transaction_state`.
 """
@@ -35,6 +36,7 @@ from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
 from tests.simulation.transactions_checks import TransactionChecks
+from tests.simulation.transactions_clients import ClientWorker
 from tests.simulation.transactions_history import Outcome, TransactionHistory, Truth
 from tests.simulation.transactions_producers import Places, Worker
 from tests.simulation.transactions_wire import Wire
@@ -60,9 +62,11 @@ class TransactionsRun(ClusterRun):
         self.truth = Truth()
         hosts = [self.world.hosts[name] for name in PRODUCERS]
         places = Places(list(self.plan.brokers), TOPICS, hosts, self._leader_of)
-        self.workers = [
-            Worker(f"worker-{number}", seed, self.world, self.transactions, places) for number in range(1, WORKERS + 1)
-        ]
+        self.workers: list[Worker | ClientWorker] = []
+        for number in range(1, WORKERS + 1):
+            is_our_client = seed % 2 == 1 and number > WORKERS // 2
+            kind = ClientWorker if is_our_client else Worker
+            self.workers.append(kind(f"worker-{number}", seed, self.world, self.transactions, places))
         self._is_over = False
 
     def _drawn_plan(self) -> ClusterPlan:
