@@ -130,7 +130,7 @@ def test_a_coordinator_that_goes_before_the_decision(bench: ClusterBench, versio
 
 
 def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBench, version: int) -> None:
-    """The transaction is complete only then."""
+    """The transaction is complete only then: all markers come before its end (SAFETY 24)."""
     leader = bench.leader(TOPIC)
     name = next(name for name in map(str, range(100)) if _is_led_by_others(bench, name, leader))
     session = Session(bench, name, version=version)

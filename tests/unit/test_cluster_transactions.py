@@ -197,6 +197,7 @@ class SlowAtFirst:
 
 
 def test_a_connection_waits_for_the_coordinator_of_its_first_batch(bench: ClusterBench) -> None:
+    """What comes behind it on the connection is not looked at before, so that it keeps its place (SAFETY 22)."""
     leader = begin(bench, "disk")
     verifier = bench.broker(leader).verifier = SlowAtFirst()
 
