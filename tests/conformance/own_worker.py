@@ -57,7 +57,7 @@ class Crash:
                 self.here("commit under way")
             return reply
 
-        Connection.request = request  # type: ignore[method-assign,assignment]
+        Connection.request = request  # type: ignore[method-assign,assignment]  # the process dies of it
 
 
 async def work(bootstrap: str, source: str, target: str, group: str, until: int, crash: Crash) -> None:

@@ -183,6 +183,16 @@ async def test_a_transaction_that_takes_too_long(world: World, fresh_topic: Topi
     assert await read(world, topic) == [b"in time"]
 
 
+@pytest.mark.worlds(ONE_BROKER)
+async def test_a_program_that_sends_again_after_a_restart_writes_twice(world: World, fresh_topic: TopicOf) -> None:
+    """Idempotence knows a producer and its retries, not a program: whoever starts again is another producer."""
+    topic = await made(world, fresh_topic("own-again"), 1)
+    for _ in range(2):
+        async with Producer(world.bootstrap) as producer:
+            await producer.send(topic, b"one")
+    assert await read(world, topic) == [b"one", b"one"]
+
+
 async def fill(world: World, topic: str, count: int) -> list[bytes]:
     values = [b"%d" % number for number in range(count)]
     async with Producer(world.bootstrap) as producer:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ottla.client import ConsumerRecord
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WAIT_S = 120
@@ -86,6 +90,20 @@ def test_an_example_prints_what_it_should(name: str) -> None:
     found = re.sub(r"[\d.]+ s$", "<s> s", done.stdout, flags=re.MULTILINE)
     found = re.sub(r": [\d,]+ rows", ": <n> rows", found)
     assert [line.strip() for line in found.splitlines()] == lines(EXPECTED[name])
+
+
+def test_the_database_books_a_record_once_whoever_reads_it(tmp_path: Path) -> None:
+    """A worker that was away for too long goes on with what another one has booked meanwhile."""
+    example = runpy.run_path(str(EXAMPLES / "exactly_once_database.py"))
+    record = ConsumerRecord("payments", 0, 7, 0, b"anna", b"10", ())
+    for worker in ("the new one", "the one that was away"):
+        database = sqlite3.connect(tmp_path / "accounts.db")
+        database.executescript(example["TABLES"])
+        example["stored_offset"](database, record.at)
+        assert example["book"](database, record, False) == (worker == "the new one")
+        assert database.execute("SELECT amount FROM balances").fetchall() == [(10,)]
+        assert example["stored_offset"](database, record.at) == 8
+        database.close()
 
 
 def lines(text: str) -> list[str]:
