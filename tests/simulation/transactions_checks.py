@@ -10,7 +10,7 @@ What is committed of each partition is followed batch by batch, the plain way, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class TransactionChecks(ClusterChecks):
         self._decided: set[Decision] = set()
         self._prepared: dict[str, tuple[int, frozenset[TopicPartition]]] = {}
         self._stable: dict[tuple[str, PartitionKey, int], int] = {}
+        self.on_step: Callable[[str, PartitionKey], None] | None = None
+        """Hears of each "decision" and each "marker" when its leader appends it: before anybody else has it."""
 
     def open_transactions(self) -> dict[str, list[int]]:
         """Producers whose transactions are not over, by partition."""
@@ -89,11 +91,8 @@ class TransactionChecks(ClusterChecks):
         elif header.is_transactional:
             followed.open.setdefault(header.producer_id, header.base_offset)
         elif self._name_of(key) == STATE_TOPIC:
-            for each in decode_batch(memoryview(content)):
-                assert each.key is not None
-                record = decode(bytes(each.key), None if each.value is None else bytes(each.value))
-                if isinstance(record, TransactionRecord):
-                    self._on_record(key, record)
+            for record in _records(content):
+                self._on_record(key, record)
 
     def _on_record(self, key: PartitionKey, record: TransactionRecord) -> None:
         name, value = record.transactional_id, record.value
@@ -139,9 +138,25 @@ class TransactionChecks(ClusterChecks):
     def _on_appended(self, log: AnyLog, batch: Any) -> None:
         super()._on_appended(log, batch)
         header = read_header(batch)
+        key = PartitionKey(log.key.topic_id, log.key.partition)
         marker = marker_in(header, batch) if header.is_control else None
-        if marker is None:
-            return
-        if (marker.producer_id, marker.producer_epoch, marker.is_commit) not in self._decided:
-            key = PartitionKey(log.key.topic_id, log.key.partition)
-            self._violated("decision", key, f"{marker} is appended, and that is not decided")
+        if marker is not None:
+            if (marker.producer_id, marker.producer_epoch, marker.is_commit) not in self._decided:
+                self._violated("decision", key, f"{marker} is appended, and that is not decided")
+            self._tell("marker", key, header.leader_epoch)
+        elif self._name_of(key) == STATE_TOPIC and self.on_step is not None:
+            values = [record.value for record in _records(bytes(batch))]
+            if any(value is not None and value.state.is_prepared for value in values):
+                self._tell("decision", key, header.leader_epoch)
+
+    def _tell(self, what: str, key: PartitionKey, epoch: int) -> None:
+        if self.on_step is not None and self._leaders.get((key, epoch)) == self._process():
+            self.on_step(what, key)
+
+
+def _records(batch: bytes) -> Iterator[TransactionRecord]:
+    for each in decode_batch(memoryview(batch)):
+        assert each.key is not None
+        record = decode(bytes(each.key), None if each.value is None else bytes(each.value))
+        if isinstance(record, TransactionRecord):
+            yield record

@@ -24,6 +24,7 @@ from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.client.consumer import Consumer
 from ottla.client.errors import CorruptBatchError
 from ottla.log.notes import marker_in
+from ottla.machines.controller.state import PartitionKey
 from ottla.machines.groups import encoding
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.records import OffsetRecord
@@ -32,6 +33,7 @@ from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import read_header
 from ottla.records.record import decode_batch
+from ottla.sim.hosts import SimHost
 from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
@@ -44,6 +46,7 @@ from tests.simulation.violations import Violation
 
 TOPICS = {"orders": 2, "payments": 2}
 WORKERS = 4
+STROKE_SHARE = 0.05
 CALM_S = 2.0
 """Before anything goes wrong."""
 ACTIONS = ("reassign", "prefer leaders")
@@ -68,6 +71,8 @@ class TransactionsRun(ClusterRun):
             kind = ClientWorker if is_our_client else Worker
             self.workers.append(kind(f"worker-{number}", seed, self.world, self.transactions, places))
         self._is_over = False
+        self._strokes = Random(f"{seed}/strokes")
+        self._strokes_left = self._strokes.choice((0, 2, 5))
 
     def _drawn_plan(self) -> ClusterPlan:
         plan = ClusterPlan.drawn(self.seed, self.options)
@@ -99,7 +104,9 @@ class TransactionsRun(ClusterRun):
         operating = world.hosts[OPERATOR].spawn(self.operator.work())
         world.run_for(CALM_S)
         self._start_faults()
+        self.checks.on_step = self._on_step
         world.run_for(self.plan.ends_s)
+        self.checks.on_step = None
         for worker in self.workers:
             worker.is_over = True
         self._eventually("the operator's work ends", operating.done, 30)
@@ -117,6 +124,22 @@ class TransactionsRun(ClusterRun):
         self._eventually("readers end", lambda: all(task.done() for task in (*reading, *auditing)), 60)
         self._compare_replicas()
         self._listen_to_silence()
+
+    def _on_step(self, what: str, key: PartitionKey) -> None:
+        """Now and then a leader dies right after it has appended a decision or a marker: that is where it hurts."""
+        found, rng = self.checks.image.partition(key), self._strokes
+        if found is None or self._strokes_left == 0 or rng.random() > STROKE_SHARE:
+            return
+        host = self.world.hosts[self.plan.brokers[found.value.leader - 1]]
+        self._strokes_left -= 1
+        self.world.after(rng.choice((0.0, 0.001, 0.01)), self._strike, host, host.incarnation, what)
+
+    def _strike(self, host: SimHost, incarnation: int, what: str) -> None:
+        if host.is_running and host.incarnation == incarnation and not host.is_paused:
+            self.world.note(f"{host.name} is killed at a {what}")
+            self.fault_counts[f"kill at a {what}"] += 1
+            host.kill()
+            self.world.after(self._strokes.uniform(0.2, 3.0), lambda: None if host.is_running else host.boot())
 
     def _is_all_ended(self) -> bool:
         if self.checks.open_transactions():
