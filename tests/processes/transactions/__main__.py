@@ -64,9 +64,9 @@ def _options() -> argparse.Namespace:
 def _round(cluster: ChainCluster, directory: Path, options: argparse.Namespace, chance: Random, seconds: float) -> bool:
     words = (options.only or "").split()
     protocol = chance.choice([each for each in PROTOCOLS if each in words] or PROTOCOLS)
-    clients = [each for each in CLIENTS if each in words] or list(CLIENTS)
+    clients = [each for each in CLIENTS if each in words] or chance.sample(CLIENTS, WORKERS_A_STAGE)
     if why_no_java() is not None:
-        clients = ["confluent-kafka"]
+        clients = [each for each in clients if each != "java"] or ["confluent-kafka"]
     chain = Chain(directory.name, cluster.bootstrap, directory, protocol, chance)
     try:
         for stage, _ in enumerate(STAGES):

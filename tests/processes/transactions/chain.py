@@ -35,7 +35,8 @@ AHEAD_MAX = 600
 SAME_ID_SHARE = 0.7
 """How often a worker's successor has its transactional id, which ends what the worker had begun. Else its time does."""
 JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
-CLIENTS = ("confluent-kafka", "java")
+CLIENTS = ("confluent-kafka", "java", "ottla")
+MODULES = {"confluent-kafka": "worker", "ottla": "own_worker"}
 PROTOCOLS = ("eager", "consumer")
 
 
@@ -119,7 +120,7 @@ class Chain:
             log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
             command = ["java", *JAVA_FLAGS, log_level, "-cp", classes, "ChainWorker", *arguments]
         else:
-            command = [sys.executable, "-m", "tests.processes.transactions.worker", *arguments]
+            command = [sys.executable, "-m", f"tests.processes.transactions.{MODULES[slot.client]}", *arguments]
         with (self.directory / f"{name}.log").open("wb") as log:
             slot.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.starts += 1

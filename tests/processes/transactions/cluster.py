@@ -24,6 +24,11 @@ SETTINGS = {
     "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
     "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
     "transaction.state.log.replication.factor": str(BROKERS),
+    # What coordinators know is compacted all the while, and loaded by those who take over.
+    "offsets.topic.segment.bytes": "16384",
+    "transaction.state.log.segment.bytes": "16384",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.min.cleanable.ratio": "0.1",
 }
 
 
