@@ -19,7 +19,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from ottla.client import Admin, Consumer, Producer, Transaction
+from ottla.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, Transaction
 from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import (
     ClientError,
@@ -29,7 +29,7 @@ from ottla.client.errors import (
     TransactionAbortedError,
 )
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
-from tests.conformance.own_worker import CRASHES, consumer_of, positions, transformed
+from tests.conformance.own_worker import CRASHES, consumer_of, transformed
 from tests.conformance.test_transactions import read as read_by_librdkafka
 
 PARTITIONS, COUNT = 3, 120
@@ -388,7 +388,7 @@ async def test_librdkafka_goes_on_where_our_transaction_committed(world: World, 
         async with producer.transaction() as transaction:
             await transaction.send_offsets(consumer, {(topic, 0): 5})
             await transaction.abort()
-        assert await positions(consumer) == 3
+        assert await consumer.committed() == {TopicPartition(topic, 0): OffsetAndMetadata(3)}
         (found,) = await asyncio.to_thread(theirs.committed, [place], WAIT_S)
         assert found.offset == 3
     theirs.close()

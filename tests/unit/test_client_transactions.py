@@ -271,12 +271,21 @@ async def test_fenced_after_a_lost_answer_may_have_been_committed() -> None:
 
 
 @BOTH
-async def test_a_coordinator_that_knows_of_no_transaction_is_the_end(version: int) -> None:
+async def test_what_was_aborted_meanwhile_is_not_committed(version: int) -> None:
+    """Apache Kafka's answer to a commit that comes after the time-out."""
     async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
         broker.fail(END, ErrorCode.invalid_txn_state)
+        with pytest.raises(ProducerFencedError, match="transaction_timeout_ms=60000 and was aborted"):
+            await write(producer, b"a")
+
+
+@BOTH
+async def test_a_refusal_that_no_other_try_changes_is_the_end(version: int) -> None:
+    async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
+        broker.fail(END, ErrorCode.transactional_id_authorization_failed)
         with pytest.raises(DeliveryError, match="this producer has stopped") as raised:
             await write(producer, b"a")
-        assert raised.value.error is ErrorCode.invalid_txn_state
+        assert raised.value.error is ErrorCode.transactional_id_authorization_failed
         with pytest.raises(DeliveryError):
             producer.transaction()
 

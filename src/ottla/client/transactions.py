@@ -257,7 +257,8 @@ class Transactions:
             verdict = verdict_of(refusal.error)
             if verdict is Verdict.AGAIN:
                 raise self._unresolved(refusal, commit) from refusal
-            if verdict is Verdict.FENCED:
+            if verdict is Verdict.FENCED or (commit and refusal.error is ErrorCode.invalid_txn_state):
+                # Kafka's coordinators say INVALID_TXN_STATE to a commit of what they have aborted, one epoch ago.
                 raise self._fenced(refusal, unsure=commit and self._coordinators.unsure) from refusal
             if commit and verdict is Verdict.STOP:
                 raise self._stop(failures.stopped(refusal, request.what)) from refusal
