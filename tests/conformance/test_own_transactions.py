@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import confluent_kafka
+import pyarrow as pa
 import pytest
 
 from ottla.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, Transaction
@@ -356,6 +357,54 @@ async def test_a_worker_that_dies_at_any_step(world: World, fresh_topic: TopicOf
     # Where it died with records written and not committed, they are in the log, and nobody sees them.
     leaves_more = where in ("written", "offsets sent")
     assert (len(await read(world, target, "read_uncommitted")) > len(expected)) == leaves_more
+
+
+@pytest.mark.worlds(ONE_BROKER)
+@pytest.mark.parametrize("committed", [0, 2])
+async def test_what_was_read_and_not_committed_comes_again(world: World, fresh_topic: TopicOf, committed: int) -> None:
+    """Where nothing is committed, from where the consumer began: "latest" would skip what came since."""
+    topic = await made(world, fresh_topic("own-again"), 1)
+    async with (
+        Producer(world.bootstrap) as plain,
+        Producer(world.bootstrap, transactional_id=fresh("again")) as producer,
+        Consumer(
+            world.bootstrap, group_id=fresh("again"), auto_commit=False, isolation_level="read_committed"
+        ) as consumer,
+    ):
+        await plain.send(topic, b"before it began")
+        consumer.subscribe([topic])
+        while not consumer.assignment:
+            await consumer.fetch_records(timeout_ms=100)
+        assert await consumer.position((topic, 0)) == 1
+        for number in range(4):
+            await plain.send(topic, b"%d" % number)
+        if committed:
+            await take(consumer, committed)
+            async with producer.transaction() as transaction:
+                await transaction.send_offsets(consumer)
+        first = await take(consumer, 4 - committed)
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(consumer)
+            await transaction.abort()
+        await consumer.seek_to_committed()
+        assert await take(consumer, 4 - committed) == first
+        assert [record.value for record in first] == [b"%d" % number for number in range(committed, 4)]
+
+
+@pytest.mark.worlds(ONE_BROKER)
+async def test_tables_in_transactions(world: World, fresh_topic: TopicOf) -> None:
+    topic = await made(world, fresh_topic("own-table"), 1)
+    async with Producer(world.bootstrap, transactional_id=fresh("table")) as producer:
+        for name in ("aborted", "committed"):
+            async with producer.transaction() as transaction:
+                await transaction.send_table(topic, pa.table({"value": [f"{name} {row}" for row in range(100)]}))
+                if name == "aborted":
+                    await transaction.abort()
+    settings: dict[str, Any] = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    async with Consumer(world.bootstrap, **settings) as consumer:
+        consumer.assign([(topic, 0)])
+        found = await consumer.fetch_table(timeout_ms=WAIT_S * 1000)
+        assert found["value"].to_pylist() == [b"committed %d" % row for row in range(100)]
 
 
 @pytest.mark.worlds(ONE_BROKER)
