@@ -23,6 +23,7 @@ VARIANTS = (
         edits=(Edit(LedShard, "_begin_when_committed", "if end <= self.partition.high_watermark:", "if True:"),),
         checkers=TORN | {"decision"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a coordinator that takes over forgets what was decided",
@@ -31,6 +32,7 @@ VARIANTS = (
         edits=(Edit(TransactionCoordinator, "loaded", "if transaction.state.is_prepared:", "if False:"),),
         checkers=TORN | {"liveness"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "complete with the first marker",
@@ -39,6 +41,7 @@ VARIANTS = (
         edits=(Edit(markers, "written", "if not progress.unmarked:", "if len(progress.unmarked) < 2:"),),
         checkers=TORN | {"complete", "liveness"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "readers do not wait for open transactions",
@@ -54,6 +57,7 @@ VARIANTS = (
         ),
         checkers=frozenset({"last stable offset", "aborted read"}),
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a marker counts before it is committed",
@@ -64,6 +68,7 @@ VARIANTS = (
         ),
         checkers=frozenset({"last stable offset", "aborted read"}),
         simulation=transactions,
+        seeds=(3,),
     ),
     Variant(
         "open transactions are forgotten with a restart",
@@ -72,6 +77,7 @@ VARIANTS = (
         edits=(Edit(PartitionTransactions, "_sort_open", "for first_offset, name in sorted(found)", "for _ in ()"),),
         checkers=frozenset({"last stable offset", "aborted read"}),
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "the index of aborted transactions is lost with a restart",
@@ -80,6 +86,7 @@ VARIANTS = (
         edits=(Edit(state_file, "_encode_transactions", " + transactions.aborted.encode(0, offset)", ""),),
         checkers=frozenset({"aborted read"}),
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a zombie is not fenced",
@@ -88,6 +95,7 @@ VARIANTS = (
         edits=(Edit(identity, "identify", "return Identity.FENCED if", "return Identity.CURRENT if"),),
         checkers=TORN | {"fencing"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a time-out does not fence",
@@ -103,6 +111,7 @@ VARIANTS = (
         ),
         checkers=TORN | {"complete"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a late AddPartitionsToTxn is taken",
@@ -118,6 +127,7 @@ VARIANTS = (
         ),
         checkers=TORN | {"fencing"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "a first batch is taken whatever the coordinator says",
@@ -126,6 +136,7 @@ VARIANTS = (
         edits=(Edit(InTransaction, "ask", "if error is not ErrorCode.none:", "if False:"),),
         checkers=TORN | {"fencing", "liveness"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "an end may be asked for again with another outcome",
@@ -134,6 +145,7 @@ VARIANTS = (
         edits=(Edit(ending, "_outcome_again", "if state.is_commit != is_commit:", "if False:"),),
         checkers=TORN | {"outcome"},
         simulation=transactions,
+        seeds=(0,),
     ),
     Variant(
         "offsets of an aborted transaction count",
@@ -142,5 +154,6 @@ VARIANTS = (
         edits=(Edit(OffsetTable, "complete", "if is_committed and not", "if not"),),
         checkers=frozenset({"offsets"}),
         simulation=transactions,
+        seeds=(0,),
     ),
 )
