@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 
 import pytest
 
@@ -10,8 +12,10 @@ from ottla.bench import transactional_load, transactions_librdkafka
 from ottla.bench.calls import Caller
 from ottla.bench.group_members import connect
 from ottla.bench.transactional_load import RECORDS_A_BATCH, batch_sizes
-from ottla.bench.transactional_producer import ProducerRefusedError, TransactionalProducer, batch_of
+from ottla.bench.transactional_producer import ProducerRefusedError, TooEarlyError, TransactionalProducer, batch_of
 from ottla.bench.transactions import SUBJECTS, Drive, Runs, case_of
+from ottla.broker.transactions.marker_sending import MarkerSender, Report
+from ottla.machines.transactions.effects import WriteMarkers
 from ottla.testing import Cluster
 
 SIZES = (0, 1, 40)
@@ -56,6 +60,55 @@ async def test_a_refusal_is_no_transaction() -> None:
             await zombie.commit()
         for producer in (zombie, other):
             producer.close()
+
+
+async def write_one(producer: TransactionalProducer, batch: bytearray) -> bool:
+    await producer.write(batch, 1)
+    try:
+        await producer.settle()
+    except TooEarlyError:
+        return False
+    return True
+
+
+def delayed_markers(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    may_go = threading.Event()
+    send = MarkerSender.send
+
+    async def send_later(self: MarkerSender, effect: WriteMarkers, report: Report) -> None:
+        while not may_go.is_set():  # noqa: ASYNC110 - of another thread
+            await asyncio.sleep(0.005)
+        await send(self, effect, report)
+
+    monkeypatch.setattr(MarkerSender, "send", send_later)
+    return may_go
+
+
+async def test_a_transaction_that_comes_too_early_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.handlers.produce_in_transaction.PAUSES_MS", (1.0,))
+    may_go = delayed_markers(monkeypatch)
+    with Cluster() as cluster:
+        port = int(cluster.bootstrap_servers.rpartition(":")[2])
+        with Caller(port) as caller:
+            caller.create_topics(["t"], 1, {})
+        producer = TransactionalProducer(await connect(port), "t", 0, "id")
+        await producer.begin()
+        batch = batch_of(b"x", 1, 0, transactional=True)
+        await producer.write(batch, 1)
+        await producer.settle()
+        await producer.commit()
+        for _ in range(3):
+            await producer.write(batch, 1)
+        with pytest.raises(TooEarlyError):
+            await producer.settle()
+        await producer.begin_again()
+        assert producer.offsets_taken == 2
+        may_go.set()
+        while not await write_one(producer, batch):
+            await producer.begin_again()
+        await producer.commit()
+        assert producer.offsets_taken == 4
+        producer.close()
 
 
 def test_a_share_is_of_the_same_repetition() -> None:

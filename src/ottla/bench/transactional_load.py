@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ottla.bench.group_members import connect
 from ottla.bench.processes import cpu_seconds
-from ottla.bench.transactional_producer import TransactionalProducer, batch_of
+from ottla.bench.transactional_producer import TooEarlyError, TransactionalProducer, batch_of
 
 RECORD_BYTES = 1024
 RECORDS_A_BATCH = 15
@@ -100,13 +100,22 @@ class Load:
         """At least one."""
         while True:
             began_s = time.perf_counter()
-            for count, batch in self._prepared:
-                await producer.write(batch, count)
-            await producer.settle()
+            while not await self._write_all(producer):
+                await producer.begin_again()
             await producer.commit()
             meter.committed(self._size, began_s)
             if time.perf_counter() >= end_s:
                 return
+
+    async def _write_all(self, producer: TransactionalProducer) -> bool:
+        """Whether it was taken."""
+        try:
+            for count, batch in self._prepared:
+                await producer.write(batch, count)
+            await producer.settle()
+        except TooEarlyError:
+            return False
+        return True
 
     async def _write_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
         ((count, batch),) = self._prepared

@@ -33,6 +33,10 @@ class ProducerRefusedError(Exception):
     """A producer heard an error where none was expected."""
 
 
+class TooEarlyError(Exception):
+    """The transaction before is still being completed, and nothing of this one was taken: it may begin again."""
+
+
 class TransactionalProducer:
     def __init__(self, connection: Connection, topic: str, partition: int, transactional_id: str | None) -> None:
         self._connection = connection
@@ -82,6 +86,15 @@ class TransactionalProducer:
         parts = encode_produce_request(PRODUCE_VERSION, self._transactional_id, ACKS_ALL, TIMEOUT_MS, topics)
         self._under_way.append(self._connection.request(PRODUCE, PRODUCE_VERSION, parts, what="writing"))
 
+    async def begin_again(self) -> None:
+        """After TooEarlyError. What follows a first batch that was refused is refused as well."""
+        for reply in self._under_way:
+            await reply
+        self._under_way.clear()
+        self.offsets_taken -= self._sequence
+        self._sequence = 0
+        await asyncio.sleep(LOOK_AGAIN_S)
+
     async def settle(self) -> None:
         while self._under_way:
             await self._settle_one()
@@ -89,6 +102,8 @@ class TransactionalProducer:
     async def _settle_one(self) -> None:
         reply = parse_produce_response(await self._under_way.popleft(), PRODUCE_VERSION)
         ((_, [result]),) = reply.topics
+        if result.error == ErrorCode.concurrent_transactions:
+            raise TooEarlyError
         _check(ErrorCode(result.error))
 
     async def commit(self) -> None:
