@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from ottla.client.transaction_admin_descriptions import OpenTransaction, TransactionDescription
 
 Name = Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", help="The transactional id.", show_default=False)]
+
+
+class Done(NamedTuple):
+    """What was done, or what would be."""
+
+    sentences: list[str]
+    as_json: dict[str, Any]
 
 
 def abort(
@@ -42,7 +49,7 @@ def abort(
     if is_hanging and fence:
         raise typer.BadParameter("--fence goes with a transactional id")
 
-    async def work() -> dict[str, Any]:
+    async def work() -> Done:
         from ottla.client import Admin
 
         async with Admin(bootstrap, client_id="ottla-cli") as admin:
@@ -55,7 +62,9 @@ def abort(
 
     done = run(work())
     if as_json:
-        print_json({**done, "executed": execute})
+        print_json({**done.as_json, "executed": execute})
+    else:
+        print("\n".join(done.sentences))
     if not execute:
         say("nothing was changed: --execute does it")
 
@@ -63,20 +72,19 @@ def abort(
 # -- by its transactional id -------------------------------------------------------------------------------------------
 
 
-async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool) -> dict[str, Any]:
+async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool) -> Done:
     found = await admin.describe_transaction(name)
     _check_can_be_aborted(found, fence)
-    say(_sentence(found))
     before = {
         **asdict(found),
         "partitions": [{"topic": at.topic, "partition": at.partition} for at in found.partitions],
     }
     if not execute:
-        return before
+        return Done([_sentence(found)], before)
     fenced = await admin.fence_producer(name, timeout_ms=found.timeout_ms)
     what = "aborted; " if found.is_open else ""
-    say(f"{what}its producer is fenced by epoch {fenced.producer_epoch}")
-    return {**before, "fenced_by": fenced._asdict()}
+    sentences = [_sentence(found), f"{what}its producer is fenced by epoch {fenced.producer_epoch}"]
+    return Done(sentences, {**before, "fenced_by": fenced._asdict()})
 
 
 def _check_can_be_aborted(found: TransactionDescription, fence: bool) -> None:
@@ -100,7 +108,7 @@ def _sentence(found: TransactionDescription) -> str:
 # -- one that hangs ----------------------------------------------------------------------------------------------------
 
 
-async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset: int, execute: bool) -> dict[str, Any]:
+async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset: int, execute: bool) -> Done:
     found = await _find(admin, topic, partition, start_offset)
     coordinated = await admin.coordinated_by(found)
     if coordinated is not None:
@@ -108,14 +116,12 @@ async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset:
             f'{found.at}: the transaction belongs to transactional id "{coordinated.transactional_id}", whose '
             f"coordinator ends it everywhere: ottla transactions abort {coordinated.transactional_id}"
         )
-    say(
-        f"to be aborted: the transaction of producer {found.producer_id}, epoch {found.producer_epoch}, in {found.at} "
-        f"from offset {found.first_offset} on"
-    )
+    who = f"producer {found.producer_id}, epoch {found.producer_epoch}"
+    sentences = [f"to be aborted: the transaction of {who}, in {found.at} from offset {found.first_offset} on"]
     if execute:
         await admin.abort_in_partition(found)
-        say(f"aborted in {found.at}")
-    return asdict(found)
+        sentences.append(f"aborted in {found.at}")
+    return Done(sentences, asdict(found))
 
 
 async def _find(admin: Admin, topic: str, partition: int, start_offset: int) -> OpenTransaction:
