@@ -98,6 +98,15 @@ VARIANTS = (
         seeds=(0,),
     ),
     Variant(
+        "whoever asks again is fenced",
+        rule="ADR 12",
+        breaks="A producer whose answer was lost is taken for one of an earlier epoch.",
+        edits=(Edit(identity, "identify", "if brought == last and", "if False and"),),
+        checkers=frozenset({"fenced"}),
+        simulation=transactions,
+        seeds=(0,),
+    ),
+    Variant(
         "a time-out does not fence",
         rule="ADR 12",
         breaks="A transaction that is aborted by others than its producer leaves the epoch as it is.",
