@@ -1,4 +1,4 @@
-"""Chains of transactional workers under faults by chance, on three brokers.
+"""Chains of transactional workers under faults by chance, on three brokers of Ottla or of Apache Kafka.
 
 python -m tests.processes.transactions --minutes 10 --seed 1
 """
@@ -31,7 +31,7 @@ def main() -> int:
     directory = Path(options.directory or tempfile.mkdtemp(prefix="ottla-transactions-"))
     print(f"seed {options.seed} (repeat with --seed {options.seed}); histories in {directory}", flush=True)
     chance = Random(options.seed)
-    cluster = ChainCluster(directory / "brokers", SESSION_MS, chance)
+    cluster = ChainCluster(directory / "brokers", SESSION_MS, chance, options.kafka)
     is_good = True
     deadline_s = time.monotonic() + options.minutes * 60
     try:
@@ -56,6 +56,7 @@ def _options() -> argparse.Namespace:
         "--seed", type=int, default=int(os.environ.get("OTTLA_SEED") or SystemRandom().randrange(1 << 32))
     )
     parser.add_argument("--only", help="a client or a protocol, or both as in 'java consumer'")
+    parser.add_argument("--kafka", type=Path, help="a folder with the jars of Apache Kafka's broker: run against that")
     parser.add_argument("--directory", help="for histories and logs")
     parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
     return parser.parse_args()

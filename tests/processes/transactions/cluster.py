@@ -1,4 +1,4 @@
-"""Three brokers that are killed, paused, and given other partitions to lead."""
+"""Three brokers, of Ottla or of Apache Kafka, that are killed, paused, and given other partitions to lead."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from ottla.bench.calls import Caller
 from ottla.bench.leaders import any_broker, ask_leaders, elect_preferred, reassign
 from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.machines.groups.placement import OFFSETS_TOPIC
-from ottla.testing.cluster_processes import ClusterProcesses
+from tests.processes.groups.worlds import BROKER_SESSION_MS, BROKERS, KafkaWorld, OttlaWorld, World
 
-BROKERS = 3
-BROKER_SESSION_MS = 3000
-COORDINATOR_PARTITIONS = 6
-STOP_S = 60.0
+__all__ = ["BROKER_SESSION_MS", "ChainCluster"]
+
 SETTINGS = {
-    "broker.session.timeout.ms": str(BROKER_SESSION_MS),
-    "group.min.session.timeout.ms": "1000",
-    "group.initial.rebalance.delay.ms": "200",
-    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
-    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
     "transaction.state.log.replication.factor": str(BROKERS),
     # What coordinators know is compacted all the while, and loaded by those who take over.
     "offsets.topic.segment.bytes": "16384",
@@ -33,49 +28,45 @@ SETTINGS = {
 
 
 class ChainCluster:
-    def __init__(self, directory: Path, session_ms: int, chance: Random) -> None:
-        config = SETTINGS | {
-            "group.consumer.session.timeout.ms": str(session_ms),
-            "group.consumer.heartbeat.interval.ms": str(session_ms // 6),
-        }
+    def __init__(self, directory: Path, session_ms: int, chance: Random, kafka: Path | None = None) -> None:
+        """`kafka`: a folder with the jars of Apache Kafka's broker."""
+        self._world: World
+        if kafka is None:
+            self._world = OttlaWorld(directory, session_ms, SETTINGS)
+        else:
+            self._world = KafkaWorld(directory, session_ms, kafka)
         self._chance = chance
-        self._cluster = ClusterProcesses(directory, BROKERS, config=config)
         self._dead: int | None = None
         self._paused: int | None = None
-        try:
-            self._cluster.start()
-        except BaseException:
-            self._cluster.kill()
-            raise
-        self.bootstrap = self._cluster.bootstrap
+        self.bootstrap = self._world.bootstrap
 
     def kill_one(self) -> int:
         """One at a time: of three copies two are needed."""
         self.all_return()
         self._dead = self._chance.randint(1, BROKERS)
-        self._cluster.broker(self._dead).kill()
+        self._world.kill(self._dead)
         return self._dead
 
     def pause_one(self) -> int:
         self.all_return()
         self._paused = self._chance.randint(1, BROKERS)
-        os.kill(self._cluster.broker(self._paused).pid, signal.SIGSTOP)
+        os.kill(self._world.pid(self._paused), signal.SIGSTOP)
         return self._paused
 
     def all_return(self) -> None:
         if self._paused is not None:
-            os.kill(self._cluster.broker(self._paused).pid, signal.SIGCONT)
+            os.kill(self._world.pid(self._paused), signal.SIGCONT)
             self._paused = None
         if self._dead is not None:
-            self._cluster.broker(self._dead).start()
+            self._world.start(self._dead)
             self._dead = None
 
     @property
     def _awake(self) -> str:
         """One that is paused takes a connection, and answers when it goes on."""
-        awake = set(range(1, BROKERS + 1)) - {self._paused, self._dead}
-        brokers = (self._cluster.broker(number) for number in sorted(awake))
-        return ",".join(broker.bootstrap for broker in brokers)
+        away = (self._paused, self._dead)
+        addresses = enumerate(self.bootstrap.split(","), 1)
+        return ",".join(address for number, address in addresses if number not in away)
 
     def move_leaders(self, topics: list[str]) -> int:
         """Of about half of the partitions of these topics, and of the coordinators. How many were asked for."""
@@ -103,12 +94,6 @@ class ChainCluster:
         """Ends all; returns what is wrong with how they ended."""
         try:
             self.all_return()
-            codes = self._cluster.stop(STOP_S)
         finally:
-            self._cluster.kill()
-        wrong = [f"brokers ended with {codes}"] if any(codes) else []
-        log = self._cluster.log()
-        if "Traceback" in log:
-            at = log.index("Traceback")
-            wrong.append(f"a broker logged {log[max(at - 500, 0) : at + 3000]}")
+            wrong = self._world.close()
         return wrong
