@@ -22,7 +22,7 @@ class Verifying(NamedTuple):
 
 PAUSES_MS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 40.0)
 """A producer's next transaction often comes before the markers of its last one are all there. It is cheaper to wait for
-that here than to have the client come again (Kafka: add.partitions.to.txn.retry.backoff.ms). The first pauses are short,
+that here than to have the client come again (Kafka: add.partitions.to.txn.retry.backoff.ms). The first are short,
 because each transaction of a busy producer waits for one. And a marker that comes while the coordinator is asked takes
 the guard away: then it is asked again, with another one."""
 
