@@ -365,8 +365,12 @@ def test_a_batch_that_does_not_read_back_is_named_when_its_producer_is_learned_a
     assert [(damage.first_offset, damage.next_offset) for damage in bench.log().damages] == [(1, 2)]
 
 
-@pytest.mark.parametrize("flushed", [4, 2], ids=["by the segment", "by the journal"])
-def test_a_leader_epoch_that_was_damaged_is_named_by_what_follows(flushed: int) -> None:
+@pytest.mark.parametrize(
+    ("flushed", "number", "epoch"),
+    [(4, 1, b"\x08"), (2, 1, b"\x08"), (4, 2, b"\xf8")],
+    ids=["higher than the next", "higher than the journal's", "lower"],
+)
+def test_a_leader_epoch_that_was_damaged_is_named_by_its_neighbours(flushed: int, number: int, epoch: bytes) -> None:
     """No CRC covers it (simulation with transactions, seed 82)."""
     bench = LogBench("disk")
     batches = bench.fill(batches=flushed)
@@ -376,12 +380,12 @@ def test_a_leader_epoch_that_was_damaged_is_named_by_what_follows(flushed: int) 
     if bench.disk.files.exists(bench.path("state")):
         bench.disk.files.remove(bench.path("state"))
     file = bench.disk.files.open(bench.path("0" * 20 + ".log"))
-    file.write_at(len(batches[0]) + LEADER_EPOCH_AT, [b"\x08"])
+    file.write_at(sum(map(len, batches[:number])) + LEADER_EPOCH_AT, [epoch])
     file.sync()
     file.close()
     bench.start()
     log = bench.log()
-    assert [damage.first_offset for damage in log.damages] == [1]
+    assert [(damage.first_offset, damage.next_offset) for damage in log.damages] == [(number, number + 1)]
     assert list(log.epochs) == [(read_header(batches[0]).leader_epoch, 0)]
     assert log.end_offset == 4
 

@@ -403,21 +403,24 @@ def _note_batches(opening: Opening, segment: Segment, state: LogState, following
         opening.damages.append(describe_damage(place, bad, next_offset))
 
     first_offset = segment.base_offset + relative
+    previous_offset = -1
     for found in intact_batches(segment.file, position, segment.written_end, first_offset, on_bad=name_damage):
         header = found.header
         if header.base_offset < state.offset:
             continue
         if header.leader_epoch < state.epochs.latest:
-            _name_wrong_epoch(opening, place, found, state)
+            _name_wrong_epoch(opening, segment.path, found, previous_offset, state)
         note_batch(header, found.batch, state)
+        previous_offset = header.base_offset
 
 
-def _name_wrong_epoch(opening: Opening, place: Place, found: Walked, state: LogState) -> None:
-    """Leader epochs never fall. No CRC covers them, so a batch whose own was damaged reads back well: it is this one,
-    or the one before it, with which a later epoch seems to begin."""
-    latest = state.epochs.latest
-    begin = state.epochs.start_of(latest)
-    reason = f"a batch of leader epoch {found.header.leader_epoch} follows one of epoch {latest}"
-    opening.damages.append(Damage(place.segment.path, found.position, begin, found.header.next_offset, reason))
-    if begin >= state.offset:
-        state.epochs.truncate_from(begin)
+def _name_wrong_epoch(opening: Opening, path: str, found: Walked, previous_offset: int, state: LogState) -> None:
+    """Leader epochs never fall. No CRC covers them, so a batch whose own was damaged reads back well: it is the one
+    before, if a later epoch seems to be of that one alone, or else this one."""
+    header, latest = found.header, state.epochs.latest
+    reason = f"a batch of leader epoch {header.leader_epoch} follows one of epoch {latest}"
+    if state.epochs.start_of(latest) == previous_offset:
+        opening.damages.append(Damage(path, found.position, previous_offset, header.base_offset, reason))
+        state.epochs.truncate_from(previous_offset)
+    else:
+        opening.damages.append(Damage(path, found.position, header.base_offset, header.next_offset, reason))
