@@ -46,6 +46,10 @@ class Histogram:
         if value_us > self.largest_us:
             self.largest_us = value_us
 
+    def clear(self) -> None:
+        self.counts.clear()
+        self.largest_us = 0
+
     @property
     def count(self) -> int:
         return sum(self.counts.values())

@@ -115,6 +115,8 @@ def _conflict_of_driver(configuration: Mapping[str, Value]) -> str | None:
             return "the Java perf tool writes a number of records: it needs producer.records, or producer.rate"
         if get("consumers.read") == "tail" and get("consumers.clients", 0) != 0:
             return "the Java perf tool reads what is already there: consumers.read is log or disk"
+        if _exceeds(get("consumers.clients"), 1):
+            return "the Java perf tool reads the whole topic: consumers.clients is 1 at most"
     if driver == "ottla-arrow" and get("producer.rate", 0) != 0:
         return "ottla-arrow writes whole tables: it has no rate by record"
     return None
