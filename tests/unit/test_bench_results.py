@@ -13,7 +13,7 @@ from ottla.bench.charts import Range, range_chart
 from ottla.bench.latencies import median_percentiles, percentiles
 from ottla.bench.pipeline import Measured
 from ottla.bench.plan import chosen, steps_for
-from ottla.bench.processes import Worker, WorkFailedError, _cpu_seconds_in_ticks, cpu_seconds, resident_bytes
+from ottla.bench.processes import Worker, WorkFailedError, cpu_seconds, cpu_seconds_in_ticks, resident_bytes
 from ottla.bench.report import write_report
 from ottla.bench.results import RESULTS_FILE, Goal, Row, Run, append_rows, read_history, this_run
 from ottla.bench.tables import print_rows
@@ -121,7 +121,7 @@ def test_a_worker_runs_functions_in_another_process() -> None:
         pid = worker.call(_pid)
         assert pid != _pid()
         assert cpu_seconds(pid) > 0
-        assert abs(cpu_seconds(pid) - _cpu_seconds_in_ticks(pid)) < 0.2
+        assert abs(cpu_seconds(pid) - cpu_seconds_in_ticks(pid)) < 0.2
         assert resident_bytes(pid) > 1_000_000
         with pytest.raises(WorkFailedError, match="ZeroDivisionError"):
             worker.call(divmod, 1, 0)

@@ -171,10 +171,10 @@ def _note(results: Results) -> str:
     meanings += [(name, SETTINGS[name].meaning) for name in results.varied() if name in SETTINGS]
     items = "".join(f"<li>{escape(name)}: {escape(meaning)}</li>" for name, meaning in meanings)
     return (
-        '<p class="quiet">Medians of the repetitions; spread is of records/s, from the lowest to the highest. Where there '
-        "is a rate, latencies count from when a record was due, so that a stalled target is not spared; without one, "
-        f"from when the client was given the record.</p><details><summary>What the words mean</summary><ul>{items}</ul>"
-        "</details>"
+        '<p class="quiet">Medians of the repetitions; spread is of records/s, from the lowest to the highest. Where '
+        "there is a rate, latencies count from when a record was due, so that a stalled target is not spared; without "
+        "one, from when the client was given the record.</p>"
+        f"<details><summary>What the words mean</summary><ul>{items}</ul></details>"
     )
 
 

@@ -2,7 +2,8 @@
 
 STYLE = """
 :root { --text: #1b1f24; --quiet: #68707a; --line: #e1e4e8; --page: #ffffff; --met: #1f8a5b; --missed: #c2603f;
-        --s0: #2f6fd0; --s1: #d9730d; --s2: #1f8a5b; --s3: #b03a8c; --s4: #7a5cc9; --s5: #8a7a12; --s6: #c43d3d; --s7: #4d8ea6; }
+        --s0: #2f6fd0; --s1: #d9730d; --s2: #1f8a5b; --s3: #b03a8c; --s4: #7a5cc9; --s5: #8a7a12;
+        --s6: #c43d3d; --s7: #4d8ea6; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e7ea; --quiet: #98a1ab; --line: #30363d; --page: #16191d;
         --met: #58c495; --missed: #e08a6b; --s0: #6fa8ee; --s1: #f0a050; --s2: #58c495; --s3: #e081c2; --s4: #a994f0;
         --s5: #cdbb4a; --s6: #ee8080; --s7: #7fc0d8; } }

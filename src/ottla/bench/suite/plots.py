@@ -105,9 +105,8 @@ def _line(series: Series, places: Sequence[tuple[float, float]]) -> list[str]:
     for at, ((x, y), (value_x, value_y)) in enumerate(zip(places, series.points, strict=True)):
         tip = escape(f"{series.name}: {number_text(value_y)} at {number_text(value_x)}")
         kind = "hollow " if at < len(series.hollow) and series.hollow[at] else ""
-        found.append(
-            f'<circle class="{kind}s{series.colour % COLOURS}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{tip}</title></circle>'
-        )
+        place = f'cx="{x:.1f}" cy="{y:.1f}" r="3.5"'
+        found.append(f'<circle class="{kind}s{series.colour % COLOURS}" {place}><title>{tip}</title></circle>')
     return found
 
 
