@@ -9,10 +9,11 @@ import pytest
 
 from ottla.bench.suite.figures_of_run import consumed_figures, produced_figures
 from ottla.bench.suite.java_tools import consumed_from, produced_from
+from ottla.bench.suite.kafka_cluster import new_cluster_id
 from ottla.bench.suite.loads import Consumed, ConsumerLoad, LoadFailedError, Phase, Produced
 from ottla.bench.suite.payloads import prepare, stamp_of, stamped
 from ottla.bench.suite.progress_of_reading import ReadingProgress, write_ends
-from ottla.bench.suite.sampler import Sample, cpu_between
+from ottla.bench.suite.sampler import Sample, cpu_between, resident_max
 from ottla.bench.suite.settings import DEFAULTS, Value
 
 SECOND_NS = 1_000_000_000
@@ -68,6 +69,12 @@ def test_a_record_is_due_whatever_became_of_those_before() -> None:
 def test_cpu_rises_evenly_between_two_looks(begin: int, end: int, expected: float) -> None:
     samples = [Sample(0, 1.0, 0), Sample(10, 6.0, 0), Sample(20, 11.0, 0)]
     assert cpu_between(samples, begin, end) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("begin", "end", "expected"), [(0, 20, 9), (11, 12, 9), (1, 2, 7), (25, 30, 3), (-5, -1, 5)])
+def test_memory_is_that_of_the_looks_around_the_time(begin: int, end: int, expected: int) -> None:
+    samples = [Sample(0, 0, 5), Sample(10, 0, 7), Sample(15, 0, 9), Sample(20, 0, 3)]
+    assert resident_max(samples, begin, end) == expected
 
 
 class Costs:
@@ -148,3 +155,9 @@ def test_a_reader_does_not_wait_for_ever() -> None:
     progress = ReadingProgress(ConsumerLoad("", "t", configuration(), {0: 0}, 0, {0: 1}), 0.0)
     with pytest.raises(LoadFailedError, match="nothing came for 60 s"):
         progress.nothing_came(61.0, 60.0)
+
+
+def test_a_cluster_id_is_no_option() -> None:
+    """Kafka's own tool took `-t -abc` for two options."""
+    drawn = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), bytes(16)])
+    assert new_cluster_id(lambda _: next(drawn)) == "A" * 22

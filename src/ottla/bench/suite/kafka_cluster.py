@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import subprocess
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -62,7 +62,7 @@ class KafkaCluster:
     def format(self) -> None:
         """What an operator does once, before the first start."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id(os.urandom)
         for node, settings in enumerate(self.settings, 1):
             text = "".join(f"{name}={value}\n" for name, value in settings.items())
             self._settings_path(node).write_text(text, encoding="utf-8")
@@ -136,6 +136,13 @@ class KafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+
+
+def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:
+    """As Kafka makes them: never with a hyphen in front, which its own tools would take for an option."""
+    while (found := base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")).startswith("-"):
+        pass
+    return found
 
 
 def node_settings(

@@ -123,7 +123,7 @@ class _Writer:
             except BufferError:
                 self._producer.poll(POLL_S)
                 continue
-            messages = [message for message in messages if message.pop("_error", None) is not None]
+            messages = [message for message in messages if _is_to_be_sent_again(message)]
             if messages:
                 self._producer.poll(POLL_S)
 
@@ -188,3 +188,13 @@ class _Writer:
             while len(self._producer) > 0:
                 self._producer.poll(1.0)
         return sent
+
+
+def _is_to_be_sent_again(message: dict[str, Any]) -> bool:
+    """Whether there was no room for it. Raises if it was refused for good."""
+    from confluent_kafka import KafkaError
+
+    error = message.pop("_error", None)
+    if error is not None and error.code() != KafkaError._QUEUE_FULL:
+        raise LoadFailedError(f"the client refused a record: {error}")
+    return error is not None

@@ -79,6 +79,7 @@ class Matrix:
     excluded: tuple[Mapping[str, Value], ...] = ()
     goals: tuple[RatioGoal, ...] = ()
     """Of every row that has none of its own."""
+    start_goals: tuple[RatioGoal, ...] = ()
 
 
 def rows_of(matrix: Matrix) -> list[Row]:

@@ -18,7 +18,7 @@ from ottla.bench.suite.toml_lines import line_of, lines_of_keys
 GROUPS = ("producer", "topic", "consumers")
 RUN_KEYS = {"name": str, "about": str, "combine": str, "repetitions": int, "warm_up_s": float,
             "target_warm_up_s": float, "alone": bool, "subject": str, "peer": str}  # fmt: skip
-OTHER_KEYS = ("targets", "list", "exclude", "goals", *GROUPS)
+OTHER_KEYS = ("targets", "list", "exclude", "goals", "start_goals", *GROUPS)
 TARGET_KEYS = {"kind": str, "brokers": int, "bootstrap": str, "flavour": str, "heap_mb": int, "config": dict}
 TYPE_WORDS = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 TARGET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
@@ -68,6 +68,7 @@ class _Reader:
             entries=tuple(self._entry(entry, at) for at, entry in enumerate(tree.get("list", []))),
             excluded=tuple(self._exclusion(entry, at) for at, entry in enumerate(tree.get("exclude", []))),
             goals=self._goals(tree.get("goals", []), ("goals",)),
+            start_goals=self._goals(tree.get("start_goals", []), ("start_goals",)),
         )
         self._check(found)
         return found

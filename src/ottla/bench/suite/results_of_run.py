@@ -9,7 +9,7 @@ from typing import Any
 from ottla.bench.suite.figures import FIGURES
 from ottla.bench.suite.goals import RatioGoal, parse_goal
 from ottla.bench.suite.settings import Value
-from ottla.bench.suite.statistics import Ratio, Summary, paired_ratio, summary
+from ottla.bench.suite.statistics import Ratio, Summary, paired_ratio, summary, unpaired_ratio
 from ottla.bench.suite.store import Line
 
 
@@ -110,7 +110,7 @@ class Results:
 
     def goals(self, key: str) -> list[RatioGoal]:
         texts: list[str] = next((row["goals"] for row in self.matrix.get("rows", []) if row["key"] == key), [])
-        return [goal for text in texts if not isinstance(goal := parse_goal(text), str)]
+        return _goals(texts)
 
     def varied(self) -> list[str]:
         """The settings that are not the same in all cells."""
@@ -135,7 +135,22 @@ class Results:
                 ratio = self.ratio(key, figure)
                 if ratio is not None:
                     found.append(MeasuredRatio(key, self.label(key), figure, ratio, goals.get(figure)))
+        return found + self._start_ratios()
+
+    def _start_ratios(self) -> list[MeasuredRatio]:
+        """Starts are few and not in pairs."""
+        goals = {goal.figure: goal for goal in _goals(self.matrix.get("start_goals", []))}
+        subject, peer = self.starts.get(self.subject, {}), self.starts.get(self.peer, {})
+        found = []
+        for figure in subject:
+            ratio = unpaired_ratio(subject[figure], peer.get(figure, []))
+            if ratio is not None:
+                found.append(MeasuredRatio("start", "start", figure, ratio, goals.get(figure)))
         return found
+
+
+def _goals(texts: list[str]) -> list[RatioGoal]:
+    return [goal for text in texts if not isinstance(goal := parse_goal(text), str)]
 
 
 RATIOS_SHOWN = (

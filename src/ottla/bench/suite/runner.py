@@ -125,6 +125,7 @@ def matrix_line(matrix: Matrix, left_out: list[dict[str, Any]]) -> dict[str, Any
         "about": matrix.about,
         "subject": matrix.subject,
         "peer": matrix.peer,
+        "start_goals": [goal.text for goal in matrix.start_goals],
         "repetitions": matrix.repetitions,
         "warm_up_s": matrix.warm_up_s,
         "targets": [asdict(target) for target in matrix.targets],

@@ -49,10 +49,7 @@ class Sampler:
 
     def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]:
         """Of each process of the group, the most that was seen meanwhile."""
-        return [
-            max((each.resident_bytes for each in samples if begin_ns <= each.at_ns <= end_ns), default=0)
-            for samples in self._samples[group].values()
-        ]
+        return [resident_max(list(samples), begin_ns, end_ns) for samples in self._samples[group].values()]
 
     def __enter__(self) -> Self:
         self.look()
@@ -65,6 +62,13 @@ class Sampler:
         self._ended.set()
         self._thread.join()
         self.look()
+
+
+def resident_max(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> int:
+    """From the last look before the time to the first after it: the time may be shorter than from look to look."""
+    first = max(bisect_left(samples, begin_ns, key=lambda sample: sample.at_ns) - 1, 0)
+    end = bisect_left(samples, end_ns, key=lambda sample: sample.at_ns) + 1
+    return max((sample.resident_bytes for sample in samples[first:end]), default=0)
 
 
 def cpu_between(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> float:
