@@ -57,12 +57,14 @@ def run(
         say(f"the old results are in {old}")
     if not mix:
         _same_commit(store, this.commit)
-    signal.signal(signal.SIGTERM, _interrupt)
+    previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
         outcome = Runner(matrix, store, default_places(directory, data, ram_disk), this, say).measure_all()
     except KeyboardInterrupt:
         say(f"interrupted: what was measured is in {store.path}; the same command goes on from there")
         raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     report(directory)
     problems = [*outcome.failures, *(f"{name}: {reason}" for name, reason in outcome.unavailable.items())]
     if problems:

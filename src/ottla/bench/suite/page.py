@@ -12,7 +12,7 @@ from ottla.bench.suite.plots import RatioRow, Series, ShareRow, lines_chart, rat
 from ottla.bench.suite.results_of_run import MeasuredRatio, Results
 from ottla.bench.suite.settings import SETTINGS
 from ottla.bench.suite.statistics import summary
-from ottla.bench.suite.views import Curve, Group, latency_curves, ranked, throughput_groups
+from ottla.bench.suite.views import Curve, Group, at_full_speed, latency_curves, ranked, throughput_groups
 
 PAGE_FILE = "report.html"
 RANKED = (("records_per_s", "throughput"), ("p99_us", "p99 latency"))
@@ -138,7 +138,7 @@ def _latency(curves: Sequence[Curve]) -> str:
 def _rankings(results: Results) -> list[str]:
     found = []
     for at, target in enumerate(results.targets):
-        cells = [cell for where, cell in results.cells.items() if where[1] == target]
+        cells = at_full_speed([cell for where, cell in results.cells.items() if where[1] == target])
         for figure, name in RANKED:
             effects = [effect for effect in ranked(cells, figure) if effect.share >= 0.001]
             rows = [

@@ -82,7 +82,8 @@ def lines_chart(
     def at(point: tuple[float, float]) -> tuple[float, float]:
         return LEFT + x_axis.place(point[0]) * (right - LEFT), bottom - y_axis.place(point[1]) * HEIGHT
 
-    parts = [text_at(0, TOP - 6, y_title), text_at(right + 12, bottom + 15, x_title)]
+    x_label = f'<text x="{right}" y="{bottom + 30}" text-anchor="end">{escape(x_title)}</text>'
+    parts = [text_at(0, TOP - 6, y_title), x_label]
     for tick in y_axis.ticks:
         y = at((x_axis.low, tick))[1]
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -95,7 +96,7 @@ def lines_chart(
     for row, each in enumerate(series):
         parts += _line(each, [at(point) for point in each.points])
         parts += _legend(each, right + 14, TOP + 4 + row * LINE_HEIGHT)
-    return svg(title, parts, max(bottom + 24, TOP + 12 + len(series) * LINE_HEIGHT))
+    return svg(title, parts, max(bottom + 38, TOP + 12 + len(series) * LINE_HEIGHT))
 
 
 def _line(series: Series, places: Sequence[tuple[float, float]]) -> list[str]:

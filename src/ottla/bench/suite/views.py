@@ -34,9 +34,13 @@ def throughput_groups(results: Results) -> list[Group]:
     found = []
     for target in results.targets:
         cells = [cell for at, cell in results.cells.items() if at[1] == target and "mb_per_s" in cell.figures]
-        cells = [cell for cell in cells if not cell.configuration["producer.rate"]]
-        found += _split(target, cells, "")
+        found += _split(target, at_full_speed(cells), "")
     return found
+
+
+def at_full_speed(cells: list[MeasuredCell]) -> list[MeasuredCell]:
+    """Those without a rate: with one, throughput is what was asked for. If all have one, all of them."""
+    return [cell for cell in cells if not cell.configuration["producer.rate"]] or cells
 
 
 def _split(title: str, cells: list[MeasuredCell], common: str) -> list[Group]:
