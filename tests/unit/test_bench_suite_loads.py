@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from ottla.bench.suite.kafka_cluster import new_cluster_id
 from ottla.bench.suite.loads import Consumed, ConsumerLoad, LoadFailedError, Phase, Produced
 from ottla.bench.suite.payloads import prepare, stamp_of, stamped
 from ottla.bench.suite.progress_of_reading import ReadingProgress, write_ends
+from ottla.bench.suite.rates import with_rate
 from ottla.bench.suite.sampler import Sample, cpu_between, resident_max
 from ottla.bench.suite.settings import DEFAULTS, Value
 
@@ -161,3 +163,19 @@ def test_a_cluster_id_is_no_option() -> None:
     """Kafka's own tool took `-t -abc` for two options."""
     drawn = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), bytes(16)])
     assert new_cluster_id(lambda _: next(drawn)) == "A" * 22
+
+
+def test_a_rate_is_a_share_of_what_another_row_reached() -> None:
+    def line(label: str, target: str, records_per_s: float) -> dict[str, Any]:
+        return {"kind": "cell", "label": label, "target": target, "figures": {"records_per_s": records_per_s}}
+
+    lines = [line("most", "kafka", 1000), line("most", "kafka", 3000), line("most", "kafka", 2000)]
+    lines += [line("most", "ottla", 8000), line("other", "kafka", 5), {**line("most", "kafka", 9), "kind": "start"}]
+    half = configuration(producer__rate_of="most", producer__rate_share=0.5, producer__rate_target="kafka")
+    found, reached = with_rate(half, "ottla", lines)
+    assert (found["producer.rate"], reached) == (1000, 2000)
+    own = configuration(producer__rate_of="most", producer__rate_share=1.5)
+    assert with_rate(own, "ottla", lines)[0]["producer.rate"] == 12_000
+    assert with_rate(configuration(producer__rate=7), "ottla", [])[0]["producer.rate"] == 7
+    with pytest.raises(LoadFailedError, match='the row "most" was not measured on kafka'):
+        with_rate(half, "ottla", [])

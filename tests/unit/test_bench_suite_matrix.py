@@ -94,6 +94,12 @@ def test_a_default_that_is_written_out_changes_no_key() -> None:
         ("[producer]\nidempotence = true\nacks = 1", 1, 'producer.idempotence needs producer.acks = "all"'),
         ("[[list]]\n[[list]]\ntopic.min_insync = 2", 2, "topic.min_insync is at most topic.replication"),
         ("[[list]]\nproducer.ack = 0", 2, "there is no key producer.ack. Did you mean producer.acks?"),
+        (
+            "[[list]]\nlabel = 'most'\n[[list]]\nproducer.rate_of = 'mots'",
+            4,
+            "there is no row mots. Did you mean most?",
+        ),
+        ("[[list]]\nproducer.rate_of = 'a'\nproducer.rate = 1", 1, "producer.rate and producer.rate_of are two rates"),
         ("combine = 'pairs'", 1, "combine is one of product, pairwise, list"),
         ("combine = 'list'", 1, 'combine = "list" and [[list]] go together'),
         ("producer.records_file = 'no.txt'", 1, "producer.records_file: there is no file no.txt beside the matrix"),

@@ -147,3 +147,30 @@ def test_axes_hold_their_values(values: list[float]) -> None:
     for axis in (linear_axis(values), log_axis(values)):
         assert all(-0.01 <= axis.place(value) <= 1.01 for value in values)
         assert 2 <= len(axis.ticks) <= 11
+
+
+def test_a_goal_of_its_own_is_the_figure_itself() -> None:
+    shares = {"share_of_row": 0.95}
+    lines = [
+        matrix_line({"a": ["own share_of_row >= 0.9"]}),
+        cell("a", "ottla", 0, shares),
+        cell("a", "kafka", 0, shares),
+    ]
+    (found,) = Results(lines).ratios()
+    assert found.ratio.ratio == 0.95
+    assert found.goal is not None
+    assert found.goal.text == "own share_of_row >= 0.9"
+    assert found.goal.is_met(found.ratio.ratio)
+
+
+def test_starts_have_goals_too() -> None:
+    first = {**matrix_line({}), "start_goals": ["start_s <= 0.2"]}
+    starts = [
+        {**RUN, "kind": "start", "target": target, "storage": "disk", "figures": {"start_s": seconds}, "facts": {}}
+        for target, seconds in (("ottla", 1.0), ("kafka", 10.0), ("kafka", 12.0))
+    ]
+    ottla, kafka = cell("a", "ottla", 0, {}), cell("a", "kafka", 0, {})
+    (found,) = Results([first, *starts, ottla, kafka]).ratios()
+    assert found.ratio.ratio == pytest.approx(1 / 11)
+    assert found.goal is not None
+    assert found.goal.is_met(found.ratio.ratio)

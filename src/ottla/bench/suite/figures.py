@@ -34,6 +34,10 @@ FIGURES = {
     "clients_memory_mb": Figure("client MB", "the largest resident memory of all producers together"),
     "others_cpu_share": Figure("others busy", "cores that brokers of other targets took meanwhile"),
     "behind_share": Figure("not sent", "share of the offered records that there was no room for"),
+    "offered_per_s": Figure("offered/s", "records a second that were due"),
+    "share_of_row": Figure(
+        "of the row", "records/s as a share of what the row reached that the rate is taken from", True
+    ),
     "start_s": Figure("start s", "from the start of the processes to the first acknowledged write"),
     "idle_memory_mb": Figure("idle MB", "resident memory of one broker after its start"),
 }

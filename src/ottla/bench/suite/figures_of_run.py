@@ -32,6 +32,8 @@ def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, fl
         "others_cpu_share": costs.cpu_s("others", begin_ns, end_ns) / seconds,
         "behind_share": max(0.0, 1 - records / offered),
     }
+    if any(each.has_rate for each in produced):
+        figures["offered_per_s"] = offered / seconds
     if memory := costs.resident_bytes_max("brokers", begin_ns, end_ns):
         figures["brokers_cpu_s_per_gb"] = costs.cpu_s("brokers", begin_ns, end_ns) / (value_bytes / 1e9)
         figures["broker_memory_mb"] = max(memory) / 1e6

@@ -1,4 +1,4 @@
-"""Goals as ratios of one target to another: `records_per_s >= 1.5`."""
+"""Goals as ratios of one target to another, `records_per_s >= 1.5`, or of its own: `own share_of_row >= 0.9`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ottla.bench.suite.figures import FIGURES
 
-_FORM = re.compile(r"\s*(\w+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*x?\s*")
+_FORM = re.compile(r"\s*(own\s+)?(\w+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*x?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,15 @@ class RatioGoal:
     figure: str
     at_least: bool
     bound: float
+    is_own: bool = False
+    """Of the subject's figure itself."""
 
     def is_met(self, ratio: float) -> bool:
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     @property
     def text(self) -> str:
-        return f"{self.figure} {'>=' if self.at_least else '<='} {self.bound:g}"
+        return f"{'own ' if self.is_own else ''}{self.figure} {'>=' if self.at_least else '<='} {self.bound:g}"
 
 
 def parse_goal(text: str) -> RatioGoal | str:
@@ -31,7 +33,7 @@ def parse_goal(text: str) -> RatioGoal | str:
     form = _FORM.fullmatch(text)
     if form is None:
         return f'"{text}" is not a goal like "records_per_s >= 1.5"'
-    figure, sign, bound = form.groups()
+    own, figure, sign, bound = form.groups()
     if figure not in FIGURES:
         return f'"{figure}" is not a figure; there are {", ".join(FIGURES)}'
-    return RatioGoal(figure, sign == ">=", float(bound))
+    return RatioGoal(figure, sign == ">=", float(bound), own is not None)

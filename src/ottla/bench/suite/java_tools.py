@@ -66,7 +66,9 @@ def produce(load: ProducerLoad) -> Produced:
     wait_until(load.start_at_ns)
     output = _run(command, load.bootstrap)
     value_bytes = mean_bytes(lines_of(Path(name), 0)) if name else float(size)
-    return produced_from(output, time.monotonic_ns(), records + warm_up, value_bytes)
+    produced = produced_from(output, time.monotonic_ns(), records + warm_up, value_bytes)
+    produced.has_rate = load.rate > 0
+    return produced
 
 
 def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> Produced:

@@ -81,6 +81,7 @@ class _Writer:
         produced.end_ns = time.monotonic_ns()
         produced.sent_in_all += produced.records
         produced.value_bytes = self._sent_bytes
+        produced.has_rate = measured.rate > 0
         produced.offered = measured.offered() if measured.rate else produced.records
         return produced
 

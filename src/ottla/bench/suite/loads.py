@@ -94,6 +94,7 @@ class Produced:
     sent_in_all: int = 0
     """With those of the warm-up: so many must be in the log."""
     offered: int = 0
+    has_rate: bool = False
     latencies: Histogram = field(default_factory=Histogram)
     percentiles_us: dict[str, float] = field(default_factory=dict)
     """From a tool that tells these only."""

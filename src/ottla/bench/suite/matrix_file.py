@@ -170,6 +170,7 @@ class _Reader:
         for key in ("subject", "peer"):
             if (name := getattr(matrix, key)) and name not in names:
                 self._unknown((key,), name, names, what="target")
+        self._check_rates(matrix)
         if (conflict := conflict_in({**matrix.fixed})) is not None:
             self._fail(("producer",), conflict)
         for at, entry in enumerate(matrix.entries):
@@ -180,6 +181,22 @@ class _Reader:
         if not rows_of(matrix):
             reason = conflict_in(whole(matrix, {})) or "everything is excluded"
             self._fail(("producer",), f"no combination is left to measure: {reason}")
+
+    def _check_rates(self, matrix: Matrix) -> None:
+        """Rows and targets that rates are taken from exist."""
+        rows = rows_of(matrix)
+        labels = [row.label for row in rows if not row.configuration["producer.rate_of"]]
+        names = ["", *(target.name for target in matrix.targets)]
+        for row in rows:
+            label, target = str(row.configuration["producer.rate_of"]), str(row.configuration["producer.rate_target"])
+            entries = [
+                at for at, each in enumerate(matrix.entries) if label in each.factors.get("producer.rate_of", ())
+            ]
+            where: KeyPath = (*(("list", entries[0]) if entries else ()), "producer", "rate_of")
+            if label and label not in labels:
+                self._unknown(where, label, labels, what="row")
+            if target not in names:
+                self._unknown(where, target, names[1:], what="target")
 
     def _typed(self, where: KeyPath, value: Any, wanted: type) -> Any:
         accepted = (int, float) if wanted is float else wanted

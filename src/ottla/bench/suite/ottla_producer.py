@@ -73,6 +73,7 @@ async def _produce(load: ProducerLoad) -> Produced:
         produced.end_ns = time.monotonic_ns()
         produced.sent_in_all = producer.acknowledged_count
         produced.records = produced.sent_in_all - warmed_up
+        produced.has_rate = measured.rate > 0
         produced.offered = measured.offered() if measured.rate else produced.records
     return produced
 

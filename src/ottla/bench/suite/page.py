@@ -32,7 +32,10 @@ def write_page(directory: Path, results: Results) -> Path:
         _where(results),
         *_ratio_parts(results),
         *_section("Throughput over repetitions", [_throughput(group) for group in throughput_groups(results)]),
-        *_section("Latency against offered load", [_latency(curves) for curves in latency_curves(results)]),
+        *_section(
+            "Latency against offered load",
+            [part for curves in latency_curves(results) for part in (_latency(curves), _taken(curves))],
+        ),
         *_section("Which setting matters how much", _rankings(results)),
         *_section("All figures", [_note(results), _table(results)]),
         *_section("Targets", [_targets(results)]),
@@ -133,6 +136,19 @@ def _latency(curves: Sequence[Curve]) -> str:
     note = "<p>Hollow points: the target did not take all that was offered.</p>"
     plot = lines_chart(title, series, "records/s offered", "ms", log_y=True)
     return plot + (note if any(any(each.hollow) for each in series) else "")
+
+
+def _taken(curves: Sequence[Curve]) -> str:
+    """Where a target has enough: from there on the line is flat, if it holds what it takes."""
+    series = []
+    for at, curve in enumerate(curves):
+        found = [(cell, cell.summary("records_per_s")) for cell in curve.cells]
+        points = [
+            (float(cell.configuration["producer.rate"]), speed.median) for cell, speed in found if speed is not None
+        ]
+        series.append(Series(curve.target, points, at))
+    title = f"{curves[0].label}: acknowledged against offered".removeprefix(": ")
+    return lines_chart(title, series, "records/s offered", "records/s acknowledged")
 
 
 def _rankings(results: Results) -> list[str]:

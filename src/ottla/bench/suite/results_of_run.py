@@ -124,6 +124,12 @@ class Results:
             return None
         return paired_ratio(subject.figures.get(figure, {}), peer.figures.get(figure, {}))
 
+    def own(self, key: str, figure: str) -> Ratio | None:
+        """The subject's figure itself, which is a share already."""
+        cell = self.cells.get((key, self.subject))
+        found = None if cell is None else cell.summary(figure)
+        return None if found is None else Ratio(found.median, found.low, found.high)
+
     def ratios(self) -> list[MeasuredRatio]:
         """Those with goals, or else those of the figures that say most."""
         found = []
@@ -132,9 +138,10 @@ class Results:
             for figure in goals or FIGURES:
                 if not goals and figure not in RATIOS_SHOWN:
                     continue
-                ratio = self.ratio(key, figure)
+                goal = goals.get(figure)
+                ratio = self.own(key, figure) if goal is not None and goal.is_own else self.ratio(key, figure)
                 if ratio is not None:
-                    found.append(MeasuredRatio(key, self.label(key), figure, ratio, goals.get(figure)))
+                    found.append(MeasuredRatio(key, self.label(key), figure, ratio, goal))
         return found + self._start_ratios()
 
     def _start_ratios(self) -> list[MeasuredRatio]:

@@ -15,6 +15,7 @@ from ottla.bench.suite.kafka_jars import KafkaUnavailableError
 from ottla.bench.suite.matrix import Matrix, TargetPlan, rows_of
 from ottla.bench.suite.measure import Measurement
 from ottla.bench.suite.order import Cell, cells_of, estimate_s, target_key
+from ottla.bench.suite.rates import with_rate
 from ottla.bench.suite.stage import Places, Stage
 from ottla.bench.suite.statistics import time_left_s
 from ottla.bench.suite.store import Store, done_cells
@@ -73,11 +74,14 @@ class Runner:
             self._say(f"{place} {name} cannot be had and is left out: {reason}")
             return
         begin_s, topic = time.monotonic(), f"bench-{cell.row.key}-{cell.repetition}-{time.time_ns()}"
-        measurement = Measurement(
-            target, cell.row.configuration, topic, self._matrix.warm_up_s, lambda: stage.other_pids(target)
-        )
         try:
+            configuration, reached = with_rate(cell.row.configuration, name, self._store.lines())
+            measurement = Measurement(
+                target, configuration, topic, self._matrix.warm_up_s, lambda: stage.other_pids(target)
+            )
             figures = measurement.run()
+            if reached:
+                figures["share_of_row"] = figures["records_per_s"] / reached
         except Exception as failure:  # whatever it is, the other cells are measured, and this one is named
             stage.drop(target)
             sentence = failure_text(failure)
@@ -88,7 +92,8 @@ class Runner:
         seconds = time.monotonic() - begin_s
         self._outcome.measured += 1
         self._done.append((estimate_s(cell, self._matrix.warm_up_s), seconds))
-        self._keep(cell, seconds, {"figures": {key: round(value, 4) for key, value in figures.items()}})
+        rounded = {key: round(value, 4) for key, value in figures.items()}
+        self._keep(cell, seconds, {"figures": rounded, "configuration": configuration})
         self._say(f"{place} {cell.name}: {figures_text(figures)}; {duration_text(self._time_left(left))} left")
 
     def _keep(self, cell: Cell, seconds: float, found: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Value = str | int | float | bool
-Kind = Literal["word", "count", "number", "flag", "acks", "path"]
+Kind = Literal["word", "count", "number", "flag", "acks", "path", "label"]
 Configuration = Mapping[str, Value]
 """A value for each setting, by its dotted name."""
 
@@ -34,6 +34,8 @@ class Setting:
                 return None if isinstance(value, bool) else "is true or false"
             case "path":
                 return None if isinstance(value, str) else "is the name of a file, in quotes"
+            case "label":
+                return None if isinstance(value, str) else "is a text in quotes"
         types = int if self.kind == "count" else (int, float)
         if isinstance(value, bool) or not isinstance(value, types):
             return "is a whole number" if self.kind == "count" else "is a number"
@@ -63,6 +65,9 @@ SETTINGS = {
         Setting("producer.duration_s", "number", 5, "How long to write, after the warm-up.", least=0.1),
         Setting("producer.records", "count", 0, "Write so many (each client) instead of for a time."),
         Setting("producer.rate", "number", 0, "Records a second of all clients together; 0 is as fast as they go."),
+        Setting("producer.rate_of", "label", "", "The rate is a share of what the row of this label has reached."),
+        Setting("producer.rate_share", "number", 1, "That share.", least=0.001),
+        Setting("producer.rate_target", "label", "", "Reached by this target; if none is named, by the same one."),
         Setting("topic.partitions", "count", 1, "Partitions.", least=1),
         Setting("topic.replication", "count", 1, "Copies.", least=1),
         Setting("topic.min_insync", "count", 0, "min.insync.replicas; 0 is a majority of the copies."),
@@ -96,6 +101,8 @@ def conflict_in(configuration: Mapping[str, Value]) -> str | None:
             return f"producer.idempotence needs producer.in_flight of {IN_FLIGHT_IDEMPOTENT_MAX} at most"
     if get("storage") == "memory" and get("topic.durability", "memory") == "disk":
         return 'storage = "memory" never touches a disk, so topic.durability cannot be "disk"'
+    if get("producer.rate") and get("producer.rate_of"):
+        return "producer.rate and producer.rate_of are two rates"
     if _exceeds(get("consumers.clients"), get("topic.partitions")):
         return "consumers.clients share the partitions, so there are at most topic.partitions of them"
     if _exceeds(get("topic.min_insync"), get("topic.replication")):
@@ -111,15 +118,20 @@ def _conflict_of_driver(configuration: Mapping[str, Value]) -> str | None:
             return "the Java perf tool has no sync mode"
         if get("producer.keys", 0) != 0:
             return "the Java perf tool writes no keys"
-        if get("producer.records") == 0 and get("producer.rate") == 0:
+        if get("producer.records") == 0 and not has_rate(configuration):
             return "the Java perf tool writes a number of records: it needs producer.records, or producer.rate"
         if get("consumers.read") == "tail" and get("consumers.clients", 0) != 0:
             return "the Java perf tool reads what is already there: consumers.read is log or disk"
         if _exceeds(get("consumers.clients"), 1):
             return "the Java perf tool reads the whole topic: consumers.clients is 1 at most"
-    if driver == "ottla-arrow" and get("producer.rate", 0) != 0:
+    if driver == "ottla-arrow" and has_rate(configuration):
         return "ottla-arrow writes whole tables: it has no rate by record"
     return None
+
+
+def has_rate(configuration: Mapping[str, Value]) -> bool:
+    """Of its own, or that of another row."""
+    return bool(configuration.get("producer.rate") or configuration.get("producer.rate_of"))
 
 
 def _exceeds(count: Value | None, limit: Value | None) -> bool:

@@ -12,6 +12,8 @@ from ottla.bench.suite.settings import Value
 from ottla.bench.suite.statistics import Effect, effects
 
 LINES_MAX = 8
+RATES = "producer.rate"
+"""How the names of all settings of the rate begin."""
 
 
 class Group(NamedTuple):
@@ -34,7 +36,7 @@ def throughput_groups(results: Results) -> list[Group]:
     found = []
     for target in results.targets:
         cells = [cell for at, cell in results.cells.items() if at[1] == target and "mb_per_s" in cell.figures]
-        found += _split(target, at_full_speed(cells), "")
+        found += _split(target, [cell for cell in cells if not cell.configuration["producer.rate"]], "")
     return found
 
 
@@ -70,9 +72,9 @@ def latency_curves(results: Results) -> list[list[Curve]]:
     together: dict[str, dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
     for cell in results.cells.values():
         if cell.configuration["producer.rate"] and "p50_us" in cell.figures:
-            rest = {name: value for name, value in cell.configuration.items() if name != "producer.rate"}
+            rest = {name: value for name, value in cell.configuration.items() if not name.startswith(RATES)}
             together[str(sorted(rest.items()))][cell.target].append(cell)
-    varied = [name for name in results.varied() if name != "producer.rate"]
+    varied = [name for name in results.varied() if not name.startswith(RATES)]
     found = []
     for by_target in together.values():
         curves = []
