@@ -129,3 +129,9 @@ def test_defaults_are_allowed(name: str) -> None:
 @pytest.mark.parametrize("path", READY_FILES, ids=[path.stem for path in READY_FILES])
 def test_ready_files_are_valid(path: Path) -> None:
     assert rows_of(read_matrix(path))
+
+
+def test_the_page_names_every_setting_and_every_ready_file() -> None:
+    page = (READY_FILES[0].parents[1] / "docs" / "bench-suite.md").read_text(encoding="utf-8")
+    assert [name for name in SETTINGS if f"| `{name}` |" not in page] == []
+    assert [path.name for path in READY_FILES if f"`benchmarks/{path.name}`" not in page] == []
