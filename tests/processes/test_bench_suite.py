@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import csv
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.bench.leaders import any_broker
+from ottla.bench.processes import Worker
+from ottla.bench.suite.drivers import DRIVERS
+from ottla.bench.suite.histogram import highest_in
 from ottla.bench.suite.kafka_jars import KafkaUnavailableError, kafka_libraries
+from ottla.bench.suite.loads import ProducerLoad
+from ottla.bench.suite.settings import DEFAULTS, Value
 from ottla.bench.suite.store import RESULTS_FILE, read_lines
 from ottla.cli import main
+from ottla.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -177,3 +186,31 @@ def test_apache_kafka_is_measured_beside_it(tmp_path: Path, capsys: pytest.Captu
     for line in read_lines(results / RESULTS_FILE):
         if line["kind"] == "start":
             assert line["figures"]["start_s"] > 0
+
+
+@pytest.mark.parametrize("driver", ["librdkafka", "ottla"])
+def test_a_stall_is_charged_to_every_record_that_was_due(driver: str, tmp_path: Path) -> None:
+    """No coordinated omission: one that waits for each record sends the next ones late, and late they are."""
+    configuration: dict[str, Value] = {
+        **DEFAULTS,
+        "driver": driver,
+        "producer.mode": "sync",
+        "producer.rate": 200,
+        "producer.duration_s": 3,
+        "producer.record_bytes": 100,
+    }
+    with BrokerProcess(tmp_path / "broker", ready_timeout_s=120.0) as broker, Worker() as worker:
+        with any_broker(broker.bootstrap) as caller:
+            caller.create_topics(["t"], 1, {})
+        load = ProducerLoad(broker.bootstrap, "t", configuration, 0, 0.0, 0)
+        with ThreadPoolExecutor(1) as threads, any_broker(broker.bootstrap) as caller:
+            produced = threads.submit(worker.call, DRIVERS[driver].produce, load)
+            while caller.end_offset("t") < 10:
+                time.sleep(0.01)
+            os.kill(broker.pid, signal.SIGSTOP)
+            time.sleep(0.6)
+            os.kill(broker.pid, signal.SIGCONT)
+            found = produced.result()
+    slow = sum(times for bucket, times in found.latencies.counts.items() if highest_in(bucket) > 100_000)
+    assert slow > 50
+    assert found.latencies.count == found.records

@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -94,8 +95,10 @@ class Worker:
         end_process(self._process)
 
     def kill(self) -> None:
-        """A call under way raises WorkFailedError."""
-        self._process.kill()
+        """With whatever it has started. A call under way raises WorkFailedError."""
+        for pid in with_children([self.pid]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self

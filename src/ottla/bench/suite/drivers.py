@@ -24,5 +24,8 @@ DRIVERS = {
 
 
 def get_ready() -> None:
-    """Called first in each process, so that imports are not in the way later."""
+    """Called first in each process, so that neither imports nor garbage are in the way later: it lives for seconds."""
+    import gc
+
+    gc.disable()
     import confluent_kafka  # noqa: F401 # loads its library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
@@ -20,7 +20,7 @@ from ottla.bench.suite.loads import (
     ProducerLoad,
     wait_until,
 )
-from ottla.bench.suite.payloads import is_stamped, prepare, stamped
+from ottla.bench.suite.payloads import RING, PreparedRecord, is_stamped, prepare, stamped
 from ottla.bench.suite.settings import Configuration, count, number
 
 if TYPE_CHECKING:
@@ -61,8 +61,10 @@ class _Writer:
         self._load = load
         self._producer = Producer({"bootstrap.servers": load.bootstrap, **producer_settings(load.configuration)})
         self._producer.list_topics(load.topic, timeout=FLUSH_TIMEOUT_S)
-        self._records = cycle(prepare(load.configuration, seed=load.client))
         self._stamped = is_stamped(load.configuration)
+        records = prepare(load.configuration, seed=load.client)
+        self._records = cycle(records)
+        self._chunks = cycle([_chunk(records[at : at + LATENCY_EVERY]) for at in range(0, RING, LATENCY_EVERY)])
         self._produced = Produced()
         self._sent_bytes = 0
 
@@ -97,36 +99,31 @@ class _Writer:
 
     def _streaming(self, phase: Phase) -> int:
         """As fast as it takes them: when its buffer is full, this waits for room."""
-        begin_ns = time.monotonic_ns()
-        deadline_ns = phase.deadline_ns(begin_ns)
+        deadline_ns = phase.deadline_ns(time.monotonic_ns())
         sent = 0
         while (now_ns := time.monotonic_ns()) < deadline_ns and sent < phase.records_max:
-            size = min(LATENCY_EVERY, phase.records_max - sent)
-            messages = [self._message(now_ns) for _ in range(size)]
+            messages, value_bytes = next(self._chunks)
+            if len(messages) > phase.records_max - sent:
+                messages = messages[: phase.records_max - sent]
+                value_bytes = sum(len(message["value"]) for message in messages)
+            if self._stamped:
+                messages = [{**message, "value": stamped(message["value"], now_ns)} for message in messages]
             messages[0]["callback"] = partial(self._on_delivery, now_ns)
             self._send_all(messages)
-            sent += size
-            self._sent_bytes += sum(len(message["value"]) for message in messages)
+            sent += len(messages)
+            self._sent_bytes += value_bytes
             self._producer.poll(0)
         return sent
 
-    def _message(self, now_ns: int) -> dict[str, Any]:
-        key, value = next(self._records)
-        found: dict[str, Any] = {"value": stamped(value, now_ns) if self._stamped else value}
-        if key is not None:
-            found["key"] = key
-        return found
-
     def _send_all(self, messages: list[dict[str, Any]]) -> None:
-        while messages:
-            try:
-                self._producer.produce_batch(self._load.topic, messages)
-            except BufferError:
-                self._producer.poll(POLL_S)
-                continue
+        while self._queue(messages) < len(messages):
             messages = [message for message in messages if _is_to_be_sent_again(message)]
-            if messages:
-                self._producer.poll(POLL_S)
+            self._producer.poll(POLL_S)
+
+    def _queue(self, messages: list[dict[str, Any]]) -> int:
+        """How many there was room for; the others say why not."""
+        queued: int = self._producer.produce_batch(self._load.topic, messages)
+        return queued
 
     def _at_a_rate(self, phase: Phase) -> int:
         """Each record has its moment. One that leaves late is late: its latency counts from when it was due."""
@@ -189,6 +186,15 @@ class _Writer:
             while len(self._producer) > 0:
                 self._producer.poll(1.0)
         return sent
+
+
+def _chunk(records: Sequence[PreparedRecord]) -> tuple[list[dict[str, Any]], int]:
+    """Messages as the client takes many at once, and the size of their values. The first one will be timed."""
+    messages = [
+        {"value": record.value} if record.key is None else {"key": record.key, "value": record.value}
+        for record in records
+    ]
+    return messages, sum(len(record.value) for record in records)
 
 
 def _is_to_be_sent_again(message: dict[str, Any]) -> bool:

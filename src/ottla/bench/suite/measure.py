@@ -24,6 +24,8 @@ from ottla.bench.suite.settings import DEFAULTS, Configuration, count, number
 LEAD_S = 0.5
 """From the order to the start, so that all clients are connected when the first begins."""
 STORED_RECORD_BYTES = 1024
+GROWING_S = 5.0
+"""A log whose end has not moved for so long has what it gets."""
 
 
 class Measurement:
@@ -85,11 +87,12 @@ class Measurement:
             early = consumers if reads_meanwhile else []
             reading = self._start_consumers(threads, early, before, None, start_at_ns, ends_file)
             produced = self._produce(threads, producers, start_at_ns)
-            after = self._ends()
+            sent = sum(each.sent_in_all for each in produced)
+            after = self._ends_with(sum(before.values()) + sent)
             write_ends(ends_file, after)
             consumed = [future.result() for future in reading]
             figures = produced_figures(produced, sampler)
-        self._check(produced, sum(after.values()) - sum(before.values()))
+        self._check(produced, sent, sum(after.values()) - sum(before.values()))
         if reads_meanwhile:
             return figures | consumed_figures(consumed) | end_to_end_figures(consumed)
         return figures | (self._read_back(threads, consumers, after) if consumers else {})
@@ -103,6 +106,16 @@ class Measurement:
 
     def _ends(self) -> dict[int, int]:
         return end_offsets(self._target.bootstrap, self._topic, self._partitions)
+
+    def _ends_with(self, records: int) -> dict[int, int]:
+        """When they have grown to so many, or do not grow any more: without acks=all, copies may come after."""
+        found, grown_at_s = self._ends(), time.monotonic()
+        while sum(found.values()) < records and time.monotonic() < grown_at_s + GROWING_S:
+            time.sleep(0.05)
+            now = self._ends()
+            if now != found:
+                found, grown_at_s = now, time.monotonic()
+        return found
 
     def _store_first(self, worker: Worker) -> None:
         """What the topic has before anything is measured."""
@@ -170,11 +183,10 @@ class Measurement:
             consumed = [future.result() for future in reading]
             return consumed_figures(consumed, sampler)
 
-    def _check(self, produced: Sequence[Produced], stored: int) -> None:
+    def _check(self, produced: Sequence[Produced], sent: int, stored: int) -> None:
         """Nothing that was acknowledged may be missing. With acks=0 nothing is promised."""
         failures = [failure for each in produced for failure in each.failures]
         if failures:
             raise LoadFailedError(f"records were refused: {failures[0]}")
-        sent = sum(each.sent_in_all for each in produced)
         if stored < sent and self._configuration["producer.acks"] != 0:
             raise LoadFailedError(f"{sent - stored} of {sent} acknowledged records are not in the log")

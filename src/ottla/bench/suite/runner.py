@@ -11,7 +11,6 @@ from typing import Any
 from ottla.bench.processes import WorkFailedError
 from ottla.bench.results import Run
 from ottla.bench.suite.figures import shown
-from ottla.bench.suite.kafka_jars import KafkaUnavailableError
 from ottla.bench.suite.matrix import Matrix, TargetPlan, rows_of
 from ottla.bench.suite.measure import Measurement
 from ottla.bench.suite.order import Cell, cells_of, estimate_s, target_key
@@ -63,15 +62,14 @@ class Runner:
         return self._outcome
 
     def _measure(self, stage: Stage, cell: Cell, place: str, left: Sequence[Cell]) -> None:
-        name = cell.target.name
-        if name in self._outcome.unavailable:
+        name, where = cell.target.name, place_name(cell)
+        if where in self._outcome.unavailable:
             return
-        begin_s = time.monotonic()
         try:
             target = stage.get(cell.target, str(cell.row.configuration["storage"]))
-        except (KafkaUnavailableError, OSError, TimeoutError) as reason:
-            self._outcome.unavailable[name] = str(reason)
-            self._say(f"{place} {name} cannot be had and is left out: {reason}")
+        except Exception as failure:  # whatever keeps it from running, others are measured, and this one is named
+            self._outcome.unavailable[where] = failure_text(failure)
+            self._say(f"{place} {where} cannot be had and is left out: {failure_text(failure)}")
             return
         begin_s, topic = time.monotonic(), f"bench-{cell.row.key}-{cell.repetition}-{time.time_ns()}"
         try:
@@ -118,8 +116,12 @@ class Runner:
             self._say(f"{plan.name} runs: {shown('start_s', figures['start_s'])} s to the first acknowledged write")
 
     def _time_left(self, left: Sequence[Cell]) -> float:
-        counted = [cell for cell in left if cell.target.name not in self._outcome.unavailable]
+        counted = [cell for cell in left if place_name(cell) not in self._outcome.unavailable]
         return time_left_s(self._done, [estimate_s(cell, self._matrix.warm_up_s) for cell in counted])
+
+
+def place_name(cell: Cell) -> str:
+    return f"{cell.target.name} on {cell.row.configuration['storage']}"
 
 
 def matrix_line(matrix: Matrix, left_out: list[dict[str, Any]]) -> dict[str, Any]:

@@ -61,9 +61,13 @@ class Stage:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         self._running[plan.name, place] = target
-        self.on_start(plan, place, start_figures(target), target.facts())
-        if self.matrix.target_warm_up_s > 0:
-            warm_up(target, self.matrix.target_warm_up_s)
+        try:
+            self.on_start(plan, place, start_figures(target), target.facts())
+            if self.matrix.target_warm_up_s > 0:
+                warm_up(target, self.matrix.target_warm_up_s)
+        except BaseException:
+            self._end((plan.name, place))
+            raise
         return target
 
     def other_pids(self, target: RunningTarget) -> tuple[int, ...]:
