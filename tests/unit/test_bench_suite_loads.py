@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ottla.bench.suite.drivers import missing_for
 from ottla.bench.suite.figures_of_run import consumed_figures, produced_figures
 from ottla.bench.suite.java_tools import consumed_from, produced_from
 from ottla.bench.suite.kafka_cluster import new_cluster_id
@@ -179,3 +180,11 @@ def test_a_rate_is_a_share_of_what_another_row_reached() -> None:
     assert with_rate(configuration(producer__rate=7), "ottla", [])[0]["producer.rate"] == 7
     with pytest.raises(LoadFailedError, match='the row "most" was not measured on kafka'):
         with_rate(half, "ottla", [])
+
+
+def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_for(["librdkafka", "ottla", "ottla-arrow", "java"]) is None
+    monkeypatch.setattr("ottla.bench.suite.drivers.find_spec", lambda _: None)
+    assert missing_for(["ottla", "java"]) is None
+    expected = "the driver librdkafka needs confluent_kafka: pip install 'ottla[bench]'"
+    assert missing_for(["ottla", "librdkafka"]) == expected

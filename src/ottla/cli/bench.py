@@ -42,6 +42,8 @@ def run(
     from dataclasses import replace
 
     from ottla.bench.results import this_run
+    from ottla.bench.suite.drivers import missing_for
+    from ottla.bench.suite.matrix import rows_of
     from ottla.bench.suite.runner import Runner, default_places
     from ottla.bench.suite.store import Store
 
@@ -51,6 +53,8 @@ def run(
     if list_:
         _print_cells(matrix)
         return
+    if (missing := missing_for(str(row.configuration["driver"]) for row in rows_of(matrix))) is not None:
+        raise FailedError(missing)
     directory = out or RESULTS / file.stem
     store, this = Store(directory), this_run(str(file))
     if fresh and (old := store.set_aside()) is not None:

@@ -101,7 +101,7 @@ class Measurement:
         workers = [self._stack.enter_context(Worker()) for _ in range(how_many)]
         self._all_workers += workers
         for worker in workers:
-            worker.call(get_ready)
+            worker.call(get_ready, str(self._configuration["driver"]))
         return workers
 
     def _ends(self) -> dict[int, int]:
