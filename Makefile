@@ -10,7 +10,8 @@ REAL_TESTS := $(wildcard tests/processes tests/conformance)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
 
-.PHONY: help setup demo test test-fast test-real simulate siege check bench bench-failover bench-kafka docs clean
+.PHONY: help setup demo test test-fast test-real prepare simulate siege check check-style check-types bench \
+	bench-failover bench-kafka docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -46,9 +47,11 @@ test: test-fast test-real
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) $(FAST_TESTS)
 
-test-real: setup
+prepare: setup
 	$(BIN)/python scripts/prepare_clients.py
 	$(BIN)/python scripts/prepare_coordination.py
+
+test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 SEEDS ?= 100
@@ -62,12 +65,16 @@ siege: setup
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m tests.processes.siege --minutes $(MINUTES)
 
-check: setup
+check: check-style check-types
+
+check-style: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/tidy
+
+check-types: setup
+	$(BIN)/mypy
 
 bench: setup
 	$(BIN)/python -m ottla.bench.broker

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 SEED = int(os.environ.get("OTTLA_SEED") or random.SystemRandom().randrange(1 << 32))
+
+TESTS = Path(__file__).parent
+LONG_FILES = (
+    "conformance/test_write_and_read.py",
+    "processes/test_cluster_cli.py",
+    "processes/test_siege.py",
+    "processes/groups/test_groups.py",
+    "conformance/test_leaders_change.py",
+    "processes/test_kills.py",
+    "conformance/test_group_admin.py",
+    "conformance/test_own_client.py",
+)
+"""They take minutes. A worker that begins one of them last leaves the others with nothing to do."""
 
 # A test on a busy machine is slow without being wrong, so no deadline. A failure prints how to repeat it.
 settings.register_profile("ottla", deadline=None, print_blob=True)
@@ -22,3 +36,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 @pytest.fixture(scope="session")
 def seed() -> int:
     return SEED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; all others stay in their order."""
+    places = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -13,6 +13,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,15 +73,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("world", names, indirect=True, scope="session")
 
 
+WorldOf = Callable[[str], World]
+Clients = dict[tuple[str, str], Client]
+
+
 @pytest.fixture(scope="session")
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[World]:
+def worlds(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[WorldOf]:
+    """By name, made on first use and kept: most files run on one after the other."""
+    made: dict[str, World] = {}
+    with ExitStack() as ends:
+
+        def world(name: str) -> World:
+            if name not in made:
+                directory = tmp_path_factory.mktemp("conformance")
+                begun = one_broker(directory) if name == ONE_BROKER else three_brokers(directory, seed)
+                made[name] = ends.enter_context(begun)
+            return made[name]
+
+        yield world
+
+
+@pytest.fixture(scope="session")
+def world(request: pytest.FixtureRequest, worlds: WorldOf) -> World:
     if elsewhere := os.environ.get("OTTLA_CONFORMANCE_BOOTSTRAP"):
-        yield World(elsewhere)
-        return
-    directory = tmp_path_factory.mktemp("conformance")
-    yield from one_broker(directory) if request.param == ONE_BROKER else three_brokers(directory, seed)
+        return World(elsewhere)
+    return worlds(request.param)
 
 
+@contextmanager
 def one_broker(directory: Path) -> Iterator[World]:
     with BrokerProcess(directory / "data") as broker:
         yield World(broker.bootstrap)
@@ -89,6 +109,7 @@ def one_broker(directory: Path) -> Iterator[World]:
     assert "Traceback" not in broker.log(), broker.log()[-8000:]
 
 
+@contextmanager
 def three_brokers(directory: Path, seed: int) -> Iterator[World]:
     with ClusterProcesses(directory) as cluster:
         mover = Mover(cluster.bootstrap, random.Random(f"{seed} mover"))
@@ -122,22 +143,28 @@ def bootstrap(world: World) -> str:
 
 
 @pytest.fixture(scope="session")
-def client_of(world: World) -> Iterator[ClientOf]:
+def clients(worlds: WorldOf) -> Iterator[Clients]:
+    """By bootstrap address and name. They are closed before their brokers end."""
+    made: Clients = {}
+    yield made
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def client_of(world: World, clients: Clients) -> ClientOf:
     """A client by name, made on first use; skips the test if this machine does not have it."""
-    made: dict[str, Client] = {}
     missing = {"kcat": kcat_client.MISSING, "java": why_missing()}
 
     def client(name: str) -> Client:
         if reason := missing.get(name):
             pytest.skip(reason)
-        if name not in made:
+        if (world.bootstrap, name) not in clients:
             (kind,) = (kind for kind in KINDS if kind.name == name)
-            made[name] = kind(world.bootstrap, world.replicas)
-        return made[name]
+            clients[world.bootstrap, name] = kind(world.bootstrap, world.replicas)
+        return clients[world.bootstrap, name]
 
-    yield client
-    for one in made.values():
-        one.close()
+    return client
 
 
 @pytest.fixture(scope="session")

@@ -13,20 +13,21 @@ from tests.conformance.leaders import wait_until_known
 from tests.conformance.records import TIME_MS
 
 ADMINS = named(Ability.ADMIN)
+SOON_S = 30.0
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 
 def eventually(client: Client, topic: str, partitions: int | None) -> None:
     """Waits until the client's view of the topic is this. Kafka's metadata follows its controller with a delay."""
-    deadline = time.monotonic() + 10
-    while client.topics().get(topic) != partitions and time.monotonic() < deadline:
+    deadline = time.monotonic() + SOON_S
+    while (found := client.topics().get(topic)) != partitions and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert client.topics().get(topic) == partitions
+    assert found == partitions
 
 
 def eventually_config(client: Client, topic: str, retention_ms: str) -> dict[str, str | None]:
     """Waits until whichever broker is asked says this. One that has said so has the whole change."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SOON_S
     while (found := client.configs(topic))["retention.ms"] != retention_ms and time.monotonic() < deadline:
         time.sleep(0.1)
     assert found["retention.ms"] == retention_ms
@@ -168,6 +169,7 @@ def test_java_describes_a_topic(client_of: ClientOf, fresh_topic: TopicOf, world
     client = java(client_of)
     topic = fresh_topic("described")
     client.create_topic(topic, partitions=5)
+    wait_until_known(world.bootstrap, topic)
     ((topic_id, partitions, leader),) = client.ask("describe", topic)
     assert len(topic_id) == 22
     assert topic_id != "A" * 22
@@ -188,9 +190,15 @@ def test_java_describes_the_log_directories(client_of: ClientOf, fresh_topic: To
     topic = fresh_topic("sized")
     client.create_topic(topic, partitions=2)
     client.write(topic, [Record(b"x" * 10_000)])
-    found = {(node, index): (int(size), int(total)) for node, index, size, total in client.ask("log-dirs", topic)}
     nodes = [str(node) for node in range(1, world.replicas + 1)]
-    assert set(found) == {(node, index) for node in nodes for index in ("0", "1")}
+    expected = {(node, index) for node in nodes for index in ("0", "1")}
+    deadline = time.monotonic() + SOON_S
+    while True:  # a follower begins its replica when it hears of the topic
+        found = {(node, index): (int(size), int(total)) for node, index, size, total in client.ask("log-dirs", topic)}
+        if set(found) == expected or time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    assert set(found) == expected
     for node in nodes:
         assert 10_000 <= found[node, "0"][0] <= 11_000
         assert found[node, "1"][0] == 0
@@ -203,7 +211,7 @@ def test_java_resets_a_config(client_of: ClientOf, fresh_topic: TopicOf, world: 
     client.create_topic(topic, configs={"retention.ms": "60000"})
     wait_until_known(world.bootstrap, topic)
     client.alter_config(topic, "retention.ms", "-")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + SOON_S
     while True:
         found = {name: source for name, _, source in client.ask("configs", "TOPIC", topic)}
         if found["retention.ms"] == "DEFAULT_CONFIG" or time.monotonic() > deadline:

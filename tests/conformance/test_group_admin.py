@@ -9,11 +9,12 @@ import pytest
 from ottla.model.errors import ErrorCode
 from tests.conformance.clients.group_interface import CLASSIC, CONSUMER, GroupUser
 from tests.conformance.clients.group_java import JavaGroupUser
-from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatGroupUser, member
+from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatGroupUser, member, read_and_commit
 from tests.conformance.clients.group_python import AiokafkaGroupUser, KafkaPythonGroupUser
 from tests.conformance.clients.interface import Record, RefusedByBroker
 from tests.conformance.clients.java_client import JavaClient
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, ClientOf, TopicOf
+from tests.conformance.leaders import wait_until_known
 
 USERS: tuple[type[GroupUser], ...] = (
     ConfluentGroupUser,
@@ -47,9 +48,10 @@ def user_of(client_of: ClientOf, bootstrap: str) -> UserOf:
 
 
 @pytest.fixture
-def topic(client_of: ClientOf, fresh_topic: TopicOf) -> str:
+def topic(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> str:
     name = fresh_topic("read-by-groups")
     client_of("confluent-kafka").create_topic(name, partitions=2)
+    wait_until_known(bootstrap, name)
     return name
 
 
@@ -81,12 +83,13 @@ def write_more(client_of: ClientOf, topic: str) -> WriteMore:
 def test_a_member_goes_on_where_it_was(
     user_of: UserOf, write_more: WriteMore, topic: str, group: str, name: str, protocol: str
 ) -> None:
-    user = user_of(name)
+    user, admin = user_of(name), user_of("confluent-kafka")
     first = write_more(20)
     assert sorted(user.consume(group, topic, 20, protocol)) == sorted(first)
+    assert admin.offsets(group) == {(topic, 0): 10, (topic, 1): 10}
     more = write_more(10)
     assert sorted(user.consume(group, topic, 10, protocol)) == sorted(more)
-    assert user_of("confluent-kafka").offsets(group) == {(topic, 0): 15, (topic, 1): 15}
+    assert admin.offsets(group) == {(topic, 0): 15, (topic, 1): 15}
 
 
 def test_a_group_goes_from_client_to_client(user_of: UserOf, write_more: WriteMore, topic: str, group: str) -> None:
@@ -106,8 +109,7 @@ def with_member(
     """The group's protocol, while there is one member in it."""
     client_of("confluent-kafka").write(topic, [Record(b"x", partition=at % 2) for at in range(10)])
     with member(bootstrap, group, topic, request.param) as consumer:
-        consumer.consume(10, 5)
-        consumer.commit(asynchronous=False)
+        assert len(read_and_commit(consumer, topic, 10)) == 10
         yield str(request.param)
 
 

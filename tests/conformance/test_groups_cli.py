@@ -276,7 +276,8 @@ def test_a_group_of_kafka_python(groups: Commands, topic: str, fresh_topic: Topi
     reader.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
     while len(reader.assignment()) < PARTITIONS:
-        reader.poll(timeout_ms=200)
+        # Until there are records: a poll that ends in the midst of a rebalance forgets the assignment that comes then.
+        reader.poll(timeout_ms=WAIT_S * 1000)
         assert time.monotonic() < deadline, "no assignment"
     reader.commit({KafkaPythonPartition(topic, index): OffsetAndMetadata(8, "", -1) for index in range(PARTITIONS)})
     described = groups.json("describe", group)

@@ -30,6 +30,7 @@ from ottla.client.errors import (
 from ottla.testing.broker_process import BrokerProcess
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER
 from tests.conformance.cutting_proxy import CuttingProxy
+from tests.conformance.leaders import wait_until_known
 
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 TopicOf = Callable[[str], str]
@@ -41,6 +42,7 @@ async def create(bootstrap: str, topic: str, partitions: int = 1, **configs: str
     async with Admin(bootstrap) as admin:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         await admin.create_topic(topic, partitions=partitions, configs=named)
+    await asyncio.to_thread(wait_until_known, bootstrap, topic)
     return topic
 
 
@@ -268,6 +270,7 @@ async def test_the_admin_client(bootstrap: str, fresh_topic: TopicOf) -> None:
     topic = fresh_topic("admin")
     async with Admin(bootstrap) as admin:
         await admin.create_topic(topic, partitions=2, configs={"retention.ms": "3600000"})
+        await asyncio.to_thread(wait_until_known, bootstrap, topic)
         with pytest.raises(TopicExistsError):
             await admin.create_topic(topic)
         with pytest.raises(BrokerRefusedError, match="INVALID_TOPIC_EXCEPTION"):
@@ -299,8 +302,10 @@ async def test_the_admin_client(bootstrap: str, fresh_topic: TopicOf) -> None:
             lambda: admin.describe_topic(topic), lambda found: found.configs.get("max.message.bytes") == "5000"
         )
         assert "retention.ms" not in described.configs
-        entries = {entry.name: entry for entry in await admin.describe_configs(topic)}
-        assert entries["retention.ms"].is_default
+        await eventually(
+            lambda: admin.describe_configs(topic),
+            lambda found: next(entry for entry in found if entry.name == "retention.ms").is_default,
+        )
         with pytest.raises(BrokerRefusedError, match="INVALID_CONFIG"):
             await admin.alter_configs(topic, set_values={"retention.ms": "soon"})
 

@@ -9,6 +9,7 @@ import pytest
 from ottla.model.errors import ErrorCode
 from tests.conformance.clients.interface import Ability, Client, Record, RefusedByBroker
 from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, named
+from tests.conformance.leaders import wait_until_known
 
 ADMINS = named(Ability.ADMIN)
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
@@ -21,11 +22,12 @@ def refusal_of(call: Callable[[], object]) -> RefusedByBroker:
 
 
 @pytest.fixture
-def topic(client_of: ClientOf, fresh_topic: TopicOf) -> str:
+def topic(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> str:
     """A topic of one partition with ten records."""
     name = fresh_topic("refused")
     client = client_of("confluent-kafka")
     client.create_topic(name)
+    wait_until_known(bootstrap, name)
     client.write(name, [Record(b"%d" % number) for number in range(10)])
     return name
 
@@ -100,10 +102,13 @@ def test_deleting_what_is_not_there(client_of: ClientOf, fresh_topic: TopicOf, n
 
 @pytest.mark.parametrize("total", [1, 2])
 @pytest.mark.parametrize("name", ADMINS)
-def test_partitions_never_become_fewer(client_of: ClientOf, fresh_topic: TopicOf, name: str, total: int) -> None:
+def test_partitions_never_become_fewer(
+    client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str, name: str, total: int
+) -> None:
     client = client_of(name)
     topic = fresh_topic("two")
     client.create_topic(topic, partitions=2)
+    wait_until_known(bootstrap, topic)
     assert refusal_of(lambda: client.create_partitions(topic, total)).error == ErrorCode.invalid_partitions
     assert client.topics()[topic] == 2
 

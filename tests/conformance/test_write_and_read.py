@@ -15,6 +15,13 @@ from tests.conformance.stored import stored_batches
 
 pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 LARGE_BYTES = 1_000_000
+PAIRS_OF_EACH = [
+    (writer, codec, NAMES[(place + shift) % len(NAMES)])
+    for place, writer in enumerate(NAMES)
+    for shift, codec in enumerate(CODECS)
+]
+"""Each writer with each codec and with each reader, each reader with each codec. Who leads has nothing to do with what
+is in a batch, so that not all three have to meet."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,7 @@ def write_sample(client_of: ClientOf, fresh_topic: TopicOf, writer: str, codec: 
     return topic
 
 
+@pytest.mark.worlds(ONE_BROKER)
 @pytest.mark.parametrize("reader", NAMES)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", NAMES)
@@ -48,8 +56,21 @@ def test_written_by_one_read_by_all(
     client_of(reader)
     if (writer, codec) not in written:
         written[writer, codec] = write_sample(client_of, fresh_topic, writer, codec)
+    check_read(client_of, written[writer, codec], writer, reader)
+
+
+@pytest.mark.worlds(LEADERS_MOVE)
+@pytest.mark.parametrize(("writer", "codec", "reader"), PAIRS_OF_EACH)
+def test_written_by_one_read_by_another_while_leaders_move(
+    client_of: ClientOf, fresh_topic: TopicOf, writer: str, codec: str, reader: str
+) -> None:
+    client_of(reader)
+    check_read(client_of, write_sample(client_of, fresh_topic, writer, codec), writer, reader)
+
+
+def check_read(client_of: ClientOf, topic: str, writer: str, reader: str) -> None:
     expected = sample(client_of(writer))
-    found = client_of(reader).read(written[writer, codec], len(expected))
+    found = client_of(reader).read(topic, len(expected))
     assert [record.offset for record in found] == list(range(len(expected)))
     assert contents(found) == contents(expected)
 
@@ -156,10 +177,23 @@ def test_partitions_are_logs_of_their_own(client_of: ClientOf, fresh_topic: Topi
         assert [record.value for record in found] == [b"%d" % number for number in range(partition, 30, 3)]
 
 
-@pytest.mark.parametrize("topic_codec", [codec for codec in CODECS if codec != "none"])
+@pytest.mark.worlds(ONE_BROKER)
+@pytest.mark.parametrize("topic_codec", CODECS[1:])
 @pytest.mark.parametrize("reader", NAMES)
 def test_the_topic_decides_the_codec(client_of: ClientOf, fresh_topic: TopicOf, reader: str, topic_codec: str) -> None:
     """One of the few exceptions to the opaque batch: a topic with a codec of its own."""
+    check_codec_of_topic(client_of, fresh_topic, reader, topic_codec)
+
+
+@pytest.mark.worlds(LEADERS_MOVE)
+@pytest.mark.parametrize("topic_codec", CODECS[1:])
+def test_the_topic_decides_the_codec_while_leaders_move(
+    client_of: ClientOf, fresh_topic: TopicOf, topic_codec: str
+) -> None:
+    check_codec_of_topic(client_of, fresh_topic, NAMES[CODECS.index(topic_codec)], topic_codec)
+
+
+def check_codec_of_topic(client_of: ClientOf, fresh_topic: TopicOf, reader: str, topic_codec: str) -> None:
     writer = client_of("confluent-kafka")
     topic = fresh_topic("codec")
     writer.create_topic(topic, configs={"compression.type": topic_codec})

@@ -1,4 +1,4 @@
-"""Bits flip in a segment that no start-up reads: whoever meets the damage is served by others, and it is repaired."""
+"""Bits flip in a segment after a start-up read it: whoever meets the damage is served by others, and it is repaired."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ RECORDS = [b"number %d" % number for number in range(30)]
 
 
 def damage(bench: GuaranteeBench, name: str) -> None:
-    """In the first record, below the recovery point: a start-up reads the headers there, and no more."""
+    """In the first record, after the start-up has read it. What was written before the start is not in memory."""
     bench.kill(name)
     bench.boot(name)
     bench.wait_until_in_sync()
-    bench.kill(name)
     disk = bench.host(name).disk
     path = next(path for path, size in files_under(disk, DATA_DIR) if path.endswith(".log") and size)
     disk.damage(path, HEADER_BYTES + 5)
-    bench.boot(name)
-    bench.wait_until_in_sync()
 
 
 def make_leader(bench: GuaranteeBench, name: str) -> None:

@@ -39,6 +39,10 @@ class ConfluentClient(Client):
         super().__init__(bootstrap, replicas)
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
+    def close(self) -> None:
+        """The library ends an administrator, and its threads that look for brokers, when nobody has it any more."""
+        del self._admin
+
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=self.replicas, config=dict(configs or {}))
         _one(self._admin.create_topics([new], request_timeout=TIMEOUT_S))

@@ -36,7 +36,11 @@ class GroupUser(ABC):
 
     @abstractmethod
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
-        """Joins, reads so many records (the others are those of a batch that it got with them), commits and leaves."""
+        """Joins, reads so many records (the others are those of a batch that it got with them), commits and leaves.
+
+        What it has read is committed by offset: a commit of "the position" is what the library takes for it, and some
+        leave out a partition whose leader has just moved.
+        """
 
     def groups(self) -> dict[str, str | None]:
         """Names and, where the library tells them, states."""

@@ -45,6 +45,23 @@ def member(bootstrap: str, group: str, topic: str, protocol: str = CLASSIC) -> I
         consumer.close()
 
 
+def read_and_commit(consumer: Consumer, topic: str, count: int) -> list[bytes]:
+    """So many records, or what came of them in time. What was read is committed by offset."""
+    found: list[bytes] = []
+    read_up_to: dict[int, int] = {}
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(found) < count and time.monotonic() < deadline:
+        for message in consumer.consume(count - len(found), 0.2):
+            assert message.error() is None, message.error()
+            found.append(message.value() or b"")
+            read_up_to[message.partition() or 0] = (message.offset() or 0) + 1
+    offsets = [TopicPartition(topic, partition, offset) for partition, offset in read_up_to.items()]
+    if offsets:
+        committed = consumer.commit(offsets=offsets, asynchronous=False)
+        assert all(each.error is None for each in committed), committed
+    return found
+
+
 class ConfluentGroupUser(GroupUser):
     name = "confluent-kafka"
     protocols = (CLASSIC, CONSUMER)
@@ -55,18 +72,12 @@ class ConfluentGroupUser(GroupUser):
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
-        found: list[bytes] = []
         consumer = Consumer(settings(self.bootstrap, group, protocol))
-        consumer.subscribe([topic])
-        deadline = time.monotonic() + TIMEOUT_S
-        while len(found) < count and time.monotonic() < deadline:
-            for message in consumer.consume(count - len(found), 0.2):
-                assert message.error() is None, message.error()
-                found.append(message.value() or b"")
-        if found:
-            consumer.commit(asynchronous=False)
-        consumer.close()
-        return found
+        try:
+            consumer.subscribe([topic])
+            return read_and_commit(consumer, topic, count)
+        finally:
+            consumer.close()
 
     def groups(self) -> dict[str, str | None]:
         listed = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(TIMEOUT_S)

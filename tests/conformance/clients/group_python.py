@@ -25,6 +25,7 @@ class KafkaPythonGroupUser(GroupUser):
 
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
         found: list[bytes] = []
+        read_up_to: dict[TopicPartition, OffsetAndMetadata] = {}
         consumer = KafkaConsumer(
             topic,
             bootstrap_servers=self.bootstrap,
@@ -35,11 +36,13 @@ class KafkaPythonGroupUser(GroupUser):
             fetch_max_wait_ms=100,
         )
         deadline = time.monotonic() + TIMEOUT_S
-        while len(found) < count and time.monotonic() < deadline:
-            for messages in consumer.poll(timeout_ms=200, max_records=count - len(found)).values():
+        while len(found) < count and (left_s := deadline - time.monotonic()) > 0:
+            # As long as it takes: a poll that ends in the midst of a rebalance forgets the assignment that comes then.
+            for place, messages in consumer.poll(timeout_ms=int(left_s * 1000), max_records=count - len(found)).items():
                 found += [message.value for message in messages]
+                read_up_to[place] = OffsetAndMetadata(messages[-1].offset + 1, "", -1)
         if found:
-            consumer.commit()
+            consumer.commit(read_up_to)
         consumer.close()
         return found
 
@@ -103,6 +106,7 @@ class AiokafkaGroupUser(GroupUser):
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
         async def consume() -> list[bytes]:
             found: list[bytes] = []
+            read_up_to: dict[Any, int] = {}
             consumer = AIOKafkaConsumer(
                 topic,
                 bootstrap_servers=self.bootstrap,
@@ -116,9 +120,11 @@ class AiokafkaGroupUser(GroupUser):
             deadline = time.monotonic() + TIMEOUT_S
             while len(found) < count and time.monotonic() < deadline:
                 batches = await consumer.getmany(timeout_ms=200, max_records=count - len(found))
-                found += [message.value for messages in batches.values() for message in messages]
+                for place, messages in batches.items():
+                    found += [message.value for message in messages]
+                    read_up_to[place] = messages[-1].offset + 1
             if found:
-                await consumer.commit()
+                await consumer.commit(read_up_to)
             await consumer.stop()
             return found
 
