@@ -110,6 +110,16 @@ def test_what_was_read_is_of_all_consumers() -> None:
     assert consumed_figures([one, two]) == {"read_records_per_s": 15, "read_mb_per_s": 1}
 
 
+def test_what_was_read_during_the_warm_up_does_not_count() -> None:
+    found = Consumed(begin_ns=5)
+    for now_ns in (10, 20, 30):
+        found.note(now_ns, 100, 1000)
+    later = found.since(15)
+    assert (later.records, later.value_bytes, later.begin_ns, later.end_ns) == (200, 2000, 15, 30)
+    assert found.since(0).records == 300
+    assert found.since(0).begin_ns == 5
+
+
 PERF = (
     "Warmup first 5000 records. Steady state results will print after the complete test summary.\n"
     "20000 records sent, 2538.07 records/sec (0.24 MB/sec), 2312.38 ms avg latency, 3726.00 ms max latency, "

@@ -38,7 +38,7 @@ def consume(load: ConsumerLoad) -> Consumed:
 
 
 def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
-    found = Consumed(begin_ns=max(time.monotonic_ns(), load.measured_from_ns))
+    found = Consumed(begin_ns=time.monotonic_ns())
     progress = ReadingProgress(load, time.monotonic())
     timed = is_stamped(load.configuration)
     while not progress.is_done():
@@ -49,11 +49,7 @@ def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
             continue
         _check(messages)
         progress.advance(_positions(messages), time.monotonic())
-        if now_ns < load.measured_from_ns:
-            continue
-        found.records += len(messages)
-        found.value_bytes += sum(map(len, messages))
-        found.end_ns = now_ns
+        found.note(now_ns, len(messages), sum(map(len, messages)))
         if timed:
             _time(messages, now_ns, load, found)
     return found

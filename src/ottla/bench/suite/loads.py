@@ -123,6 +123,21 @@ class Consumed:
     begin_ns: int = 0
     end_ns: int = 0
     latencies: Histogram = field(default_factory=Histogram)
+    history: list[tuple[int, int, int]] = field(default_factory=list)
+    """When, how many records and how many bytes of values it had by then."""
+
+    def note(self, now_ns: int, records: int, value_bytes: int) -> None:
+        self.records += records
+        self.value_bytes += value_bytes
+        self.end_ns = now_ns
+        self.history.append((now_ns, self.records, self.value_bytes))
+
+    def since(self, begin_ns: int) -> Consumed:
+        """What came after a moment."""
+        earlier = [each for each in self.history if each[0] < begin_ns]
+        _, records, value_bytes = earlier[-1] if earlier else (0, 0, 0)
+        left = (self.records - records, self.value_bytes - value_bytes)
+        return Consumed(*left, max(begin_ns, self.begin_ns), self.end_ns, self.latencies)
 
 
 def wait_until(moment_ns: int) -> int:

@@ -94,7 +94,9 @@ class Measurement:
             figures = produced_figures(produced, sampler)
         self._check(produced, sent, sum(after.values()) - sum(before.values()))
         if reads_meanwhile:
-            return figures | consumed_figures(consumed) | end_to_end_figures(consumed)
+            begin_ns = min(each.begin_ns for each in produced)
+            meanwhile = [each.since(begin_ns) for each in consumed]
+            return figures | consumed_figures(meanwhile) | end_to_end_figures(consumed)
         return figures | (self._read_back(threads, consumers, after) if consumers else {})
 
     def _workers(self, how_many: int) -> list[Worker]:

@@ -32,7 +32,7 @@ async def _consume(load: ConsumerLoad) -> Consumed:
         consumer.assign([(load.topic, index) for index in load.offsets])
         for index, offset in load.offsets.items():
             consumer.seek((load.topic, index), offset)
-        found = Consumed(begin_ns=max(time.monotonic_ns(), load.measured_from_ns))
+        found = Consumed(begin_ns=time.monotonic_ns())
         progress = ReadingProgress(load, time.monotonic())
         while not progress.is_done():
             if by_table:
@@ -52,11 +52,7 @@ def _note_records(
         progress.nothing_came(time.monotonic(), READ_TIMEOUT_S)
         return
     progress.advance({record.partition: record.offset + 1 for record in records}, time.monotonic())
-    if now_ns < load.measured_from_ns:
-        return
-    found.records += len(records)
-    found.value_bytes += sum(len(record.value or b"") for record in records)
-    found.end_ns = now_ns
+    found.note(now_ns, len(records), sum(len(record.value or b"") for record in records))
     if is_stamped(load.configuration):
         for record in records:
             due_ns = stamp_of(record.value or b"")
@@ -74,8 +70,4 @@ def _note_table(table: pyarrow.Table, load: ConsumerLoad, found: Consumed, progr
     last = table.group_by("partition").aggregate([("offset", "max")]).to_pydict()
     ends = {index: offset + 1 for index, offset in zip(last["partition"], last["offset_max"], strict=True)}
     progress.advance(ends, time.monotonic())
-    if now_ns < load.measured_from_ns:
-        return
-    found.records += table.num_rows
-    found.value_bytes += compute.sum(compute.binary_length(table["value"])).as_py() or 0
-    found.end_ns = now_ns
+    found.note(now_ns, table.num_rows, compute.sum(compute.binary_length(table["value"])).as_py() or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,18 +14,25 @@ from ottla.bench.suite.figures import FIGURES, shown
 from ottla.bench.suite.results_of_run import MeasuredRatio, Results
 from ottla.bench.suite.statistics import Summary
 
-HIDDEN = ("max_us", "others_cpu_share", "clients_memory_mb", "clients_cpu_s_per_gb")
-"""In the page and in the files, not on a terminal."""
-ALWAYS_SAME = ("behind_share",)
+WRITING = ("records_per_s", "mb_per_s", "p50_us", "p99_us", "p999_us", "behind_share", "share_of_row",
+           "brokers_cpu_s_per_gb", "broker_memory_mb")  # fmt: skip
+READING = ("read_records_per_s", "read_mb_per_s", "end_to_end_p50_us", "end_to_end_p99_us", "end_to_end_p999_us",
+           "read_brokers_cpu_s_per_gb")  # fmt: skip
+"""Everything else is in the page and in the files."""
+OFTEN_NOTHING = ("behind_share",)
+LABEL_WIDTH_MAX = 52
 
 
 def print_results(results: Results) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    console.print(_figures(results))
+    name = results.matrix.get("name", "")
+    for title, names in ((f"{name}: writing; medians, ± is half of the spread", WRITING), ("reading", READING)):
+        if any(_says_something(results, each) for each in names):
+            console.print(_figures(results, title, names))
     starts = _starts(results)
     if starts.row_count:
         console.print(starts)
-    if results.peer:
+    if results.peer and results.ratios():
         console.print(_ratios(results))
     for cell in results.cells.values():
         for failure in cell.failures if not cell.figures else []:
@@ -33,17 +41,16 @@ def print_results(results: Results) -> None:
         console.print(f"left out: {each['target']}: {each['label']}: {each['reason']}", markup=False)
 
 
-def _figures(results: Results) -> Table:
-    names = [name for name in FIGURES if name not in HIDDEN and _says_something(results, name)]
-    title = f"{results.matrix.get('name', '')}: medians; ± is half of the spread between repetitions"
+def _figures(results: Results, title: str, all_names: Sequence[str]) -> Table:
+    names = [name for name in all_names if _says_something(results, name)]
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("configuration")
-    table.add_column("target")
+    table.add_column("configuration", no_wrap=True, max_width=LABEL_WIDTH_MAX)
+    table.add_column("target", no_wrap=True)
     for name in names:
         table.add_column(FIGURES[name].heading, justify="right")
     previous = ""
     for (key, target), cell in results.cells.items():
-        if not cell.figures:
+        if not any(name in cell.figures for name in names):
             continue
         label = cell.label if key != previous else ""
         previous = key
@@ -53,7 +60,7 @@ def _figures(results: Results) -> Table:
 
 def _says_something(results: Results, name: str) -> bool:
     values = [value for cell in results.cells.values() for value in cell.figures.get(name, {}).values()]
-    return any(value > 0.001 for value in values) if name in ALWAYS_SAME else bool(values)
+    return any(value > 0.001 for value in values) if name in OFTEN_NOTHING else bool(values)
 
 
 def summary_text(name: str, found: Summary | None) -> str:
