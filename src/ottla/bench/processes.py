@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -63,6 +64,15 @@ def with_children(pids: Iterable[int]) -> tuple[int, ...]:
             listed = []
         found += [pid, *with_children(map(int, listed))]
     return tuple(found)
+
+
+def ending_with_us(command: Sequence[str]) -> list[str]:
+    """The command, such that the kernel kills it when the process that starts it is killed; where there is a way to.
+
+    It counts for the thread that starts it, so that has to be one that stays.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*((setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()), *command]
 
 
 class Worker:

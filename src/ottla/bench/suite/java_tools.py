@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from ottla.bench.processes import ending_with_us
 from ottla.bench.suite.kafka_jars import require_java
 from ottla.bench.suite.loads import (
     BUFFER_BYTES,
@@ -122,7 +123,7 @@ def consumed_from(output: str, ended_ns: int, expected: int) -> Consumed:
 
 
 def _run(command: list[str], bootstrap: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(ending_with_us(command), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LoadFailedError(f"the Java perf tool failed at {bootstrap}: {(done.stderr or done.stdout)[-1000:]}")
     return done.stdout

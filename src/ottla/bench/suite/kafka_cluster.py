@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.bench.leaders import any_broker, ask_leaders
+from ottla.bench.processes import ending_with_us
 from ottla.bench.suite.kafka_jars import KafkaUnavailableError, kafka_libraries, require_java
 
 READY_S = 180.0
@@ -83,7 +84,7 @@ class KafkaCluster:
         for node in range(1, len(self.settings) + 1):
             command = [*self._command("kafka.Kafka", *self.jvm_options), str(self._settings_path(node))]
             with self._log_path(node).open("ab") as log:
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                process = subprocess.Popen(ending_with_us(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             self._processes.append(process)
         deadline = time.monotonic() + READY_S
         while not self._is_ready():
