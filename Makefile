@@ -59,6 +59,7 @@ FROM ?= 0
 simulate: setup
 	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 	@$(BIN)/python -m tests.simulation.campaign --groups --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
+	@$(BIN)/python -m tests.simulation.campaign --transactions --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 
 MINUTES ?= 5
 siege: setup

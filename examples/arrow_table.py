@@ -1,6 +1,7 @@
 """A million rows into a topic and back, as Arrow tables. Needs pyarrow: pip install 'ottla[arrow]'.
 
-Start a broker with `ottla up`, then: python examples/arrow_table.py [host:port]
+python examples/arrow_table.py               # with a broker of its own, which ends with it
+python examples/arrow_table.py host:port     # with one that runs
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.errors import TopicExistsError
+from ottla.testing import Cluster
 
 TOPIC = "example-measurements"
 ROWS = 1_000_000
@@ -59,4 +61,8 @@ async def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"))
+    if len(sys.argv) > 1:
+        asyncio.run(main(sys.argv[1]))
+    else:
+        with Cluster() as cluster:
+            asyncio.run(main(cluster.bootstrap_servers))

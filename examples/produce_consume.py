@@ -1,6 +1,7 @@
 """Writes records, reads them back, and goes on from a stored position.
 
-Start a broker with `ottla up`, then: python examples/produce_consume.py [host:port]
+python examples/produce_consume.py               # with a broker of its own, which ends with it
+python examples/produce_consume.py host:port     # with one that runs
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import sys
 
 from ottla.client import Consumer, Producer
+from ottla.testing import Cluster
 
 TOPIC = "example-orders"
 
@@ -34,4 +36,8 @@ async def main(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"))
+    if len(sys.argv) > 1:
+        asyncio.run(main(sys.argv[1]))
+    else:
+        with Cluster() as cluster:
+            asyncio.run(main(cluster.bootstrap_servers))

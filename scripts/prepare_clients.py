@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 JAVA_SOURCES = ROOT / "tests" / "conformance" / "java"
 JAVA_CACHE = ROOT / ".cache" / "java"
-JAVA_PROGRAMS = ("Driver", "GroupMember")
+JAVA_PROGRAMS = ("ChainWorker", "Driver", "GroupMember", "Transactions", "TransactionsAdmin")
 JAVA_MAJOR_MIN = 17
 
 

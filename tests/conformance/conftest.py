@@ -42,6 +42,8 @@ def named(*abilities: Ability) -> list[str]:
     return [kind.name for kind in KINDS if set(abilities) <= kind.abilities]
 
 
+READY_S = 240.0
+"""Within which a broker serves, on a machine with much else to do."""
 ONE_BROKER = "one broker"
 LEADERS_MOVE = "three brokers, leaders moving"
 
@@ -102,7 +104,7 @@ def world(request: pytest.FixtureRequest, worlds: WorldOf) -> World:
 
 @contextmanager
 def one_broker(directory: Path) -> Iterator[World]:
-    with BrokerProcess(directory / "data") as broker:
+    with BrokerProcess(directory / "data", ready_timeout_s=READY_S) as broker:
         yield World(broker.bootstrap)
         exit_code = broker.stop()
     assert exit_code == 0, f"the broker ended with {exit_code}:\n{broker.log()[-4000:]}"
@@ -111,7 +113,7 @@ def one_broker(directory: Path) -> Iterator[World]:
 
 @contextmanager
 def three_brokers(directory: Path, seed: int) -> Iterator[World]:
-    with ClusterProcesses(directory) as cluster:
+    with ClusterProcesses(directory, ready_timeout_s=READY_S) as cluster:
         mover = Mover(cluster.bootstrap, random.Random(f"{seed} mover"))
         yield World(cluster.bootstrap, replicas=3, cluster=cluster, mover=mover)
         mover.end()

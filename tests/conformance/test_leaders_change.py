@@ -46,10 +46,13 @@ def test_the_leader_goes_in_mid_stream(
         reading = threads.submit(other.read, topic, RECORDS + 1)
         wait_for_records(client_of("confluent-kafka"), topic, RECORDS // 6)
         broker = world.cluster.broker(leader_of(world.bootstrap, topic)[0])
-        FAULTS[fault](broker)
-        time.sleep(DOWN_S)
-        was_faster = writing.done()
-        broker.start()
+        try:
+            FAULTS[fault](broker)
+            time.sleep(DOWN_S)
+            was_faster = writing.done()
+        finally:  # other tests need it too
+            if not broker.running:
+                broker.start()
         assert not was_faster, "the writer was faster than the fault"
         offsets = writing.result(90)
         found = reading.result(90)

@@ -222,7 +222,8 @@ def test_a_broker_waits_for_its_store_and_says_so(tmp_path: Path) -> None:
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[ClusterProcesses]:
     # A session that outlives a command on a busy machine: one that stands still stays registered.
-    with ClusterProcesses(tmp_path, 4, config={"broker.session.timeout.ms": "30000"}) as cluster:
+    config = {"broker.session.timeout.ms": "30000"}
+    with ClusterProcesses(tmp_path, 4, config=config, ready_timeout_s=2 * WAIT_S) as cluster:
         bootstrap = cluster.bootstrap
         until(lambda: len(as_json(bootstrap, "cluster", "describe")["brokers"]) == 4, "all know of one another")
         ottla(bootstrap, "topics", "create", "orders", "-p", "8")

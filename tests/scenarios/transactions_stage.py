@@ -54,7 +54,7 @@ class TransactionsStage:
     """configure name=ms | init who= id= timeout= v2 again lost | add who= to= | end who= commit|abort lost
     | produce who= to= seq= plain | ask who= to= | append who= to= | markers to= fail= keep unheard | resend | fail-over
     | wait ms= | abort id= | show id= | list state= producer= older= pattern= | ids on|off|none | epoch who= to=
-    | partition of= | hold of= | commit of= | truncate of= to=
+    | partition of= | hold of= | commit of= | truncate of= to= | forget of=
     """
 
     def __init__(self) -> None:
@@ -301,6 +301,11 @@ class TransactionsStage:
         log = self._logs[partition(command.options["of"])]
         log.commit(command.number("to", log.end))
         return ""
+
+    def do_forget(self, command: Command) -> str:
+        """Nobody has been heard of for longer than producer.id.expiration.ms."""
+        forgotten = self._logs[partition(command.options["of"])].table.expire(self._world.now.wall_ms)
+        return "\n".join(f"forgets producer {producer_id}" for producer_id in forgotten) or "forgets nobody"
 
     def do_truncate(self, command: Command) -> str:
         self._logs[partition(command.options["of"])].truncate(command.number("to", 0))

@@ -53,6 +53,7 @@ class ClusterRun:
     """One seed."""
 
     properties: Mapping[str, str] = PROPERTIES
+    checks_type: type[ClusterChecks] = ClusterChecks
 
     def __init__(self, seed: int, options: RunOptions | None = None) -> None:
         self.seed = seed
@@ -104,7 +105,7 @@ class ClusterRun:
             name: ClusterProgram(self.store, number, self.properties, on_disk=self._on_boot)
             for number, name in enumerate(plan.brokers, 1)
         }
-        self.checks = ClusterChecks(world, self.store, self.programs, self.properties)
+        self.checks = self.checks_type(world, self.store, self.programs, self.properties)
         skews = Random(f"{self.seed}/skew")
         for name, program in self.programs.items():
             skew_ms = skews.choice((0, 0, 1, -1)) * skews.uniform(0, 5000)

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from ottla.broker.partition import Appended
+from ottla.broker.judging import Appended
 from ottla.broker.topics import Topic
 from ottla.model.errors import ErrorCode, Refused
 from ottla.sim.disk import Keep

@@ -87,7 +87,9 @@ class CompactedLog:
 
     def begin_compaction(self) -> None:
         log = self.bench.log()
-        self.compactor.look(lambda: [Candidate(log, log.acknowledged_end)])
+        log.transactions.advance_watermark(log.acknowledged_end)
+        stable = log.transactions.last_stable_offset(log.start_offset)
+        self.compactor.look(lambda: [Candidate(log, stable)])
 
     def compact(self, ms: float = 50.0) -> None:
         """All but the active segment is flushed and compacted when this returns."""

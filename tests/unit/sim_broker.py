@@ -12,8 +12,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.broker import Broker
+from ottla.broker.judging import Appended
 from ottla.broker.log_store import LogStore
-from ottla.broker.partition import Appended, Partition
+from ottla.broker.partition import Partition
 from ottla.broker.topics import Topic
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead

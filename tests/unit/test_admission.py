@@ -119,9 +119,8 @@ def test_control_batches_are_the_brokers() -> None:
     assert refused(batch(control=True)) is ErrorCode.invalid_record
 
 
-def test_transactions_are_not_there_yet() -> None:
-    data = batch(transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
-    assert refused(data) is ErrorCode.invalid_txn_state
+def test_a_transactional_batch_has_a_producer() -> None:
+    assert refused(batch(transactional=True)) is ErrorCode.invalid_record
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])

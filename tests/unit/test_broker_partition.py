@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from ottla.broker.partition import Appended, FetchWatch, Partition
+from ottla.broker.judging import Appended
+from ottla.broker.partition import FetchWatch, Partition
 from ottla.client.outcomes import Outcome, outcome_of
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ottla.log.compaction.cleaning import Rewriting, fill_map
 from ottla.log.compaction.compaction import Limits
+from ottla.log.compaction.decided import DecidedTransactions
 from ottla.log.compaction.plan import groups_of, plan_for
 from ottla.log.contract import ColdRead
 from ottla.log.file_reads import find_max_timestamp, find_offset_for_time
 from ottla.log.segment import Segment
 from ottla.records.batch import BatchHeader, read_header
 from ottla.records.compacted import has_delete_horizon, is_placeholder
-from ottla.records.control import ControlKind, end_transaction_batch
 from ottla.records.key_map import Sifting, new_key_map
 from ottla.records.record import decode_batch
 from tests.unit.compacted_logs import HASH_KEY, CompactedLog, Producer
@@ -129,25 +129,6 @@ def test_records_without_a_key_go() -> None:
     log.compact()
     assert offsets_of(log)[0] == 1
     assert headers(log)[1].record_count == 0
-
-
-def test_control_batches_and_open_transactions_stay() -> None:
-    log = CompactedLog()
-    log.append([(b"a", b"1")])
-    log.append([(b"a", b"2")], producer=Producer(4, 0, 0), transactional=True)
-    marker = end_transaction_batch(
-        ControlKind.abort, producer_id=4, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1
-    )
-    log.append_raw(marker)
-    log.roll()
-    log.compact()
-    # Whether the transaction was committed is not known here: its value must not replace the one before it.
-    assert offsets_of(log)[:3] == [0, 1, 2]
-    log.append([(b"a", b"3")])
-    log.roll()
-    log.compact()
-    assert [each.offset for each in log.records() if each.key == b"a"] == [4]
-    assert [each.is_control for each in headers(log)].count(True) == 1
 
 
 # -- tombstones ------------------------------------------------------------------------------------------------------
@@ -330,11 +311,12 @@ def test_the_work_is_cut_into_slices() -> None:
     log.bench.flush()
     segment = log.bench.log().segments[0]
     files, keys = log.bench.disk.files, new_key_map(100, HASH_KEY)
-    read = list(fill_map(files, [segment], 0, keys))
+    decided = DecidedTransactions()
+    read = list(fill_map(files, [segment], 0, keys, decided))
     assert len(read) > 5
     assert sum(size for size, _ in read) == segment.appended_end
     fresh = Segment(files, log.bench.store.directory_of(key_of(0)), 0, 4096, 0)
-    rewriting = Rewriting(files, log.bench.store.directory_of(key_of(0)), [segment], fresh)
+    rewriting = Rewriting(files, log.bench.store.directory_of(key_of(0)), [segment], fresh, decided)
     moved = list(rewriting.run(keys, Sifting(segment.end_offset, 0, 0, [])))
     assert len(moved) > 5
     assert fresh.appended_end == segment.appended_end

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode
 from ottla.wire.headers import request_header
 from ottla.wire.primitives import MalformedRequest
@@ -59,7 +60,7 @@ async def test_the_coordinator_of_a_group(version: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(1, ErrorCode.coordinator_not_available), (2, ErrorCode.invalid_request), (77, ErrorCode.invalid_request)],
+    [(2, ErrorCode.invalid_request), (77, ErrorCode.invalid_request)],
 )
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_no_other_coordinators(caller: Caller, version: int, kind: int, expected: ErrorCode) -> None:
@@ -67,6 +68,16 @@ async def test_no_other_coordinators(caller: Caller, version: int, kind: int, ex
     answers = found.coordinators if version >= 4 else [found]
     assert [(each.error_code, each.node_id, each.host, each.port) for each in answers] == [(expected, -1, "", -1)]
     assert answers[0].error_message
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_the_coordinator_of_a_transactional_id(caller: Caller, version: int) -> None:
+    found = await ask(caller, FIND, version, key="x", key_type=1, coordinator_keys=["x"])
+    answers = found.coordinators if version >= 4 else [found]
+    assert [(each.error_code, each.node_id) for each in answers] == [(ErrorCode.none, caller.broker.node_id)]
+    topic = caller.broker.topics.get("__transaction_state")
+    assert topic is not None
+    assert (topic.partition_count, topic.config.durability) == (50, Durability.DISK)
 
 
 # -- one member --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from ottla.broker.groups import led_shard, loading
+from ottla.broker.coordinators import led_shard, loading
 from ottla.machines.groups import coordinator
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.placement import OFFSETS_TOPIC

@@ -20,7 +20,7 @@ from ottla.wire.schema import decode, encode, response_type
 from tests.unit.handlers_caller import Caller, calling
 
 API_VERSIONS, INIT_PRODUCER_ID, LOG_DIRS, CLUSTER = 18, 22, 35, 60
-END_TXN = 26
+DESCRIBE_USER_SCRAM_CREDENTIALS = 50
 ROOT = Path(__file__).parents[2]
 
 
@@ -57,8 +57,8 @@ async def test_a_version_of_the_future_is_told_ours(caller: Caller) -> None:
 
 
 async def test_an_api_that_we_do_not_have(caller: Caller) -> None:
-    ended = await caller.call(END_TXN, 3, transactional_id="t", producer_id=1, producer_epoch=0, committed=True)
-    assert ended.error_code is ErrorCode.unsupported_version
+    described = await caller.call(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    assert described.error_code is ErrorCode.unsupported_version
 
 
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (0, 2), (0, 99), (3, 99), (-1, 0)])
@@ -151,7 +151,7 @@ async def test_init_producer_id(caller: Caller, version: int) -> None:
     assert (first.error_code, first.producer_epoch) == (ErrorCode.none, 0)
     assert second.producer_id > first.producer_id >= 0
     transactional = await caller.call(INIT_PRODUCER_ID, version, **{**values, "transactional_id": "tx"})
-    assert (transactional.error_code, transactional.producer_id) == (ErrorCode.unsupported_version, -1)
+    assert (transactional.error_code, transactional.producer_id) == (ErrorCode.not_coordinator, -1)
     empty = await caller.call(INIT_PRODUCER_ID, version, **{**values, "transactional_id": ""})
     assert empty.error_code is ErrorCode.invalid_request
     if version >= 3:

@@ -13,6 +13,7 @@ from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.handlers.dispatch import dispatch
 from ottla.metrics import slices
 from ottla.metrics.coordination import MeteredCoordination
+from ottla.metrics.hanging_transactions import HangingTransactions
 from ottla.metrics.loop_delay import INTERVAL_MS, LoopDelay
 from ottla.metrics.of_groups import GroupLags
 from ottla.metrics.scrape import scrape
@@ -29,7 +30,8 @@ async def watching() -> AsyncIterator[tuple[Caller, Watched, tuple[str, int]]]:
         broker = caller.broker
         server = Server(broker, broker.config, dispatch)
         address = await server.start("127.0.0.1", 0)
-        yield caller, Watched(broker, server, GroupLags(broker), LoopDelay(broker.clock), 0), address
+        lags, hanging = GroupLags(broker), HangingTransactions(broker)
+        yield caller, Watched(broker, server, lags, hanging, LoopDelay(broker.clock), 0), address
         await server.stop(0)
 
 

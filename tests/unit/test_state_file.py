@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import crc32c
 import pytest
 
 from ottla.log.epochs import LeaderEpochs
-from ottla.log.state_file import LogState, decode_state, encode_state, trim_state
+from ottla.log.state_file import LogState, can_tell_as_of, decode_state, encode_state, trim_state
 from ottla.machines.producers import ProducerBatch, ProducerEntry, ProducerStates
+from ottla.machines.transactions.partition_table import Marker, PartitionTransactions
 from tests.unit.sim_logs import LogBench
 
 EPOCHS = [(1, 0), (4, 20)]
+HEAD_BYTES = 26
+EMPTY_TABLE_BYTES = 4 + 26
 
 
 def batch(sequence: int, offset: int) -> ProducerBatch:
@@ -67,6 +71,68 @@ def test_a_flipped_bit_anywhere_is_noticed(bit: int) -> None:
 def test_a_part_is_not_the_whole() -> None:
     whole = encode_state(30, LeaderEpochs(EPOCHS), producers())
     assert [decode_state(whole[:length]) for length in range(len(whole))] == [None] * len(whole)
+
+
+# -- transactions --------------------------------------------------------------------------------------------------
+
+
+def table() -> PartitionTransactions:
+    """One transaction was committed, one aborted, one is open."""
+    transactions = PartitionTransactions()
+    transactions.record_batch(7, 0, 10, 1000, is_transactional=True)
+    transactions.record_batch(8, 3, 12, 1001, is_transactional=True)
+    transactions.record_marker(Marker(7, 0, 5, is_commit=False), 14, 1002)
+    transactions.record_batch(7, 0, 15, 1003, is_transactional=True)
+    transactions.record_marker(Marker(8, 4, 6, is_commit=True), 17, 1004)
+    return transactions
+
+
+def test_transactions_as_of_any_offset() -> None:
+    whole = table()
+    for offset in range(10, 20):
+        state = decode_state(encode_state(offset, LeaderEpochs(), ProducerStates(), whole))
+        assert state is not None
+        cut = table()
+        assert cut.truncate_to(offset)
+        assert state.transactions == cut
+
+
+def test_what_a_state_ahead_of_its_log_still_knows() -> None:
+    ahead = decode_state(encode_state(20, LeaderEpochs(), ProducerStates(), table()))
+    assert ahead is not None
+    trimmed = trim_state(ahead, 16).transactions
+    assert [each.producer_id for each in trimmed.open_transactions()] == [7]
+    assert trimmed.get(8) is None, "it was open then; the segments tell"
+    assert [each.last_offset for each in trimmed.aborted] == [14]
+
+
+def test_a_state_from_before_there_were_transactions() -> None:
+    whole = encode_state(30, LeaderEpochs(EPOCHS), producers())
+    body = whole[HEAD_BYTES : len(whole) - EMPTY_TABLE_BYTES]
+    head = whole[:4] + (1).to_bytes(2, "big") + bytes(4) + whole[10:HEAD_BYTES]
+    old = head[:6] + crc32c.crc32c(head[10:] + body).to_bytes(4, "big") + head[10:] + body
+    state = decode_state(old)
+    assert state is not None
+    assert described(state) == described(LogState(30, LeaderEpochs(EPOCHS), producers()))
+    assert len(state.transactions) == 0
+
+
+def test_what_a_producer_did_before_its_epoch_was_raised() -> None:
+    """Each transaction raises it: a flush in the middle of one asks how things were before."""
+    states = ProducerStates()
+    states.record(7, 3, ProducerBatch(0, 4, 10, 15, 1000))
+    states.record_unnumbered(7, 4, 15, 16, 1001)
+    states.record(7, 4, ProducerBatch(0, 0, 16, 17, 1002))
+    for offset, epoch, sequence in [(15, 3, 4), (16, 4, -1), (17, 4, 0)]:
+        assert can_tell_as_of(offset, states)
+        state = decode_state(encode_state(offset, LeaderEpochs(), states))
+        entry = state.producers.get(7) if state is not None else None
+        assert entry is not None
+        assert (entry.epoch, entry.batches[-1].last_sequence) == (epoch, sequence)
+    assert can_tell_as_of(10, states), "it was not there yet"
+    states.record_unnumbered(7, 5, 17, 18, 1003)
+    assert can_tell_as_of(16, states)
+    assert not can_tell_as_of(15, states), "one epoch before is known, and no more"
 
 
 # -- what a log makes of it ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.bench import compaction, fetch, groups, journal_alone, produce, real_client, sizes
+from ottla.bench import compaction, fetch, groups, journal_alone, produce, real_client, sizes, transactions
 from ottla.bench.results import Row
 from ottla.bench.workbench import Pace, Workbench
 
@@ -63,7 +63,15 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     steps.append(Step("compaction", compaction.estimate_s(size_bytes), lambda: compaction.measure(bench, size_bytes)))
     group_s = groups.SECONDS_QUICK if quick else groups.SECONDS
     steps.append(Step("groups", groups.estimate_s(group_s), lambda: groups.measure(bench, group_s)))
+    steps.append(transactions_step(bench, quick=quick))
     return steps + replicated_steps(bench)
+
+
+def transactions_step(bench: Workbench, *, quick: bool) -> Step:
+    seconds = transactions.SECONDS_QUICK if quick else transactions.SECONDS
+    repetitions = transactions.REPETITIONS_QUICK if quick else transactions.REPETITIONS
+    estimate_s = transactions.estimate_s(seconds, repetitions)
+    return Step("transactions", estimate_s, lambda: transactions.measure(bench, seconds, repetitions))
 
 
 def replicated_steps(bench: Workbench) -> list[Step]:

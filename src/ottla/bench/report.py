@@ -37,6 +37,8 @@ svg .grid { stroke: var(--line); stroke-width: 1; }
 svg line, svg polyline { stroke-width: 2; fill: none; }
 .memory { fill: var(--memory); stroke: var(--memory); } .cache { fill: var(--cache); stroke: var(--cache); }
 .disk { fill: var(--disk); stroke: var(--disk); } .floor { fill: var(--floor); stroke: var(--floor); }
+.producer { fill: var(--memory); stroke: var(--memory); } .producers { fill: var(--cache); stroke: var(--cache); }
+.librdkafka { fill: var(--disk); stroke: var(--disk); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
@@ -99,6 +101,11 @@ def _plots(rows: Sequence[Row]) -> list[str]:
     client = [row for row in rows if row.group == "librdkafka"]
     if client:
         plots.append(_bars("librdkafka: records/s", client, "records_per_s"))
+    in_transactions = [row for row in rows if row.group == "transactions" and "transactions_per_s" in row.figures]
+    if in_transactions:
+        plots.append(
+            _bars("records/s in transactions, as a share of plain idempotent", in_transactions, "share_of_plain")
+        )
     return plots
 
 

@@ -35,6 +35,8 @@ COLUMNS: dict[str, tuple[str, Format]] = {
     "cpu_s": ("CPU s", _short),
     "records_per_s": ("records/s", _whole),
     "requests_per_s": ("requests/s", _whole),
+    "transactions_per_s": ("transactions/s", _whole),
+    "share_of_plain": ("of plain", lambda value: f"{value:.3f}" if value < 0.1 else f"{value:.2f}"),
     "p50_us": ("p50 ms", _milliseconds),
     "p99_us": ("p99 ms", _milliseconds),
     "p999_us": ("p99.9 ms", _milliseconds),
@@ -102,6 +104,7 @@ TITLES = {
     "journal alone": "the journal alone, no sockets, no segments",
     "compaction": "compaction of one partition, and a producer beside it (1 KB, acks=all, 1 in flight)",
     "groups": "consumer groups: 200 of 5 members, each on a connection of its own, on one broker",
+    "transactions": "transactions on one broker, 1 KB in 16 KB batches, a partition each (latency of whole ones)",
     "single": "starting, idling, a thousand topics",
 }
 

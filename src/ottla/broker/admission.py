@@ -91,8 +91,8 @@ def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refuse
         return Refused(ErrorCode.invalid_timestamp, "producers do not set the timestamp type to LogAppendTime")
     if header.compression > 4:
         return Refused(ErrorCode.unsupported_compression_type, f"unknown compression codec {header.compression}")
-    if header.is_transactional:
-        return Refused(ErrorCode.invalid_txn_state, "transactions are not supported yet")
+    if header.is_transactional and header.producer_id < 0:
+        return Refused(ErrorCode.invalid_record, "a transactional batch needs a producer id")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         return Refused(ErrorCode.invalid_record, "a batch of an idempotent producer needs an epoch and a sequence")
     return None

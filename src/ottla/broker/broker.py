@@ -20,6 +20,10 @@ from ottla.broker.request_meters import RequestMeters
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.broker.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
+from ottla.broker.transactions.settings import STATE_TOPIC
+from ottla.broker.transactions.transactions import Transactions
+from ottla.broker.transactions.verification import CoordinatorsVerify
+from ottla.broker.verifying import NobodyVerifies, Verifier
 from ottla.broker.waits import Deadlines, Wakeups
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
@@ -102,6 +106,10 @@ class Broker:
         self.admin = TopicAdmin(self)
         self.housekeeping = Housekeeping(self)
         self.groups = Groups(self)
+        self.transactions = Transactions(self)
+        self._coordinators_verify = CoordinatorsVerify(self)
+        is_verified = config.transaction_partition_verification_enable
+        self.verifier: Verifier = self._coordinators_verify if is_verified else NobodyVerifies()
         self._producer_ids = ProducerIds()
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -155,7 +163,7 @@ class Broker:
     def begin_shutdown(self) -> None:
         """Parked requests are answered with what there is; new ones do not park."""
         self.stopping = True
-        self.groups.stop()
+        self._stop_coordinators()
         for partition in self.partitions():
             partition.wake_fetches()
 
@@ -170,9 +178,14 @@ class Broker:
 
     def abandon(self) -> None:
         """Lets go of everything as it is: what a crash would leave."""
-        self.groups.stop()
+        self._stop_coordinators()
         self.housekeeping.stop()
         self.store.close()
+
+    def _stop_coordinators(self) -> None:
+        self.groups.stop()
+        self.transactions.stop()
+        self._coordinators_verify.stop()
 
     # -- the cluster -------------------------------------------------------------------------------------------
 
@@ -200,6 +213,11 @@ class Broker:
         if self.cluster is not None:
             self.cluster.on_follower_heard(partition)
 
+    def on_role(self, partition: Partition) -> None:
+        """The partition may have another leader, another epoch, or no log any more."""
+        self.groups.on_role(partition)
+        self.transactions.on_role(partition)
+
     # -- topics and partitions ---------------------------------------------------------------------------------
 
     def partitions(self) -> Iterator[Partition]:
@@ -221,7 +239,7 @@ class Broker:
                     wakeups=self.wakeups,
                 )
             )
-            self.groups.on_role(topic.partitions[-1])
+            self.on_role(topic.partitions[-1])
         self.housekeeping.look_at(topic)
 
     def _log_for(self, key: LogKey, config: TopicConfig, state: CatalogState | None) -> AnyLog:
@@ -244,7 +262,7 @@ class Broker:
         replication_factor: int = 1,
         validate_only: bool = False,
     ) -> Topic | Refused:
-        if name == OFFSETS_TOPIC:
+        if name in (OFFSETS_TOPIC, STATE_TOPIC):
             configs = {"cleanup.policy": "compact", **configs}
         return await self.admin.create_topic(name, partition_count, configs, replication_factor, validate_only)
 
@@ -252,8 +270,9 @@ class Broker:
         return await self.admin.delete_topic(topic)
 
     async def create_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> Refused | None:
-        if topic.name == OFFSETS_TOPIC:
-            why = f"The place of a group in {OFFSETS_TOPIC} depends on the number of its partitions, so it cannot grow."
+        if topic.name in (OFFSETS_TOPIC, STATE_TOPIC):
+            what = "group" if topic.name == OFFSETS_TOPIC else "transactional id"
+            why = f"The place of a {what} in {topic.name} depends on the number of its partitions, so it cannot grow."
             return Refused(ErrorCode.invalid_partitions, why)
         return await self.admin.create_partitions(topic, total, validate_only)
 
@@ -275,6 +294,8 @@ class Broker:
             return topic
         if name == OFFSETS_TOPIC:
             return await self.groups.ensure_topic()
+        if name == STATE_TOPIC:
+            return await self.transactions.ensure_topic()
         if not self.config.auto_create_topics_enable:
             return Refused(ErrorCode.unknown_topic_or_partition, f"there is no topic '{name}'")
         if self.cluster is not None:

@@ -198,7 +198,9 @@ class Housekeeping:
     def _expire_producers(self) -> None:
         before = self._broker.clock.now_ms() - self._broker.config.producer_id_expiration_ms
         for partition in self._broker.partitions():
-            partition.log.producers.expire(before)
+            transactions = partition.log.transactions
+            partition.log.producers.expire(before, transactions.open_producers)
+            transactions.expire(before)
 
     def _memory_logs(self, new: Topic | None = None) -> list[MemoryLog]:
         topics = [*self._broker.topics, *([new] if new is not None else [])]

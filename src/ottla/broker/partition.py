@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
+from ottla.broker.judging import UNGUARDED, Appended, Guarded, judge
 from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import Settled, Wakeups
 from ottla.log.batches import Slice
@@ -18,12 +19,13 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import held
-from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch, Verdict
+from ottla.machines.producers import ProducerBatch
 from ottla.machines.replication import LeaderReplication
+from ottla.machines.transactions.partition_table import Marker
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Completion
-from ottla.records.batch import BatchHeader, read_header, stamp, stamped
+from ottla.records.batch import read_header, stamp, stamped
 from ottla.records.produce_run import ProduceRun
 
 if TYPE_CHECKING:
@@ -34,15 +36,6 @@ AnyLog = FileLog | MemoryLog
 ALL = -1
 """acks=all"""
 T = TypeVar("T")
-
-
-class Appended(NamedTuple):
-    """A batch has its place; it is acknowledged when the watermark reaches `end_offset`."""
-
-    base_offset: int
-    end_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
 
 
 class Role(Enum):
@@ -99,6 +92,8 @@ class Partition:
         self.following: Following | None = None
         self.role = Role.ALONE
         self.events: PartitionEvents | None = None
+        self.on_marker: Callable[[Marker], None] | None = None
+        """Of whoever coordinates something by this partition: a marker was just appended."""
         self.state_version = 0
         """Of the cluster's state that the role was taken from."""
         self.deleted = False
@@ -154,7 +149,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        """What readers of committed records may see: nothing of a transaction that is not over (SAFETY 24)."""
+        watermark, transactions = self.high_watermark, self.log.transactions
+        if transactions.is_quiet:
+            return watermark
+        transactions.advance_watermark(watermark)
+        return min(transactions.last_stable_offset(self.log.start_offset), watermark)
 
     def acknowledged_for(self, acks: int) -> int:
         return self.log.acknowledged_end if acks == 1 else self.high_watermark
@@ -169,7 +169,7 @@ class Partition:
 
     # -- produce ----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview | None, now_ms: int) -> Appended | Refused:
+    def append(self, records: memoryview | None, now_ms: int, guarded: Guarded = UNGUARDED) -> Appended | Refused:
         """Checks a batch and appends it. Does not wait: the caller waits for the acknowledgement (SAFETY 22)."""
         log = self.log
         if self.topic.internal:
@@ -179,7 +179,7 @@ class Partition:
             return admitted
         header, batch = admitted
         if header.producer_id >= 0:
-            verdict = self._judge(header, now_ms)
+            verdict = judge(log, header, self.refused, now_ms, guarded)
             if verdict is not None:
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
@@ -226,7 +226,7 @@ class Partition:
             header = read_header(batch)
             end_offset = base_offset + header.record_count
             if header.producer_id >= 0:
-                if self._judge(header, now_ms) is not None:
+                if judge(self.log, header, self.refused, now_ms) is not None:
                     run.cut(place)
                     return place > 0
                 noted = ProducerBatch(
@@ -235,37 +235,6 @@ class Partition:
                 producers.record(header.producer_id, header.producer_epoch, noted)
             base_offset = end_offset
         return True
-
-    def _judge(self, header: BatchHeader, now_ms: int) -> Appended | Refused | None:
-        """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""
-        verdict = self.log.producers.judge(
-            header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
-        )
-        if isinstance(verdict, Duplicate):
-            batch = verdict.batch
-            append_time = batch.timestamp_ms if header.is_log_append_time else -1
-            return Appended(batch.base_offset, batch.end_offset, append_time, self.log.start_offset)
-        if self.refused and (waits := self._waits_for_refused(header, verdict, now_ms)) is not None:
-            return waits
-        if isinstance(verdict, OutOfOrder):
-            return Refused(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, "
-                f"expected {verdict.expected_sequence}",
-            )
-        if isinstance(verdict, StaleEpoch):
-            return Refused(
-                ErrorCode.invalid_producer_epoch,
-                f"producer {header.producer_id} has epoch {verdict.current_epoch}, not {header.producer_epoch}",
-            )
-        return None
-
-    def _waits_for_refused(self, header: BatchHeader, verdict: Verdict, now_ms: int) -> Refused | None:
-        """What the log knows of a producer counts more than a refusal that another broker may have made good."""
-        missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
-        if missing is None and self.log.producers.get(header.producer_id) is not None:
-            return None
-        return self.refused.before(header, missing, now_ms)
 
     def refusal_for(self, acks: int) -> Refused | None:
         """Why a produce request cannot be taken here now."""
@@ -355,6 +324,7 @@ class Partition:
         if self.following is not None:
             self.following.ended = True
             self.following = None
+        self.log.transactions.forget_verifications()
         self._settle_all(ErrorCode.not_leader_or_follower)
         self.wake_fetches()
         self._wake_replicas()
@@ -372,6 +342,7 @@ class Partition:
     def on_watermark(self) -> None:
         """The watermark moved, by what a follower said or by another ISR."""
         watermark = self.high_watermark
+        self.log.transactions.advance_watermark(watermark)
         waits = self._produce_waits
         while waits and waits[0][0] <= watermark:
             waits.popleft()[1](ErrorCode.none)
@@ -406,6 +377,7 @@ class Partition:
             self._on_replica_acknowledged()
             return
         watermark = self.log.acknowledged_end
+        self.log.transactions.advance_watermark(watermark)
         waits = self._produce_waits
         while waits and waits[0][0] <= watermark:
             waits.popleft()[1](ErrorCode.none)

@@ -45,8 +45,8 @@ class RefusedBatches:
         return bool(self._first)
 
     def note(self, records: memoryview | None, refusal: Refused, now_ms: int) -> None:
-        """A batch that was not taken, though nothing is wrong with it."""
-        if records is None or len(records) < HEADER_BYTES:
+        """A batch that was not taken, though nothing is wrong with it: the client will send it again."""
+        if not refusal.error.retriable or records is None or len(records) < HEADER_BYTES:
             return
         header = read_header(records)
         if header.magic != MAGIC or header.producer_id < 0:

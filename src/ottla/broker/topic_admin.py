@@ -271,7 +271,7 @@ class TopicAdmin:
 
         for partition in topic.partitions:
             partition.close()
-            self._broker.groups.on_role(partition)
+            self._broker.on_role(partition)
             log = partition.log
             if isinstance(log, FileLog):
                 self._broker.store.delete(log, gone)

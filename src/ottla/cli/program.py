@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
-from ottla.cli import bench, broker, cluster, consume, doctor, groups, log_files, produce, topics, up
+from ottla.cli import bench, broker, cluster, consume, doctor, groups, log_files, produce, topics, transactions, up
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 program = typer.Typer(
@@ -26,6 +26,7 @@ program.add_typer(broker.commands, name="broker")
 program.add_typer(cluster.commands, name="cluster")
 program.add_typer(topics.commands, name="topics")
 program.add_typer(groups.commands, name="groups")
+program.add_typer(transactions.commands, name="transactions")
 program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")

@@ -1,4 +1,4 @@
-"""Times as people type them: `10m` ago, or an ISO 8601 time. Pure."""
+"""Times and durations as people type them: `10m`, or an ISO 8601 time. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ _EPOCH_YEAR = 1970
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
+def duration_ms(text: str) -> int | None:
+    """`90s`, `1h30m`; None if the text is no duration."""
+    compact = text.replace(" ", "")
+    parts = _DURATION.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        return None
+    return int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
+
+
 def since_ms(text: str, now_ms: int) -> int:
     """The time in milliseconds, not before 1970: Kafka means other things by negative times. ValueError if the text is
     neither a duration nor a time."""
-    compact = text.replace(" ", "")
-    parts = _DURATION.findall(compact)
-    if parts and "".join(number + unit for number, unit in parts) == compact:
-        return max(0, now_ms - int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts)))
+    ago_ms = duration_ms(text)
+    if ago_ms is not None:
+        return max(0, now_ms - ago_ms)
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

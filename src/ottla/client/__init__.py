@@ -11,6 +11,7 @@ from ottla.client.fetched import ConsumerRecord, TopicPartition
 from ottla.client.group_offsets import OffsetAndMetadata
 from ottla.client.list_offsets import OffsetAndTimestamp
 from ottla.client.producer import Producer
+from ottla.client.transaction import Transaction
 
 __all__ = [
     "HIGH_WATERMARK",
@@ -24,4 +25,5 @@ __all__ = [
     "RecordMetadata",
     "TablePart",
     "TopicPartition",
+    "Transaction",
 ]

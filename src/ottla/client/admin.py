@@ -1,4 +1,4 @@
-"""The admin client: topics, partitions, configurations, records, groups, the cluster and its disks.
+"""The admin client: topics, partitions, configurations, records, groups, transactions, the cluster and its disks.
 
 async with Admin("127.0.0.1:9092") as admin:
     await admin.create_topic("orders", partitions=3, configs={"ottla.durability": "disk"})
@@ -43,6 +43,7 @@ from ottla.client.list_offsets import list_offsets
 from ottla.client.metadata import PASSING_FAILURES, TopicView, fetch_all
 from ottla.client.partition_admin import PartitionAdmin
 from ottla.client.partition_reader import EARLIEST, LATEST
+from ottla.client.transaction_admin import TransactionAdmin
 from ottla.model.errors import ErrorCode
 
 SET, DELETE = 0, 1
@@ -52,7 +53,7 @@ HIGH_WATERMARK = -1
 _SET_FOR_TOPIC = "topic"
 
 
-class Admin(GroupAdmin, PartitionAdmin):
+class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
     """Each call raises a ClientError that says what was refused and why."""
 
     # Topics.

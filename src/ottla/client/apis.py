@@ -44,6 +44,9 @@ CREATE_TOPICS = ClientApi(19, "CreateTopics", (5, 7))
 DELETE_TOPICS = ClientApi(20, "DeleteTopics", (4, 6))
 DELETE_RECORDS = ClientApi(21, "DeleteRecords", (2, 2))
 INIT_PRODUCER_ID = ClientApi(22, "InitProducerId", (2, 5))
+ADD_PARTITIONS_TO_TXN = ClientApi(24, "AddPartitionsToTxn", (3, 3))
+ADD_OFFSETS_TO_TXN = ClientApi(25, "AddOffsetsToTxn", (3, 4))
+WRITE_TXN_MARKERS = ClientApi(27, "WriteTxnMarkers", (1, 1))
 DESCRIBE_CONFIGS = ClientApi(32, "DescribeConfigs", (4, 4))
 DESCRIBE_LOG_DIRS = ClientApi(35, "DescribeLogDirs", (2, 4))
 CREATE_PARTITIONS = ClientApi(37, "CreatePartitions", (2, 3))
@@ -54,8 +57,20 @@ ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0,
 LIST_PARTITION_REASSIGNMENTS = ClientApi(46, "ListPartitionReassignments", (0, 0))
 OFFSET_DELETE = ClientApi(47, "OffsetDelete", (0, 0))
 DESCRIBE_CLUSTER = ClientApi(60, "DescribeCluster", (0, 1))
+DESCRIBE_PRODUCERS = ClientApi(61, "DescribeProducers", (0, 0))
+DESCRIBE_TRANSACTIONS = ClientApi(65, "DescribeTransactions", (0, 0))
+LIST_TRANSACTIONS = ClientApi(66, "ListTransactions", (0, 1))
 CONSUMER_GROUP_HEARTBEAT = ClientApi(68, "ConsumerGroupHeartbeat", (0, 1))
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, "ConsumerGroupDescribe", (0, 1))
+
+TRANSACTION_VERSION = "transaction.version"
+"""A feature of the cluster. With 2 (KIP-890) the following requests have versions of their own."""
+PRODUCE_IN_V1 = ClientApi(0, "Produce", (9, 11))
+PRODUCE_IN_V2 = ClientApi(0, "Produce", (12, 13))
+END_TXN_IN_V1 = ClientApi(26, "EndTxn", (3, 4))
+END_TXN_IN_V2 = ClientApi(26, "EndTxn", (5, 5))
+TXN_OFFSET_COMMIT_IN_V1 = ClientApi(28, "TxnOffsetCommit", (3, 4))
+TXN_OFFSET_COMMIT_IN_V2 = ClientApi(28, "TxnOffsetCommit", (5, 5))
 
 
 async def call(
@@ -124,6 +139,8 @@ async def negotiate(connection: Connection, software_version: str) -> None:
         if answer.error_code:
             raise UnsupportedByBrokerError(f"the broker at {connection.address} refused ApiVersions")
         connection.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        finalized = getattr(answer, "finalized_features", ())
+        connection.features = {each.name: int(each.max_version_level) for each in finalized}
         return
 
 

@@ -50,7 +50,8 @@ class Batch:
     def cut_in_two(self) -> tuple[Batch, Batch]:
         """The same records in two batches that together take up the same sequences."""
         records = decode_batch(self.payload)
-        traits = Traits(compression=read_header(self.payload).compression)
+        header = read_header(self.payload)
+        traits = Traits(compression=header.compression, transactional=header.is_transactional)
         at = len(records) // 2
         first_delivery, second_delivery = self.delivery.cut(at)
         payloads = []

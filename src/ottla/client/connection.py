@@ -49,12 +49,13 @@ class Address:
 
 
 class Connection(FrameReader):
-    """Open with `Connection.open`. `versions` is what the broker said in its ApiVersions reply."""
+    """Open with `Connection.open`. `versions` and `features` are what the broker said in its ApiVersions reply."""
 
     def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
         super().__init__()
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
         self._client_id = client_id
         self._request_timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()

@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Self
 from ottla.client.brokers import Brokers
 from ottla.client.consumer_lookups import ConsumerLookups
 from ottla.client.consumer_settings import IsolationLevel, OffsetReset, isolation_number, reset_to
-from ottla.client.errors import ClientClosedError, ClientError, CorruptBatchError
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, CorruptBatchError
+from ottla.client.fetched import READ_COMMITTED, ConsumerRecord, TopicPartition
 from ottla.client.fetcher import Fetcher, FetchSettings
-from ottla.client.group_offsets import OffsetAndMetadata
+from ottla.client.group_offsets import GroupProgress, OffsetAndMetadata
 from ottla.client.group_session import GroupSession, RebalanceCallback, open_session
 from ottla.client.group_settings import DEFAULT_ASSIGNORS, GroupProtocol, GroupSettings
 from ottla.client.group_steps import Identity
 from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, LATEST, PartitionReader
 from ottla.client.subscription import Subscription
+from ottla.model.errors import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow
@@ -205,6 +206,18 @@ class Consumer(ConsumerLookups):
         """The end at the moment of this call."""
         await self._seek_to(LATEST, partitions)
 
+    async def seek_to_committed(self) -> None:
+        """What was handed out since the last commit comes again: for a program whose transaction was aborted.
+
+        Where nothing is committed yet, from the first record that was handed out.
+        """
+        positions = self._require_group().positions
+        for reader in self._subscription.readers.values():
+            reader.return_to_committed()
+        positions.look_up()  # what does not work out here goes on in the background
+        await positions.find()
+        self._wake()
+
     async def position(self, partition: tuple[str, int]) -> int:
         """The offset of the next record that will be handed out."""
         reader = self._reader(partition)
@@ -254,6 +267,20 @@ class Consumer(ConsumerLookups):
         """What the group has committed, of the assigned partitions unless some are named; None if there is nothing."""
         chosen = self.assignment if partitions is None else [TopicPartition(*each) for each in partitions]
         return await self._require_group().committed(chosen)
+
+    def progress(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> GroupProgress:
+        """What a transaction commits for the group: these offsets, or else the positions."""
+        group = self._require_group()
+        if group.settings.auto_commit or self._settings.isolation_level != READ_COMMITTED:
+            raise ClientError(
+                "offsets in a transaction are for a consumer that neither commits them by itself nor reads what is not "
+                'committed: Consumer(..., auto_commit=False, isolation_level="read_committed")'
+            )
+        chosen = self._to_commit(offsets)
+        if foreign := [str(at) for at in chosen if at not in self._subscription.readers]:
+            message = f"{', '.join(foreign)} is not assigned to this consumer any more: somebody else commits for it"
+            raise CommitFailedError(ErrorCode.unknown_member_id, message)
+        return GroupProgress(group.settings.group_id, chosen, lambda: group.identity)
 
     @property
     def in_group(self) -> bool:

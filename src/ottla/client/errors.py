@@ -59,6 +59,10 @@ class GroupNotEmptyError(BrokerRefusedError):
     """The group has members, and what was asked goes only without them."""
 
 
+class UnknownTransactionalIdError(BrokerRefusedError):
+    """No coordinator has the transactional id."""
+
+
 class FencedInstanceError(BrokerRefusedError):
     """Another consumer has joined the group with the same `group_instance_id`. This one has stopped."""
 
@@ -103,6 +107,19 @@ class ProducerFencedError(DeliveryError):
     """Another producer took over this producer's id with a higher epoch. This one must not write any more."""
 
 
+class TransactionAbortedError(DeliveryError):
+    """The transaction was aborted, so no reader of committed records sees any of it. It can be tried again."""
+
+
+class TransactionUnresolvedError(DeliveryError):
+    """No coordinator said what became of the transaction: it is committed or aborted as a whole. This producer has
+    stopped; a new one with the same `transactional_id` begins when that is settled."""
+
+
+class TransactionStateError(ClientError):
+    """Something was asked that does not go now: sending outside of a transaction, or a second one within a first."""
+
+
 class SequenceLostError(DeliveryError):
     """The broker no longer has what it acknowledged to this producer, so order and exactness cannot be promised."""
 
@@ -136,6 +153,7 @@ _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
     ErrorCode.group_id_not_found: UnknownGroupError,
     ErrorCode.non_empty_group: GroupNotEmptyError,
     ErrorCode.fenced_instance_id: FencedInstanceError,
+    ErrorCode.transactional_id_not_found: UnknownTransactionalIdError,
 }
 
 _SENTENCES: dict[ErrorCode, str] = {
@@ -165,7 +183,15 @@ _SENTENCES: dict[ErrorCode, str] = {
     ),
     ErrorCode.group_max_size_reached: "it has as many members as the broker's group.max.size allows",
     ErrorCode.unsupported_assignor: "the broker has no such assignor",
+    ErrorCode.transactional_id_not_found: "there is no such transactional id",
+    ErrorCode.transaction_coordinator_fenced: "a later coordinator has been there",
+    ErrorCode.invalid_transaction_timeout: "the time-out is larger than the broker's transaction.max.timeout.ms",
     ErrorCode.not_coordinator: "its coordinator is moving to another broker; try again",
+    ErrorCode.concurrent_transactions: "its last transaction is still being completed; try again",
+    ErrorCode.transactional_id_authorization_failed: "this client may not use the transactional id",
+    ErrorCode.invalid_txn_state: "its coordinator knows of no such transaction, or ended it otherwise",
+    ErrorCode.transaction_abortable: "the coordinator asks for the transaction to be aborted",
+    ErrorCode.invalid_producer_id_mapping: "its coordinator knows another producer by it, or none any more",
 }
 
 

@@ -1,4 +1,4 @@
-"""The way to the coordinators of groups: who they are, and another try when they move."""
+"""The way to the coordinators of groups and of transactions: who they are, and another try when they move."""
 
 from __future__ import annotations
 
@@ -14,7 +14,23 @@ from ottla.client.errors import BrokerRefusedError, ClientError, refused
 from ottla.client.metadata import PASSING_FAILURES
 from ottla.model.errors import ErrorCode
 
-GROUP_KEY = 0
+
+class Coordinated(NamedTuple):
+    """What has a coordinator."""
+
+    key_type: int
+    noun: str
+
+    def text(self, name: str) -> str:
+        return f'{self.noun} "{name}"'
+
+    def refused(self, error: ErrorCode, name: str) -> BrokerRefusedError:
+        is_ours = self is GROUP or error not in MOVING
+        return refused(error, self.text(name), None if is_ours else "its coordinator is moving; try again")
+
+
+GROUP = Coordinated(0, "group")
+TRANSACTIONAL_ID = Coordinated(1, "transactional id")
 MOVING = frozenset(
     {
         ErrorCode.not_coordinator,
@@ -43,17 +59,19 @@ Question = Callable[[Connection, list[str]], Awaitable[Mapping[str, Answer]]]
 
 
 def group_text(group: str) -> str:
-    return f'group "{group}"'
+    return GROUP.text(group)
 
 
 class GroupAdminCalls(AdminCalls):
-    async def _ask_coordinators(self, groups: Iterable[str], question: Question) -> dict[str, Answer]:
-        """Asks each coordinator about all of its groups at once, until each has an answer or the time is over."""
-        wanted = list(dict.fromkeys(groups))
+    async def _ask_coordinators(
+        self, names: Iterable[str], question: Question, kind: Coordinated = GROUP
+    ) -> dict[str, Answer]:
+        """Asks each coordinator about all that it has at once, until each has an answer or the time is over."""
+        wanted = list(dict.fromkeys(names))
         answers: dict[str, Answer] = {}
 
         async def attempt() -> ClientError | None:
-            return await self._ask_round([name for name in wanted if name not in answers], question, answers)
+            return await self._ask_round([name for name in wanted if name not in answers], question, answers, kind)
 
         await self._until_complete(attempt)
         return {name: answers[name] for name in wanted}
@@ -68,11 +86,13 @@ class GroupAdminCalls(AdminCalls):
                 raise failure
             await asyncio.sleep(backoff.next_pause_ms() / 1000)
 
-    async def _ask_round(self, groups: list[str], question: Question, answers: dict[str, Answer]) -> ClientError | None:
+    async def _ask_round(
+        self, names: list[str], question: Question, answers: dict[str, Answer], kind: Coordinated = GROUP
+    ) -> ClientError | None:
         """Adds to the answers; why some are still missing."""
         missing: ClientError | None = None
         try:
-            coordinators, missing = await self._find_coordinators(groups)
+            coordinators, missing = await self._find_coordinators(names, kind)
         except PASSING_FAILURES as failure:
             return failure
         for node_id, part in coordinators.items():
@@ -84,28 +104,30 @@ class GroupAdminCalls(AdminCalls):
                 continue
             for name, answer in told.items():
                 if answer.error in MOVING:
-                    missing = refused(answer.error, group_text(name))
+                    missing = kind.refused(answer.error, name)
                 else:
                     answers[name] = answer._replace(coordinator=node_id)
-        silent = [name for name in groups if name not in answers]
+        silent = [name for name in names if name not in answers]
         if silent and missing is None:
-            missing = ClientError(f"{group_text(silent[0])}: its coordinator says nothing of it")
+            missing = ClientError(f"{kind.text(silent[0])}: its coordinator says nothing of it")
         return missing
 
-    async def _find_coordinators(self, groups: list[str]) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
-        """The groups of each coordinator that is known, and why some of them have none."""
-        if not groups:
+    async def _find_coordinators(
+        self, names: list[str], kind: Coordinated
+    ) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
+        """What each coordinator that is known has, and why some of them have none."""
+        if not names:
             return {}, None
-        body = {"key_type": GROUP_KEY, "coordinator_keys": groups}
+        body = {"key_type": kind.key_type, "coordinator_keys": names}
         connection = await self._brokers.any_connection()
-        reply = await call(connection, FIND_COORDINATOR, body, what="looking for the coordinators of groups")
+        reply = await call(connection, FIND_COORDINATOR, body, what=f"looking for the coordinators of {kind.noun}s")
         found: dict[int, list[str]] = {}
         missing: BrokerRefusedError | None = None
         for each in reply.coordinators:
             if each.error_code in MOVING:
-                missing = refused(each.error_code, group_text(each.key))
+                missing = kind.refused(each.error_code, each.key)
                 continue
-            check(each, group_text(each.key))
+            check(each, kind.text(each.key))
             found.setdefault(int(each.node_id), []).append(each.key)
         if self._metadata.needs_refresh or any(node_id not in self._metadata.view.nodes for node_id in found):
             await self._metadata.refresh()

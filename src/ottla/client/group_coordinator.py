@@ -1,4 +1,4 @@
-"""The way to a group's coordinator: who it is, and a connection to it."""
+"""The way to the coordinator of a group, or of a transactional id: who it is, and a connection to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from ottla.client.apis import FIND_COORDINATOR, ClientApi, call
 from ottla.client.brokers import Brokers
+from ottla.client.connection import Connection
 from ottla.client.errors import refused
 from ottla.client.metadata import Metadata
 
-GROUP_KEY = 0
+GROUP_KEY, TRANSACTION_KEY = 0, 1
 MEMBERSHIP = "group"
 OFFSETS = "offsets"
 """Purposes of connections: nothing waits behind a JoinGroup, which is answered when all members have joined."""
@@ -19,15 +20,18 @@ FIND_TIMEOUT_MS = 3000
 
 
 class Coordinator:
-    def __init__(self, brokers: Brokers, metadata: Metadata, group_id: str) -> None:
+    """`group_id` is the transactional id if `key_type` says so."""
+
+    def __init__(self, brokers: Brokers, metadata: Metadata, group_id: str, key_type: int = GROUP_KEY) -> None:
         self.group_id = group_id
+        self._key_type = key_type
         self._brokers = brokers
         self._metadata = metadata
         self._node_id: int | None = None
 
     @property
     def group_text(self) -> str:
-        return f'group "{self.group_id}"'
+        return f'{"group" if self._key_type == GROUP_KEY else "transactional id"} "{self.group_id}"'
 
     def forget(self) -> None:
         """It is another one, or it does not answer: look for it again."""
@@ -37,14 +41,16 @@ class Coordinator:
         self, api: ClientApi, body: Mapping[str, Any], *, purpose: str, what: str, timeout_ms: int | None = None
     ) -> Any:
         """Once. Raises what stands in the way; error codes inside of the reply are for the caller."""
+        return await call(await self.connection(purpose), api, body, what=what, timeout_ms=timeout_ms)
+
+    async def connection(self, purpose: str) -> Connection:
         if self._node_id is None:
             self._node_id = await self._find()
-        connection = await self._brokers.connection(self._node_id, purpose)
-        return await call(connection, api, body, what=what, timeout_ms=timeout_ms)
+        return await self._brokers.connection(self._node_id, purpose)
 
     async def _find(self) -> int:
         connection = await self._brokers.any_connection()
-        body = {"key_type": GROUP_KEY, "coordinator_keys": [self.group_id]}
+        body = {"key_type": self._key_type, "coordinator_keys": [self.group_id]}
         what = f"looking for the coordinator of {self.group_text}"
         reply = await call(connection, FIND_COORDINATOR, body, what=what, timeout_ms=FIND_TIMEOUT_MS)
         (found,) = reply.coordinators

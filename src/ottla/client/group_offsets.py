@@ -32,9 +32,19 @@ class OffsetAndMetadata(NamedTuple):
 
 
 ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class GroupProgress(NamedTuple):
+    """How far a group's member has read, and who it is at the moment of asking: None if it is no member any more."""
+
+    group_id: str
+    offsets: ToCommit
+    member: Callable[[], Identity | None]
+
+
 Committed = dict[TopicPartition, OffsetAndMetadata | None]
 
-_GONE_ON = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch})
+GONE_ON = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch})
 _TRY_AGAIN = MOVING | {
     ErrorCode.stale_member_epoch,  # the member has a newer epoch by now
     ErrorCode.unstable_offset_commit,  # a transaction that commits offsets is not over
@@ -116,7 +126,7 @@ class GroupOffsets:
 
     def _not_committed(self, error: ErrorCode, partition: str = "") -> BrokerRefusedError:
         what = self._coordinator.group_text
-        if error in _GONE_ON:
+        if error in GONE_ON:
             sentence = "nothing was committed: the group has gone on without this consumer. The next fetch joins again"
             return CommitFailedError(error, f"{what}: {sentence} ({error_name(error)})")
         if error is ErrorCode.rebalance_in_progress:

@@ -55,6 +55,7 @@ _REFUSED_BEFORE_WRITING = frozenset(
         ErrorCode.not_enough_replicas,
         ErrorCode.corrupt_message,
         ErrorCode.throttling_quota_exceeded,
+        ErrorCode.concurrent_transactions,  # the producer's last transaction is being completed
     }
 )
 

@@ -41,6 +41,8 @@ class PartitionReader:
         self.committed: int | None = None
         """What the group has, as far as this consumer knows."""
         self._unsettled_from: int | None = None
+        self._began_at: int | None = None
+        """Where the user began to read, since the last seek."""
         self._batches: deque[FetchedBatch] = deque()
         self._rows: list[ConsumerRecord] = []
         self._rows_at = 0
@@ -61,17 +63,29 @@ class PartitionReader:
     def _handing_out(self) -> None:
         if self._unsettled_from is None:
             self._unsettled_from = self.position
+        if self._began_at is None:
+            self._began_at = self.position
 
     def begin_at_committed(self, offset: int | None, reset_to: int | None) -> None:
         """None: nothing is committed."""
+        if offset is None and self._began_at is not None:
+            self._move(self._began_at, None)
+            return
         self._move(offset, reset_to if offset is None else None)
         self.committed = offset
 
+    def return_to_committed(self) -> None:
+        """What was handed out since the last commit is handed out again."""
+        self._move(None, None)
+        self.wants_committed = True
+
     def seek(self, offset: int) -> None:
         self._move(offset, None)
+        self._began_at = None
 
     def seek_by_lookup(self, timestamp: int) -> None:
         self._move(None, timestamp)
+        self._began_at = None
 
     def _move(self, offset: int | None, lookup: int | None) -> None:
         self.generation += 1
@@ -131,7 +145,7 @@ class PartitionReader:
             record = self._rows[self._rows_at]
             self._rows_at += 1
             if self._unsettled_from is None:
-                self._unsettled_from = self.position
+                self._handing_out()
             self.position = record.offset + 1
             yield record
         if self._batches and self._batches[0] is first:

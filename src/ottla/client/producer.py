@@ -4,7 +4,13 @@
         where = await producer.send("orders", b"one", key=b"k")
 
 With idempotence (the default) a record is in the log once and in order, whatever happens to connections and brokers
-in between; what an acknowledgement is worth is the topic's durability class.
+in between; what an acknowledgement is worth is the topic's durability class. With a `transactional_id`, records are
+sent in transactions: all of one are there for a reader of committed records, or none.
+
+    async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send("bills", b"one")
+            await transaction.send_offsets(consumer)
 """
 
 from __future__ import annotations
@@ -12,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-from ottla.client.batches import Batch
+from ottla.client.batches import Batch, Identity
 from ottla.client.brokers import Brokers
 from ottla.client.deliveries import Delivery, RecordMetadata, TableDelivery, TablePart
 from ottla.client.errors import (
@@ -25,6 +32,7 @@ from ottla.client.errors import (
     DeliveryError,
     DeliveryTimedOutError,
     RecordTooLargeError,
+    TransactionStateError,
 )
 from ottla.client.flushes import Flushes
 from ottla.client.identity import get_identity
@@ -34,6 +42,9 @@ from ottla.client.placement import Placement
 from ottla.client.producer_settings import Acks, ProducerSettings
 from ottla.client.room import Room
 from ottla.client.sender import Sender
+from ottla.client.transaction import Transaction
+from ottla.client.transaction_coordinator import TransactionCoordinators
+from ottla.client.transactions import Transactions
 from ottla.records.record import HeaderRows
 
 if TYPE_CHECKING:
@@ -75,6 +86,8 @@ class Producer:
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         partitioner: Partitioner = murmur2_partitioner,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         client_id: str = "ottla-producer",
         connect_timeout_ms: int = 10_000,
         metadata_max_age_ms: int = 300_000,
@@ -93,6 +106,8 @@ class Producer:
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             partitioner=partitioner,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._brokers = Brokers(
             bootstrap_servers,
@@ -106,6 +121,10 @@ class Producer:
         self._sticky = StickyChoice()
         self._sender: Sender | None = None
         self._placement: Placement | None = None
+        self._transactions: Transactions | None = None
+        if transactional_id is not None:
+            asking = TransactionCoordinators(self._brokers, self._metadata, transactional_id, delivery_timeout_ms)
+            self._transactions = Transactions(self._settings, asking, self.flush, self._drop)
         self._unplaced: dict[str, list[_Unplaced]] = {}
         self._placing: dict[str, asyncio.Task[None]] = {}
         self._first_failure: DeliveryError | None = None
@@ -126,17 +145,46 @@ class Producer:
                 raise
 
     async def start(self) -> None:
-        """Connects, and gets a producer id if idempotence is on. NoBrokerError if nobody answers."""
+        """Connects, and gets a producer id if idempotence is on. NoBrokerError if nobody answers.
+
+        With a `transactional_id`: fences the producer before, and waits until what it had open is aborted.
+        """
         if self._sender is not None:
             return
         try:
             await self._metadata.refresh()
-            identity = await get_identity(self._brokers, self._settings) if self._settings.idempotence else None
+            identity = await self._get_identity()
         except BaseException:
             await self._brokers.disconnect()  # it may be started again
             raise
-        self._sender = Sender(self._settings, self._brokers, self._metadata, identity, self._on_settled, self._flushes)
+        self._sender = Sender(
+            self._settings,
+            self._brokers,
+            self._metadata,
+            identity,
+            self._on_settled,
+            self._flushes,
+            self._transactions,
+        )
         self._placement = Placement(self._settings, self._sender, self._room, self._sticky)
+        if self._transactions is not None:
+            self._transactions.attach(self._sender)
+
+    async def _get_identity(self) -> Identity | None:
+        if self._transactions is not None:
+            return await self._transactions.start()
+        return await get_identity(self._brokers, self._settings) if self._settings.idempotence else None
+
+    def transaction(self) -> Transaction:
+        """For `async with`: committed at the end of the block, aborted if it raises. One at a time.
+
+        TransactionAbortedError: it could not be committed, and can be tried again. ProducerFencedError: another
+        producer goes on with the `transactional_id`, or this one took too long, and has stopped.
+        """
+        self._require_sender()
+        if self._transactions is None:
+            raise TransactionStateError("this producer has no transactions: Producer(..., transactional_id=...)")
+        return Transaction(self, self._transactions)
 
     async def send(
         self,
@@ -161,9 +209,11 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Waits for room in the buffer, not for the acknowledgement: that is what the future is for."""
         used_before = self._room.used_bytes
+        number = self._open_transaction()
         while self._room.is_full:
             self._require_sender()
             await self._room.wait()
+            self._open_transaction(number)
         future = self.send_nowait(topic, value, key, headers, timestamp_ms, partition)
         if topic in self._unplaced:
             # The topic's metadata is on its way. Records that wait for it have no room yet, so nothing bounds them.
@@ -184,6 +234,7 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Buffers the record, or raises BufferFullError. Records of one partition keep their order."""
         sender = self._require_sender()
+        self._open_transaction()
         assert self._placement is not None
         if self._room.is_full:
             raise BufferFullError(f"{self._room.used_bytes} bytes wait for acknowledgements; `enqueue` waits for room")
@@ -221,6 +272,7 @@ class Producer:
         from ottla.client.tables import named_columns, table_batches
 
         sender = self._require_sender()
+        number = self._open_transaction()
         view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
         await self._until_placed(topic)
         columns = named_columns(table, key, value, timestamp, headers)
@@ -231,6 +283,7 @@ class Producer:
             self._require_sender()
             if delivery.done.done():
                 break  # an earlier part failed
+            self._open_transaction(number)
             self._append_piece(sender, topic, piece, delivery.part(order, piece.record_count))
             await asyncio.sleep(0)
         delivery.all_handed_over()
@@ -269,10 +322,12 @@ class Producer:
         return list(view.partitions)
 
     async def close(self) -> None:
-        """Flushes, then disconnects. Raises what `flush` raises."""
+        """Flushes, then disconnects. Raises what `flush` raises. A transaction that is open is aborted."""
         if self._closed:
             return
         try:
+            if self._transactions is not None and self._sender is not None:
+                await self._transactions.close()
             if self._sender is not None:
                 await self.flush()
         finally:
@@ -307,10 +362,25 @@ class Producer:
             if view is not None:
                 failure = self._try_place(view, record)
             if failure is not None:
-                self._first_failure = self._first_failure or failure
-                if not record.future.done():
-                    record.future.set_exception(failure)
-                    record.future.exception()  # `flush` raises it too
+                self._fail_unplaced(record, failure)
+
+    def _fail_unplaced(self, record: _Unplaced, failure: DeliveryError) -> None:
+        self._first_failure = self._first_failure or failure
+        if not record.future.done():
+            record.future.set_exception(failure)
+            record.future.exception()  # `flush` raises it too
+        if self._transactions is not None:
+            self._transactions.batch_failed(failure)
+
+    async def _drop(self, reason: DeliveryError) -> None:
+        """Of a transaction that is aborted: gives up what was not sent, and waits for what is under way."""
+        sender = self._require_sender(even_if_failed=True)
+        unplaced, self._unplaced = self._unplaced, {}
+        for record in chain.from_iterable(unplaced.values()):
+            self._fail_unplaced(record, reason)
+        sender.drop(reason)
+        await self._flushes.settled_all(sender.close_and_list())
+        self._first_failure = None
 
     def _try_place(self, view: TopicView, record: _Unplaced) -> DeliveryError | None:
         assert self._placement is not None
@@ -344,6 +414,13 @@ class Producer:
             self._first_failure = failure
         self._flushes.settled(batch)
         self._room.give_back(batch.buffered_bytes)
+
+    def _open_transaction(self, number: int | None = None) -> int | None:
+        """The number of the transaction that is open, which is to be this one. Raises if records cannot be sent now."""
+        if self._transactions is None:
+            return None
+        self._transactions.require_open(number)
+        return self._transactions.number
 
     def _require_sender(self, even_if_failed: bool = False) -> Sender:
         if self._closed:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ottla.client.partitioner import Partitioner, murmur2_partitioner
 from ottla.records.codecs import Compression
+from ottla.records.envelope import Traits
 
 Acks = Literal["all", 0, 1, -1]
 IN_FLIGHT_MAX = 5
@@ -28,6 +29,10 @@ class ProducerSettings:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     partitioner: Partitioner = murmur2_partitioner
+    transactional_id: str | None = None
+    """The name of what this producer does, the same after a restart: the last one that began with it writes."""
+    transaction_timeout_ms: int = 60_000
+    """The coordinator aborts a transaction that takes longer, and fences its producer."""
 
     def __post_init__(self) -> None:
         if self.acks not in ("all", 0, 1, -1):
@@ -42,9 +47,24 @@ class ProducerSettings:
             raise ValueError(f"compression is one of {', '.join(Compression.__members__)}, not {self.compression!r}")
         if self.batch_bytes < 1 or self.buffer_bytes < self.batch_bytes:
             raise ValueError("batch_bytes is at least 1, and buffer_bytes at least batch_bytes")
+        if self.transactional_id == "":
+            raise ValueError("transactional_id is empty; None makes a producer without transactions")
+        if self.transactional_id is not None and not self.idempotence:
+            raise ValueError("transactions need idempotence")
+        if self.transaction_timeout_ms < 1:
+            raise ValueError("transaction_timeout_ms is at least 1")
         if self.delivery_timeout_ms < self.linger_ms:
             raise ValueError("delivery_timeout_ms is at least linger_ms")
 
     @property
     def acks_number(self) -> int:
         return -1 if self.acks == "all" else int(self.acks)
+
+    @property
+    def traits(self) -> Traits:
+        """Of every batch."""
+        return Traits(
+            compression=Compression[self.compression],
+            level=self.compression_level,
+            transactional=self.transactional_id is not None,
+        )

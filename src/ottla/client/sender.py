@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from ottla.client.apis import PRODUCE
+from ottla.client.apis import PRODUCE, ClientApi
 from ottla.client.batches import Batch, Identity
 from ottla.client.brokers import Brokers
 from ottla.client.connection import Connection
@@ -34,8 +34,6 @@ from ottla.client.outcomes import LEADER_MOVED, Outcome, error_code, outcome_of
 from ottla.client.partition_queue import EpochsUsedUpError, PartitionQueue
 from ottla.client.producer_settings import ProducerSettings
 from ottla.model.errors import ErrorCode
-from ottla.records.codecs import Compression
-from ottla.records.envelope import Traits
 from ottla.wire.primitives import MalformedRequest
 from ottla.wire.produce import (
     TOPIC_IDS_FROM,
@@ -49,8 +47,26 @@ PURPOSE = "produce"
 Sent = dict[tuple[TopicKey, int], tuple[PartitionQueue, Batch]]
 
 
+class Gate(Protocol):
+    """What a sender asks about the transaction that its batches are part of."""
+
+    transactional_id: str
+
+    @property
+    def produce_api(self) -> ClientApi: ...
+
+    def admits(self, topic: str, partition: int) -> bool:
+        """Whether a batch may leave for this partition now; `wake` says that it may."""
+        ...
+
+    def batch_failed(self, reason: DeliveryError) -> None: ...
+
+
 class Sender:
-    """`on_settled` hears of each batch that left the buffer: its bytes, and why it failed if it did."""
+    """`on_settled` hears of each batch that left the buffer: its bytes, and why it failed if it did.
+
+    With a `gate` batches are part of transactions. One that fails is the end of the numbering then, until `restart`.
+    """
 
     def __init__(
         self,
@@ -60,16 +76,19 @@ class Sender:
         identity: Identity | None,
         on_settled: Callable[[Batch, DeliveryError | None], None],
         flushes: Flushes,
+        gate: Gate | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.fatal: DeliveryError | None = None
-        self.traits = Traits(compression=Compression[settings.compression], level=settings.compression_level)
+        self.traits = settings.traits
         self._settings = settings
         self._brokers = brokers
         self._metadata = metadata
         self._identity = identity
         self._on_settled = on_settled
         self._flushes = flushes
+        self._gate = gate
+        self._dropping: DeliveryError | None = None
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._busy: dict[PartitionQueue, None] = {}
         self._why_not: dict[PartitionQueue, str] = {}
@@ -116,6 +135,19 @@ class Sender:
                 self._give_up(queue, batch, type(reason)(str(reason), reason.error, may_be_written=unsure))
         self._busy.clear()
 
+    def drop(self, reason: DeliveryError) -> None:
+        """Gives up what is not in flight now, and of what is in flight all that does not come back acknowledged."""
+        self._dropping = reason
+        self.wake()
+
+    def restart(self, identity: Identity) -> None:
+        """Nothing is unsettled: a new transaction can begin."""
+        self._dropping = None
+        if identity != self._identity:
+            self._identity = identity
+            self._queues.clear()
+            self._why_not.clear()
+
     # Sending.
 
     def _pump(self) -> None:
@@ -123,7 +155,10 @@ class Sender:
         if self.fatal is not None:
             return
         try:
-            self._send_what_is_ready(self.loop.time())
+            if self._dropping is not None:
+                self._give_up_landed(self._dropping)
+            else:
+                self._send_what_is_ready(self.loop.time())
         except Exception as fault:  # a bug: nobody may wait forever for it
             self.abandon(DeliveryError(f"the producer itself failed: {type(fault).__name__}: {fault}"))
             raise
@@ -133,7 +168,7 @@ class Sender:
         next_event_s = float("inf")
         for queue in list(self._busy):
             self._tidy(queue, now_s)
-            if self.fatal is not None:
+            if self.fatal is not None or self._dropping is not None:
                 return
             if queue.is_empty:
                 del self._busy[queue]
@@ -143,7 +178,7 @@ class Sender:
                 leader = self._metadata.leader(queue.topic, queue.partition)
                 if leader is None:
                     self._refresh_metadata()
-                else:
+                elif self._gate is None or self._gate.admits(queue.topic, queue.partition):
                     by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
             self._send_to(leader, queues, now_s)
@@ -157,6 +192,8 @@ class Sender:
             queue.close_open(self.traits)
         for batch in queue.expired(now_s):
             self._give_up(queue, batch, self._timed_out(queue, batch))
+        if self._dropping is not None:
+            return
         try:
             lost = queue.give_up_unnumberable()
         except EpochsUsedUpError:
@@ -166,6 +203,15 @@ class Sender:
             message = f"{_describe(queue, batch)}: the connection was lost and an earlier batch failed, so they may or "
             batch.delivery.failed(reason := DeliveryTimedOutError(f"{message}may not be written", may_be_written=True))
             self._on_settled(batch, reason)
+
+    def _give_up_landed(self, reason: DeliveryError) -> None:
+        for queue in list(self._busy):
+            queue.close_open(self.traits)
+            for batch in queue.unresolved:
+                if not batch.in_flight:
+                    self._give_up(queue, batch, reason)
+            if queue.is_empty:
+                del self._busy[queue]
 
     def _timed_out(self, queue: PartitionQueue, batch: Batch) -> DeliveryTimedOutError:
         why = self._why_not.get(queue, "the partition's leader is not known")
@@ -179,8 +225,9 @@ class Sender:
         if connection is None:
             self._in_background(("connect", leader), self._connect(leader, queues))
             return
+        api = PRODUCE if self._gate is None else self._gate.produce_api
         try:
-            version = connection.version_for(PRODUCE.key, PRODUCE.versions, PRODUCE.name)
+            version = connection.version_for(api.key, api.versions, api.name)
         except UnsupportedByBrokerError as failure:
             self.abandon(DeliveryError(str(failure)))
             return
@@ -210,14 +257,15 @@ class Sender:
         for (key, partition), (_, batch) in sent.items():
             topics.setdefault(key, []).append((partition, batch.payload))
         acks = self._settings.acks_number
-        body = encode_produce_request(version, None, acks, self._settings.request_timeout_ms, list(topics.items()))
+        name, timeout_ms = self._settings.transactional_id, self._settings.request_timeout_ms
+        body = encode_produce_request(version, name, acks, timeout_ms, list(topics.items()))
         if acks == 0:
             connection.send_unanswered(PRODUCE.key, version, body)
             for queue, batch in sent.values():
                 self._acknowledge(queue, batch, UNKNOWN_OFFSET, -1)
             return
         deadline_s = min(batch.deadline_s for _, batch in sent.values())
-        timeout_ms = min(self._settings.request_timeout_ms, max(1, int((deadline_s - now_s) * 1000)))
+        timeout_ms = min(timeout_ms, max(1, int((deadline_s - now_s) * 1000)))
         reply = connection.request(PRODUCE.key, version, body, what="producing", timeout_ms=timeout_ms)
         reply.add_done_callback(partial(self._on_reply, connection, version, sent))
 
@@ -274,6 +322,9 @@ class Sender:
                 self._give_up(queue, batch, RecordTooLargeError(message, error, may_be_written=batch.may_be_written))
             case Outcome.OUT_OF_ORDER | Outcome.PRODUCER_FORGOTTEN:
                 self._settle_sequence(queue, batch, error, result.log_start_offset)
+            case Outcome.FENCED if self._gate is not None and error is not ErrorCode.producer_fenced:
+                # The coordinator says whether it was fenced, or whether this is what is left of an older transaction.
+                self._give_up(queue, batch, DeliveryError(f"{_describe(queue, batch)} refused: {reason}", error))
             case Outcome.FENCED:
                 self.abandon(ProducerFencedError(f"another producer took over: {reason}", error))
             case _:
@@ -284,16 +335,21 @@ class Sender:
     def _settle_sequence(self, queue: PartitionQueue, batch: Batch, error: ErrorCode, log_start_offset: int) -> None:
         """The broker misses what came before. Harmless if that is still on its way, or was deleted by retention."""
         first = queue.is_first_unresolved(batch)
-        expired = error == ErrorCode.unknown_producer_id and log_start_offset > queue.last_acked_offset
+        expired = (
+            self._gate is None and error == ErrorCode.unknown_producer_id and log_start_offset > queue.last_acked_offset
+        )
         if first and not expired:
             message = (
                 f"{queue.topic}-{queue.partition} no longer has the records that its broker acknowledged to this "
                 f"producer ({error_name(error)}), so it cannot go on without a gap; check the broker's log, then "
                 f"create a new producer"
             )
-            self.abandon(SequenceLostError(message, error))
+            if self._gate is None:
+                self.abandon(SequenceLostError(message, error))
+            else:
+                self._give_up(queue, batch, SequenceLostError(message, error))
             return
-        if first:
+        if first and self._gate is None:
             queue.restart_numbering()
         self._retry(queue, batch, may_be_written=False)
 
@@ -315,6 +371,8 @@ class Sender:
         queue.given_up(batch)
         batch.delivery.failed(reason)
         self._on_settled(batch, reason)
+        if self._gate is not None:
+            self._gate.batch_failed(reason)
 
     # What takes time.
 

@@ -19,7 +19,6 @@ from ottla.client.partitioner import StickyChoice, murmur2_partitioner, partitio
 from ottla.client.producer_settings import ProducerSettings
 from ottla.records.arrow import encode_table
 from ottla.records.batch import HEADER_BYTES, read_header
-from ottla.records.codecs import Compression
 from ottla.records.envelope import Traits
 
 _SLICE_BYTES = 8 * 1024 * 1024
@@ -54,7 +53,7 @@ def table_batches(
     table: pa.Table, view: TopicView, partition: int | None, settings: ProducerSettings, sticky: StickyChoice
 ) -> Iterator[TableBatch]:
     """The table's rows as batches, partition by partition."""
-    traits = Traits(compression=Compression[settings.compression], level=settings.compression_level)
+    traits = settings.traits
     if partition is not None:
         if partition not in view.partitions:
             raise DeliveryError(f"{view.name} has partitions 0 to {len(view.partitions) - 1}, not {partition}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply, to be sent one after another: response header and body, without the size."""
-Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers] | None
+Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | None
 
 NO_TIME = timedelta(0)
 NO_AUTHORIZED_OPERATIONS = -(2**31)

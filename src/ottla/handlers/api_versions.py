@@ -4,7 +4,8 @@ Behaviour: lists the APIs and versions of this broker, as the registry has them.
 answered in v0 with UNSUPPORTED_VERSION and our own range, so that the client can come down to it.
 Versions: v1 throttle time; v3 flexible body (the header never is), the client's software name and version.
 Produce is listed from v0 for the sake of older clients.
-Not implemented: features (none are supported or finalized).
+The feature transaction.version is 2, so that clients raise their epoch with each transaction (KIP-890).
+Not implemented: other features; they cannot be changed either (UpdateFeatures).
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ PRODUCE_KEY = 0
 """Listed from v0, as Kafka 4 does it too: an older librdkafka that does not see v0 sends its batches uncompressed,
 whatever it was told. It never uses that version; one who does gets UNSUPPORTED_VERSION."""
 
+_FEATURE, _LEVEL = "transaction.version", 2
+_FEATURES_EPOCH = 0
+"""They are as the software has them, and never change while it runs."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -36,7 +41,20 @@ async def handle(ctx: Context, request: ApiVersionsRequest) -> object:
             return reply(ctx, error_code=ErrorCode.invalid_request, api_keys=())
         ctx.connection.client_software_name = name
         ctx.connection.client_software_version = version
-    return reply(ctx, error_code=ErrorCode.none, api_keys=tuple(_range(ctx, api) for api in _apis()))
+    ranges = tuple(_range(ctx, api) for api in _apis())
+    return reply(ctx, error_code=ErrorCode.none, api_keys=ranges, **(_features(ctx) if ctx.version >= 3 else {}))
+
+
+def _features(ctx: Context) -> dict[str, Any]:
+    """A client of v3 takes a feature that can be 0 for an error, so it is told of none that is supported, as in
+    Kafka."""
+    supported = part(ctx, "SupportedFeatureKey", name=_FEATURE, min_version=0, max_version=_LEVEL)
+    level = part(ctx, "FinalizedFeatureKey", name=_FEATURE, min_version_level=_LEVEL, max_version_level=_LEVEL)
+    return {
+        "supported_features": (supported,) if ctx.version >= 4 else (),
+        "finalized_features_epoch": _FEATURES_EPOCH,
+        "finalized_features": (level,),
+    }
 
 
 def _apis() -> list[Api]:

@@ -61,7 +61,7 @@ def _timed(ctx: Context, began_s: float, reply: Reply) -> Reply:
         durations_s.note(clock.seconds() - began_s)
         return reply
 
-    async def later(coroutine: Coroutine[Any, Any, Buffers]) -> Buffers:
+    async def later(coroutine: Coroutine[Any, Any, Buffers | None]) -> Buffers | None:
         buffers = await coroutine
         durations_s.note(clock.seconds() - began_s)
         return buffers

@@ -1,6 +1,7 @@
 """Fetch (key 1), v4-18.
 
-Behaviour: whole batches up to the watermark, from memory where the log still has them there. A request that finds too
+Behaviour: whole batches up to the watermark (for read_committed up to the last stable offset, with the transactions
+among them that were aborted), from memory where the log still has them there. A request that finds too
 little waits until min bytes are there, something goes wrong, or its time is over. Sessions as in KIP-227.
 Versions: v7 brings sessions, v11 the reader's rack, v12 is flexible, v13 names topics by id, v18 the watermark that a
 follower knows.
@@ -173,7 +174,7 @@ class Fetch:
                 outcome: Slice | Refused = await partition.read_cold(read, cuts)
             except OSError as error:
                 outcome = Refused(ErrorCode.kafka_storage_error, str(error))
-            answers[place] = topic, self._looking.data(partition, data.partition, outcome)
+            answers[place] = topic, self._looking.data(partition, data.partition, data.next_offset, outcome)
         return answers
 
     def _on_cold_read(self, task: asyncio.Task[list[Answer]]) -> None:

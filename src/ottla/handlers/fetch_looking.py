@@ -54,10 +54,10 @@ class Looking:
             return self._look_as_follower(partition, wanted, budget, has_some)
         replica = self._preferred_replica(partition, wanted)
         if replica is not None:
-            data = self.data(partition, wanted.partition, _nothing(wanted))
+            data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
             return Looked(data._replace(preferred_read_replica=replica), is_urgent=True)
         if has_some and budget <= 0:
-            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
+            return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
         limit = min(wanted.max_bytes, budget)
         outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
         return self._looked(partition, wanted, outcome, limit, has_some)
@@ -67,10 +67,10 @@ class Looking:
         if diverging == NO_COMMON_EPOCH:
             return _failed(wanted, ErrorCode.unknown_leader_epoch)
         if diverging is not None:
-            data = self.data(partition, wanted.partition, Slice([], 0, 0))
+            data = self.data(partition, wanted.partition, wanted.fetch_offset, Slice([], 0, 0))
             return Looked(data._replace(diverging=diverging), is_urgent=True)
         if has_some and budget <= 0:  # what it has counts all the same
-            return Looked(self.data(partition, wanted.partition, _nothing(wanted)))
+            return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
         limit = min(wanted.max_bytes, budget)
         outcome = partition.read_as_follower(wanted.fetch_offset, limit)
         looked = self._looked(partition, wanted, outcome, limit, has_some)
@@ -86,10 +86,12 @@ class Looking:
         has_some: bool,
     ) -> Looked:
         if isinstance(outcome, ColdRead):
-            return Looked(self.data(partition, wanted.partition, _nothing(wanted)), (partition, outcome))
+            return Looked(
+                self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)), (partition, outcome)
+            )
         if isinstance(outcome, Slice) and has_some and outcome.size_bytes > limit:
             outcome = _nothing(wanted)
-        data = self.data(partition, wanted.partition, outcome)
+        data = self.data(partition, wanted.partition, wanted.fetch_offset, outcome)
         return Looked(data, is_urgent=isinstance(outcome, Refused))
 
     # -- who may read -----------------------------------------------------------------------------------------
@@ -130,7 +132,10 @@ class Looking:
 
     # -- what is answered -------------------------------------------------------------------------------------
 
-    def data(self, partition: Partition, index: int, outcome: Slice | Refused) -> PartitionData:
+    def data(self, partition: Partition, index: int, fetch_offset: int, outcome: Slice | Refused) -> PartitionData:
+        if self._committed_only and isinstance(outcome, Slice) and fetch_offset < partition.log_start_offset:
+            # It was read from the disk meanwhile. What is known of aborted transactions begins with the log.
+            outcome = Refused(ErrorCode.offset_out_of_range)
         marks = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
         if isinstance(outcome, Refused):
             return PartitionData(index, outcome.error, *marks)
@@ -138,11 +143,19 @@ class Looking:
             index,
             ErrorCode.none,
             *marks,
-            aborted=() if self._committed_only else None,
+            aborted=_aborted(partition, fetch_offset, outcome) if self._committed_only else None,
             records=outcome.buffers,
             records_size=outcome.size_bytes,
             next_offset=outcome.next_offset,
         )
+
+
+def _aborted(partition: Partition, fetch_offset: int, outcome: Slice) -> list[tuple[int, int]]:
+    """What a reader of committed records has to leave out."""
+    if not outcome.buffers:
+        return []
+    found = partition.log.transactions.aborted.between(fetch_offset, outcome.next_offset)
+    return [(aborted.producer_id, aborted.first_offset) for aborted in found]
 
 
 def _nothing(wanted: FetchPartition) -> Slice:

@@ -1,9 +1,10 @@
 """FindCoordinator (key 10), v0-6.
 
-Behaviour: the broker that leads the partition of `__consumer_offsets` to which a group belongs; the topic is created by
-the first question. COORDINATOR_NOT_AVAILABLE while nobody leads it, and for every transactional id.
+Behaviour: the broker that leads the partition of `__consumer_offsets` to which a group belongs, or that of
+`__transaction_state` to which a transactional id does; the topic is created by the first question.
+COORDINATOR_NOT_AVAILABLE while nobody leads it.
 Versions: v1 key type and message; v3 flexible; v4 several keys at once.
-Not implemented: transactions, and share groups (v6).
+Not implemented: share groups (v6).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ async def _find(ctx: Context, kind: int, key: str) -> Node | Refused:
     if kind == _GROUP:
         return await ctx.broker.groups.coordinator_of(key)
     if kind == _TRANSACTION:
-        return Refused(ErrorCode.coordinator_not_available, "This broker has no transactions yet.")
+        return await ctx.broker.transactions.coordinator_of(key)
     return Refused(ErrorCode.invalid_request, f"There is no coordinator for keys of type {kind}.")
 
 

@@ -2,15 +2,21 @@
 
 Behaviour: a new producer id with epoch 0 for an idempotent producer. A producer that sends the id and epoch it had
 (its sequences ran out, or it met an error) gets a new id too: without a transactional id there is no state to keep.
-Versions: v2 flexible; v3 producer id and epoch in the request; v6 two-phase commit.
-Not implemented: transactional ids, answered with UNSUPPORTED_VERSION.
+With a transactional id, its coordinator gives the id that belongs to it and the next epoch: whoever had it before is
+fenced, and what it had begun is aborted first (CONCURRENT_TRANSACTIONS until that is done).
+Versions: v2 flexible; v3 producer id and epoch in the request; v4 knows PRODUCER_FENCED; v6 two-phase commit.
+Not implemented: two-phase commit of others (KIP-939), refused as Kafka refuses it where it is not allowed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.handlers.api import Api, Context, reply
+from ottla.handlers.coordinator_calls import milliseconds
+from ottla.handlers.transaction_calls import ask, fenced_in_words_of
+from ottla.machines.transactions.replies import InitProducerReply
+from ottla.machines.transactions.requests import InitProducer
 from ottla.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -19,19 +25,44 @@ if TYPE_CHECKING:
 API = Api(22, "InitProducerId", (0, 6))
 
 _NONE = -1
+_FENCED_FROM = 4
 
 
 async def handle(ctx: Context, request: InitProducerIdRequest) -> object:
-    producer_id = _check(ctx, request) or await ctx.broker.allocate_producer_id()
+    refused = _check(ctx, request)
+    if refused is not None:
+        return _reply(ctx, InitProducerReply(refused.error))
+    if request.transactional_id is not None:
+        outcome = await ask(ctx, _asked(ctx, request), request.transactional_id, InitProducerReply)
+        return _reply(ctx, InitProducerReply(outcome.error) if isinstance(outcome, Refused) else outcome)
+    producer_id = await ctx.broker.allocate_producer_id()
     if isinstance(producer_id, Refused):
-        return reply(ctx, error_code=producer_id.error, producer_id=_NONE, producer_epoch=_NONE)
-    return reply(ctx, error_code=ErrorCode.none, producer_id=producer_id, producer_epoch=0)
+        return _reply(ctx, InitProducerReply(producer_id.error))
+    return _reply(ctx, InitProducerReply(ErrorCode.none, producer_id, 0))
 
 
 def _check(ctx: Context, request: InitProducerIdRequest) -> Refused | None:
-    if request.transactional_id is not None:
-        is_empty = request.transactional_id == ""
-        return Refused(ErrorCode.invalid_request if is_empty else ErrorCode.unsupported_version)
-    if ctx.version >= 3 and (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
-        return Refused(ErrorCode.invalid_request)
-    return None
+    is_half = ctx.version >= 3 and (request.producer_id == _NONE) != (request.producer_epoch == _NONE)
+    return Refused(ErrorCode.invalid_request) if request.transactional_id == "" or is_half else None
+
+
+def _asked(ctx: Context, request: Any) -> InitProducer:
+    goes_on = ctx.version >= 3
+    knows_two_phases = ctx.version >= 6
+    return InitProducer(
+        transactional_id=request.transactional_id,
+        timeout_ms=milliseconds(request.transaction_timeout),
+        producer_id=request.producer_id if goes_on else _NONE,
+        producer_epoch=request.producer_epoch if goes_on else _NONE,
+        two_phase_commit=knows_two_phases and request.enable2_pc,
+        keep_prepared=knows_two_phases and request.keep_prepared_txn,
+    )
+
+
+def _reply(ctx: Context, outcome: InitProducerReply) -> object:
+    return reply(
+        ctx,
+        error_code=fenced_in_words_of(ctx, outcome.error, _FENCED_FROM),
+        producer_id=outcome.producer_id,
+        producer_epoch=outcome.producer_epoch,
+    )

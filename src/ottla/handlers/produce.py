@@ -3,8 +3,11 @@
 Behaviour: every partition of the request is checked and appended at once, in the order of the connection; the reply
 leaves when all of them are acknowledged as their topic's durability says, or the request's timeout is over. With
 acks=0 there is no reply.
-Versions: v9 is flexible, v13 names topics by id.
-Not implemented: transactions (a transactional batch is refused).
+The first batch of a transaction in a partition waits for a word of the transaction's coordinator, and the connection's
+next request waits with it.
+Versions: v9 is flexible, v11 knows TRANSACTION_ABORTABLE, v12 adds partitions to a transaction by itself, v13 names
+topics by id.
+Not implemented: nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.partition import Appended, Partition
-from ottla.handlers.api import Api, Buffers, Context
+from ottla.broker.judging import Appended
+from ottla.broker.partition import Partition
+from ottla.handlers.api import Api, Buffers, Context, Reply
+from ottla.handlers.produce_in_transaction import InTransaction, Place, has_transactional
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.produce_run import ProduceRun, find_run
 from ottla.wire.produce import (
@@ -35,14 +40,20 @@ API = Api(key=0, name="Produce", versions=(3, 13))
 _NONE = ErrorCode.none
 
 
-def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
+def handle_raw(ctx: Context, body: memoryview) -> Reply:
     request = parse_produce_request(body, ctx.version)
     produce = Produce(ctx, request)
-    produce.append_all()
-    if request.acks == 0:
-        produce.note_end()
-        return None
-    return produce.reply()
+    if has_transactional(request) and request.acks in (-1, 0, 1):
+        produce.in_transaction = InTransaction(ctx, request)
+        if produce.in_transaction.must_ask:
+            return _ask_first(produce, produce.in_transaction)
+    return produce.run()
+
+
+async def _ask_first(produce: Produce, in_transaction: InTransaction) -> Buffers | None:
+    await in_transaction.ask()
+    reply = produce.run()
+    return await reply if isinstance(reply, asyncio.Future) else reply
 
 
 def handle_run(
@@ -112,7 +123,7 @@ class RunWait:
 class Produce:
     """One request on its way: what was appended, and what is not acknowledged yet."""
 
-    __slots__ = ("_began_s", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting")
+    __slots__ = ("_began_s", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting", "in_transaction")
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
@@ -123,6 +134,14 @@ class Produce:
         """(partition, end offset to reach, the topic's results, place in them)"""
         self._unsettled = 0
         self._future: asyncio.Future[Buffers] | None = None
+        self.in_transaction: InTransaction | None = None
+
+    def run(self) -> Buffers | asyncio.Future[Buffers] | None:
+        self.append_all()
+        if self._request.acks == 0:
+            self.note_end()
+            return None
+        return self.reply()
 
     def append_all(self) -> None:
         broker = self._ctx.broker
@@ -140,15 +159,25 @@ class Produce:
                 elif partition is None:
                     outcome = Refused(_missing(topic, key, index))
                 else:
-                    refused = partition.refusal_for(acks)
+                    refused = partition.refusal_for(acks) or self._refused_in_transaction((key, index))
                     if refused is not None:
                         partition.refused.note(records, refused, now_ms)
-                    outcome = partition.append(records, now_ms) if refused is None else refused
+                    outcome = refused or self._append(partition, (key, index), records, now_ms)
                 results.append(_result(index, outcome))
                 if partition is None or isinstance(outcome, Refused):
                     continue
                 if outcome.end_offset > partition.acknowledged_for(acks):
                     self._waiting.append((partition, outcome.end_offset, results, len(results) - 1))
+
+    def _append(
+        self, partition: Partition, place: Place, records: memoryview | None, now_ms: int
+    ) -> Appended | Refused:
+        if self.in_transaction is None:
+            return partition.append(records, now_ms)
+        return partition.append(records, now_ms, self.in_transaction.guarded(place))
+
+    def _refused_in_transaction(self, place: Place) -> Refused | None:
+        return self.in_transaction.refused.get(place) if self.in_transaction is not None else None
 
     def reply(self) -> Buffers | asyncio.Future[Buffers]:
         if not self._waiting:

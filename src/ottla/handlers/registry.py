@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from ottla.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -25,8 +27,11 @@ from ottla.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -37,6 +42,7 @@ from ottla.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -46,6 +52,8 @@ from ottla.handlers import (
     replica_acknowledged,
     replica_wait_over,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from ottla.handlers.api import Api, Context, Reply
 
@@ -69,6 +77,11 @@ MODULES: list[ModuleType] = [
     delete_records,
     init_producer_id,
     offset_for_leader_epoch,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    write_txn_markers,
+    txn_offset_commit,
     describe_configs,
     alter_configs,
     describe_log_dirs,
@@ -80,6 +93,9 @@ MODULES: list[ModuleType] = [
     list_partition_reassignments,
     offset_delete,
     describe_cluster,
+    describe_producers,
+    describe_transactions,
+    list_transactions,
     consumer_group_heartbeat,
     consumer_group_describe,
     describe_topic_partitions,

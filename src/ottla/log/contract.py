@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from ottla.log.batches import Slice
 from ottla.log.epochs import LeaderEpochs
 from ottla.machines.producers import ProducerStates
+from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.errors import Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -56,6 +57,7 @@ class Log(Protocol):
     key: LogKey
     config: TopicConfig
     producers: ProducerStates
+    transactions: PartitionTransactions
     epochs: LeaderEpochs
     start_offset: int
     end_offset: int

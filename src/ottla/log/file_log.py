@@ -39,6 +39,8 @@ EARLY_WRITE_BYTES = 256 * 1024
 SEALED_FLUSH_MS = 2000
 """How long a full segment of a `cache` log waits for its sync. One that retention takes before is never synced."""
 RETRY_FULL_DISK_MS = 500.0
+HISTORY_MAX = 4096
+"""Changes of transactions that are remembered: how things were before is told for the next flush alone."""
 HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
@@ -64,6 +66,8 @@ class FileLog:
         self.end_offset = segments[-1].end_offset
         self.epochs = state.epochs
         self.producers = state.producers
+        self.transactions = state.transactions
+        self.transactions.remove_below(start_offset)
         self.tail = BatchList()
         self.failed: OSError | None = None
         self.deleted = False
@@ -161,7 +165,7 @@ class FileLog:
         position = segment.append(header, len(batch))
         if header.max_timestamp < 0:
             segment.untimed_ms = self.shared.clock.now_ms()
-        note_batch(header, self.epochs, self.producers)
+        note_batch(header, batch, self)
         self.end_offset = header.next_offset
         self.shared.tail.add(self, header.base_offset, header.next_offset, batch)
         self._pending.add(segment, position, header.next_offset, batch)
@@ -172,6 +176,8 @@ class FileLog:
 
     def _after_append(self, segment: Segment) -> None:
         """Sees to the segment's write and its space."""
+        if self.transactions.history_length > HISTORY_MAX:
+            self.transactions.forget_history(self.acknowledged_end if self.is_journaled else self.end_offset)
         if self.is_journaled:
             if self._pending.size_bytes >= LAZY_WRITE_BYTES:
                 self.write_now()
@@ -200,7 +206,7 @@ class FileLog:
         segment.file.write_at(position, [batch])
         segment.written_end = segment.appended_end
         segment.allocated_end = max(segment.allocated_end, segment.appended_end)
-        note_batch(header, self.epochs, self.producers)
+        note_batch(header, batch, self)
         self.end_offset = header.next_offset
         self._written_end = self._journaled_end = self.end_offset
 
@@ -416,6 +422,7 @@ class FileLog:
             segment.release()
         self.segments = fresh.segments
         self.epochs, self.producers = fresh.epochs, fresh.producers
+        self.transactions = fresh.transactions
         self.end_offset = self._written_end = self._journaled_end = fresh.end_offset
         self.start_offset = max(self.start_offset, fresh.start_offset)
         if fresh.start_offset == fresh.end_offset:

@@ -39,8 +39,11 @@ class Flush:
         # log it describes would answer lost batches as duplicates.
         # Without one, the older state stays, and with it the segments above it, from which the rest is learned.
         self._state: bytes | None = None
-        if can_tell_as_of(self._end_offset, log.producers):
-            self._state = encode_state(self._end_offset, log.epochs, log.producers)
+        self._aborted, self._removals = log.transactions.aborted, log.transactions.aborted.removals
+        if can_tell_as_of(self._end_offset, log.producers, log.transactions):
+            self._state = encode_state(self._end_offset, log.epochs, log.producers, log.transactions)
+            # The log is not cut in memory: a truncation opens it again. So nobody asks for anything earlier.
+            log.transactions.forget_history(self._end_offset)
         self._syncs: list[tuple[Segment, int]] = []
         self._point: RecoveryPoint | None = None
         self._error: BaseException | None = None
@@ -82,6 +85,7 @@ class Flush:
             if error is None:
                 if self._state is not None:
                     self._log.state_offset = self._end_offset
+                    self._aborted.removals_saved = self._removals
                 self._done(self._point, None)
             elif isinstance(error, DirectoryFailedError):
                 self._done(None, error)
@@ -118,11 +122,11 @@ class StartMove:
         known = log.recovery_point
         if known is not None and known.segment_base >= start and log.state_offset >= start:
             return cls(log, known._replace(start_offset=start), None, done)
-        if not can_tell_as_of(start, log.producers):
+        if not can_tell_as_of(start, log.producers, log.transactions):
             return None
         # The end of what is passed, not the beginning of what follows: that is how the point of a reset log looks.
         point = RecoveryPoint(start, passed.base_offset, passed.written_end, start)
-        return cls(log, point, encode_state(start, log.epochs, log.producers), done)
+        return cls(log, point, encode_state(start, log.epochs, log.producers, log.transactions), done)
 
     def begin(self) -> None:
         log, state = self._log, self._state

@@ -12,8 +12,9 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.log.file_reads import TimedOffset
 from ottla.log.notes import note_batch
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import as_of
+from ottla.log.state_file import LogState, as_of, merged_producers
 from ottla.machines.producers import ProducerStates
+from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -30,6 +31,7 @@ class MemoryLog:
         self.config = config
         self.epochs = LeaderEpochs()
         self.producers = ProducerStates()
+        self.transactions = PartitionTransactions(from_offset=start_offset)
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.reserved_end = start_offset
@@ -73,7 +75,7 @@ class MemoryLog:
         self._after_append(run.size_bytes, run.ends[-1], max(run.max_timestamps))
 
     def append(self, header: BatchHeader, batch: memoryview) -> None:
-        note_batch(header, self.epochs, self.producers)
+        note_batch(header, batch, self)
         self._batches.append(header.base_offset, header.next_offset, batch)
         if header.max_timestamp < 0:
             self._untimed[header.base_offset] = self.shared.clock.now_ms()
@@ -95,8 +97,7 @@ class MemoryLog:
 
     def advance_start(self, offset: int, done: Completion) -> None:
         if offset > self.start_offset:
-            self.start_offset = offset
-            self.epochs.truncate_before(offset)
+            self._begin_at(offset)
             while (first_end := self._batches.first_end) is not None and first_end <= offset:
                 self._drop_first()
         done(None)
@@ -104,15 +105,16 @@ class MemoryLog:
     def truncate_to(self, offset: int) -> None:
         """Cuts the end off: the log ends at the offset, or before the batch that holds it."""
         self.shared.memory.size_bytes -= self._batches.drop_from(offset)
-        kept = [(end, read_header(view)) for _, end, view in self._batches.views_from(self.start_offset)]
+        kept = [(end, read_header(view), view) for _, end, view in self._batches.views_from(self.start_offset)]
         self.end_offset = kept[-1][0] if kept else min(self.start_offset, offset)
+        if not self.transactions.truncate_to(self.end_offset):
+            self.transactions = PartitionTransactions(from_offset=self.end_offset)
         self.epochs.truncate_from(self.end_offset)
         older = [trimmed for entry in self.producers if (trimmed := as_of(self.end_offset, entry)) is not None]
-        self.producers = ProducerStates()
-        for _, header in kept:
-            note_batch(header, self.epochs, self.producers)
-        known = {entry.producer_id for entry in self.producers}
-        self.producers = ProducerStates([*self.producers, *(e for e in older if e.producer_id not in known)])
+        learned = LogState(epochs=self.epochs)
+        for _, header, view in kept:
+            note_batch(header, view, learned)
+        self.producers = merged_producers(learned.producers, older)
 
     def reset_to(self, offset: int) -> None:
         """Gives up everything: the log begins and ends at the offset."""
@@ -120,6 +122,7 @@ class MemoryLog:
         self._untimed.clear()
         self.start_offset = self.end_offset = offset
         self.epochs, self.producers = LeaderEpochs(), ProducerStates()
+        self.transactions = PartitionTransactions(from_offset=offset)
 
     def apply_retention(self, now_ms: int) -> None:
         if "delete" not in self.config.cleanup_policy:
@@ -134,7 +137,14 @@ class MemoryLog:
             self._drop_first()
             if first_end is not None and first_end > self.start_offset:
                 self.start_offset = first_end
-        self.epochs.truncate_before(self.start_offset)
+        self._begin_at(self.start_offset)
+
+    def _begin_at(self, offset: int) -> None:
+        """What is below is gone, and the log is never cut there: if it has to, it is reset."""
+        self.start_offset = offset
+        self.epochs.truncate_before(offset)
+        self.transactions.remove_below(offset)
+        self.transactions.forget_history(offset)
 
     def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
         for _, _, batch in self._batches.views_from(self.start_offset):

@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.log.epochs import LeaderEpochs
 from ottla.machines.producers import ProducerBatch, ProducerStates
+from ottla.machines.transactions.partition_table import Marker, PartitionTransactions
 from ottla.records.batch import BatchHeader
+from ottla.records.control import ControlKind, end_of_transaction
+from ottla.records.errors import CorruptRecords
 
 
-def note_batch(header: BatchHeader, epochs: LeaderEpochs, producers: ProducerStates) -> None:
-    epochs.note(header.leader_epoch, header.base_offset)
-    if header.producer_id >= 0:
-        batch = ProducerBatch(
+class Known(Protocol):
+    """What a log knows besides its bytes."""
+
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    transactions: PartitionTransactions
+
+
+def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
+    known.epochs.note(header.leader_epoch, header.base_offset)
+    if header.producer_id < 0:
+        return
+    if header.is_control:
+        _note_control(header, batch, known)
+        return
+    if header.base_sequence >= 0:
+        noted = ProducerBatch(
             header.base_sequence, header.last_sequence, header.base_offset, header.next_offset, header.max_timestamp
         )
-        producers.record(header.producer_id, header.producer_epoch, batch)
+        known.producers.record(header.producer_id, header.producer_epoch, noted)
+    else:
+        _note_unnumbered(header, known)
+    if header.is_transactional:
+        known.transactions.record_batch(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_offset,
+            header.max_timestamp,
+            is_transactional=True,
+        )
+
+
+def _note_unnumbered(header: BatchHeader, known: Known) -> None:
+    known.producers.record_unnumbered(
+        header.producer_id, header.producer_epoch, header.base_offset, header.next_offset, header.max_timestamp
+    )
+
+
+def _note_control(header: BatchHeader, batch: memoryview, known: Known) -> None:
+    marker = marker_in(header, batch)
+    if marker is not None:
+        known.transactions.record_marker(marker, header.base_offset, header.max_timestamp)
+        _note_unnumbered(header, known)
+
+
+def marker_in(header: BatchHeader, batch: memoryview) -> Marker | None:
+    """The marker of a control batch. None if it ends no transaction, or cannot be read: it is checked before it is
+    taken into a log, and what was in a log must never stop its recovery."""
+    try:
+        found = end_of_transaction(header, batch)
+    except CorruptRecords:
+        return None
+    if found is None:
+        return None
+    is_commit = found.kind is ControlKind.commit
+    return Marker(header.producer_id, header.producer_epoch, found.coordinator_epoch, is_commit)

@@ -20,9 +20,9 @@ from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
-from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, trim_state
+from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, merged_producers, trim_state
 from ottla.log.walk import BadBatch, Walk, find_next_valid, intact_batches
-from ottla.machines.producers import ProducerStates
+from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
@@ -368,13 +368,21 @@ def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> L
     have expired still holds."""
     trimmed = trim_state(state, segments[-1].end_offset)
     learned = _complete_state(opening, LogState(), segments, 0)
-    missing = [producer for producer in trimmed.producers if learned.producers.get(producer.producer_id) is None]
-    state = LogState(trimmed.offset, trimmed.epochs, ProducerStates([*learned.producers, *missing]))
+    transactions = _merged(learned.transactions, trimmed.transactions, trimmed.offset)
+    producers = merged_producers(learned.producers, trimmed.producers)
+    state = LogState(trimmed.offset, trimmed.epochs, producers, transactions)
     path = f"{opening.directory}/{STATE_FILE}"
-    opening.shared.with_reserve(
-        lambda: opening.shared.disk.files.replace_file(path, encode_state(state.offset, state.epochs, state.producers))
-    )
+    data = encode_state(state.offset, state.epochs, state.producers, state.transactions)
+    opening.shared.with_reserve(lambda: opening.shared.disk.files.replace_file(path, data))
     return state
+
+
+def _merged(learned: PartitionTransactions, trimmed: PartitionTransactions, end_offset: int) -> PartitionTransactions:
+    """What has not changed since is as the state has it, and so is the index of all that was aborted before. Other
+    producers are as the segments tell it."""
+    merged = PartitionTransactions({**dict(learned), **dict(trimmed)}.items(), learned.ended, end_offset)
+    merged.aborted = trimmed.aborted
+    return merged
 
 
 def _complete_state(opening: Opening, state: LogState, segments: list[Segment], start_offset: int) -> LogState:
@@ -395,6 +403,8 @@ def _note_batches(opening: Opening, segment: Segment, state: LogState, following
         opening.damages.append(describe_damage(place, bad, next_offset))
 
     first_offset = segment.base_offset + relative
-    for _, header, _ in intact_batches(segment.file, position, segment.written_end, first_offset, on_bad=name_damage):
+    for _, header, batch in intact_batches(
+        segment.file, position, segment.written_end, first_offset, on_bad=name_damage
+    ):
         if header.base_offset >= state.offset:
-            note_batch(header, state.epochs, state.producers)
+            note_batch(header, batch, state)

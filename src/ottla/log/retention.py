@@ -60,6 +60,8 @@ def remove_passed(log: FileLog) -> None:
         return
     point = log.recovery_point
     left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
+    # Not before the start is durable: without it, a restart finds records that the index has forgotten.
+    log.transactions.remove_below(point.start_offset if point is not None else 0)
     passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))
     if passed:
         _remove(log, passed)

@@ -1,4 +1,4 @@
-"""A log's own summary of itself: its leader epochs and producers, as of an offset.
+"""A log's own summary of itself: its leader epochs, producers and transactions, as of an offset.
 
 Kept so that a restart does not have to read the log again, and so that a producer's state outlives the segments that
 it was learned from (a retention of seconds, SAFETY 21). Everything in it can be learned again from the batches above
@@ -7,23 +7,30 @@ it was learned from (a retention of seconds, SAFETY 21). Everything in it can be
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from struct import Struct
 
 import crc32c
 
 from ottla.log.epochs import LeaderEpochs
-from ottla.machines.producers import BATCHES_KEPT, ProducerBatch, ProducerEntry, ProducerStates
+from ottla.machines.producers import BATCHES_KEPT, NO_SEQUENCE, ProducerBatch, ProducerEntry, ProducerStates
+from ottla.machines.transactions.aborted_index import AbortedIndex
+from ottla.machines.transactions.partition_snapshot import decode_snapshot, encode_snapshot
+from ottla.machines.transactions.partition_table import PartitionTransactions
 
 STATE_FILE = "state"
 _MAGIC = b"OTLS"
-_VERSION = 1
+_VERSION = 2
+_VERSION_WITHOUT_TRANSACTIONS = 1
 _HEAD = Struct(">4sHIqII")
 """magic, version, CRC of all that follows it, offset, epochs, producers"""
 _CRC_FROM = 10
 _EPOCH = Struct(">iq")
 _PRODUCER = Struct(">qhqB")
 _BATCH = Struct(">iiqqq")
+_LENGTH = Struct(">I")
+"""Of what the log knows of transactions; the index of aborted ones follows it up to the end."""
 
 
 @dataclass(slots=True)
@@ -31,9 +38,12 @@ class LogState:
     offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerStates = field(default_factory=ProducerStates)
+    transactions: PartitionTransactions = field(default_factory=PartitionTransactions)
 
 
-def encode_state(offset: int, epochs: LeaderEpochs, producers: ProducerStates) -> bytes:
+def encode_state(
+    offset: int, epochs: LeaderEpochs, producers: ProducerStates, transactions: PartitionTransactions | None = None
+) -> bytes:
     """The state as of an offset: what lies above it is left out, and is learned again from the log."""
     body = bytearray()
     epoch_entries = [entry for entry in epochs if entry[1] < offset]
@@ -44,19 +54,32 @@ def encode_state(offset: int, epochs: LeaderEpochs, producers: ProducerStates) -
         body += _PRODUCER.pack(producer.producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches))
         for batch in producer.batches:
             body += _BATCH.pack(*batch)
+    body += _encode_transactions(offset, transactions or PartitionTransactions())
     head = bytearray(_HEAD.pack(_MAGIC, _VERSION, 0, offset, len(epoch_entries), len(kept)))
     crc = crc32c.crc32c(bytes(head[_CRC_FROM:]) + body)
     return _HEAD.pack(_MAGIC, _VERSION, crc, offset, len(epoch_entries), len(kept)) + bytes(body)
 
 
-def can_tell_as_of(offset: int, producers: ProducerStates) -> bool:
+def _encode_transactions(offset: int, transactions: PartitionTransactions) -> bytes:
+    table = encode_snapshot(transactions, offset)
+    assert table is not None, "asked before whether it can be told"
+    return _LENGTH.pack(len(table)) + table + transactions.aborted.encode(0, offset)
+
+
+def can_tell_as_of(offset: int, producers: ProducerStates, transactions: PartitionTransactions | None = None) -> bool:
     """False if what a producer did below the offset is remembered no more, only what it did above: too many batches
-    since, or a new epoch."""
-    return not any(
-        producer.batches[0].base_offset >= offset and (len(producer.batches) >= BATCHES_KEPT or producer.epoch > 0)
-        for producer in producers
-        if producer.batches
-    )
+    since, or too many epochs."""
+    if transactions is not None and not transactions.knows(offset):
+        return False
+    return all(_can_tell(offset, producer) for producer in producers)
+
+
+def _can_tell(offset: int, producer: ProducerEntry) -> bool:
+    if not producer.batches or producer.batches[0].base_offset < offset:
+        return True
+    if producer.is_whole:
+        return producer.previous is None or _can_tell(offset, producer.previous)
+    return len(producer.batches) < BATCHES_KEPT and producer.epoch == 0
 
 
 def as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
@@ -64,7 +87,9 @@ def as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
     if not producer.batches or producer.batches[-1].end_offset <= offset:
         return producer
     batches = [batch for batch in producer.batches if batch.end_offset <= offset]
-    return replace(producer, batches=batches) if batches else None
+    if batches:
+        return replace(producer, batches=batches)
+    return as_of(offset, producer.previous) if producer.previous is not None else None
 
 
 def trim_state(state: LogState, offset: int) -> LogState:
@@ -72,7 +97,31 @@ def trim_state(state: LogState, offset: int) -> LogState:
     offset still holds, and may be all that is left of a producer whose segments have expired."""
     entries = [entry for producer in state.producers if (entry := as_of(offset, producer)) is not None]
     state.epochs.truncate_from(offset)
-    return LogState(offset, state.epochs, ProducerStates(entries))
+    return LogState(offset, state.epochs, ProducerStates(entries), trim_transactions(state.transactions, offset))
+
+
+def merged_producers(learned: ProducerStates, older: Iterable[ProducerEntry]) -> ProducerStates:
+    """What the log tells, and of producers whose batches are gone from it what was known before. A marker that is left
+    of a producer tells its epoch, and no sequence."""
+    merged = {entry.producer_id: entry for entry in learned}
+    for entry in older:
+        known = merged.get(entry.producer_id)
+        if known is None or (known.batches[-1].last_sequence == NO_SEQUENCE and known.epoch == entry.epoch):
+            merged[entry.producer_id] = entry
+    return ProducerStates(merged.values())
+
+
+def trim_transactions(transactions: PartitionTransactions, offset: int) -> PartitionTransactions:
+    """What is known of producers whose last change lies below the offset: it was the same then."""
+    same = [
+        (producer_id, known)
+        for producer_id, known in transactions
+        if (known.first_offset if known.is_open else known.marker_offset) < offset
+    ]
+    ended = [each for each in transactions.ended if each.marker_offset < offset]
+    trimmed = PartitionTransactions(same, ended, offset)
+    trimmed.aborted = AbortedIndex(each for each in transactions.aborted if each.last_offset < offset)
+    return trimmed
 
 
 def decode_state(data: bytes) -> LogState | None:
@@ -80,7 +129,8 @@ def decode_state(data: bytes) -> LogState | None:
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, offset, epoch_count, producer_count = _HEAD.unpack_from(data)
-    if magic != _MAGIC or version != _VERSION or crc32c.crc32c(data[_CRC_FROM:]) != crc:
+    is_known = version in (_VERSION, _VERSION_WITHOUT_TRANSACTIONS)
+    if magic != _MAGIC or not is_known or crc32c.crc32c(data[_CRC_FROM:]) != crc:
         return None
     at = _HEAD.size
     epochs = LeaderEpochs(_EPOCH.unpack_from(data, at + i * _EPOCH.size) for i in range(epoch_count))
@@ -92,4 +142,18 @@ def decode_state(data: bytes) -> LogState | None:
         batches = [ProducerBatch(*_BATCH.unpack_from(data, at + i * _BATCH.size)) for i in range(batch_count)]
         at += batch_count * _BATCH.size
         producers.append(ProducerEntry(producer_id, epoch, timestamp_ms, batches))
-    return LogState(offset, epochs, ProducerStates(producers))
+    if version == _VERSION_WITHOUT_TRANSACTIONS:
+        return LogState(offset, epochs, ProducerStates(producers), PartitionTransactions(from_offset=offset))
+    transactions = _decode_transactions(data, at)
+    return LogState(offset, epochs, ProducerStates(producers), transactions) if transactions is not None else None
+
+
+def _decode_transactions(data: bytes, at: int) -> PartitionTransactions | None:
+    (length,) = _LENGTH.unpack_from(data, at)
+    table_at = at + _LENGTH.size
+    found = decode_snapshot(data[table_at : table_at + length])
+    aborted = AbortedIndex.decode(data[table_at + length :])
+    if found is None or aborted is None:
+        return None
+    found[1].aborted = aborted
+    return found[1]

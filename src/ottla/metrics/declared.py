@@ -65,6 +65,12 @@ PARTITION_LEADER = gauge("partition_is_leader", "1 if this broker leads the part
 PARTITION_EPOCH = gauge("partition_leader_epoch", "How often the leader changed.", *_OF_PARTITION)
 PARTITION_REPLICAS = gauge("partition_replicas", "Replicas that the partition should have. Of leaders.", *_OF_PARTITION)
 PARTITION_ISR = gauge("partition_in_sync_replicas", "Replicas that are in sync. Of leaders.", *_OF_PARTITION)
+PARTITION_STABLE_LAG = gauge(
+    "partition_last_stable_offset_lag",
+    "Offsets between the last stable one and the high watermark: what readers of committed transactions wait for, "
+    "because a transaction is open before it. Of leaders.",
+    *_OF_PARTITION,
+)
 REPLICA_LAG_RECORDS = gauge(
     "replica_lag_records", "Records that a follower has not acknowledged yet. Of leaders.", *_OF_PARTITION, "replica"
 )
@@ -113,6 +119,30 @@ GROUP_LAG_SECONDS = gauge(
     "The age of the first record that the group has not committed; 0 if it has committed everything. Left out where "
     "that record has no time.",
     *_OF_GROUP,
+)
+
+# -- transactions
+
+TRANSACTIONS = gauge(
+    "transactions", "Transactional ids that this broker coordinates, by the state of their transaction.", "state"
+)
+OLDEST_TRANSACTION_SECONDS = gauge(
+    "oldest_transaction_seconds",
+    "How long the oldest transaction is open that this broker coordinates, until all its partitions are told of its "
+    "end; 0 if none is open.",
+)
+TRANSACTIONS_ENDED = counter(
+    "transactions_ended",
+    "Transactions whose end was decided here, by `outcome` (commit or abort) and by whom: `producer`, `timeout`, "
+    "`new_producer` (another one began with the transactional id, or an operator fenced the producer), `restart` (the "
+    "producer began anew after an error), `operator`.",
+    "outcome",
+    "cause",
+)
+HANGING_TRANSACTIONS = gauge(
+    "hanging_transactions",
+    "Transactions that are open in partitions led here for a minute or more, and that no coordinator will end: `ottla "
+    "transactions list --hanging` names them. Left out while the coordinators cannot be asked.",
 )
 
 # -- storage
@@ -169,13 +199,14 @@ SECTIONS: dict[str, list[Metric]] = {
     ],
     "Partitions": [
         *(PARTITION_START, PARTITION_END, PARTITION_WATERMARK, PARTITION_BYTES, PARTITION_LEADER, PARTITION_EPOCH),
-        *(PARTITION_REPLICAS, PARTITION_ISR, REPLICA_LAG_RECORDS, REPLICA_LAG_SECONDS),
+        *(PARTITION_REPLICAS, PARTITION_ISR, PARTITION_STABLE_LAG, REPLICA_LAG_RECORDS, REPLICA_LAG_SECONDS),
     ],
     "The cluster": [
         *(TOPICS, PARTITIONS, LEADERS, UNDER_REPLICATED, UNDER_MIN_ISR, OFFLINE, REASSIGNING, CONTROLLER, LIVE_BROKERS),
         *(LEASE_HELD, COORDINATION_REVISION, COORDINATION_SECONDS, COORDINATION_ERRORS),
     ],
     "Consumer groups": [GROUPS, GROUP_OFFSET, GROUP_LAG_RECORDS, GROUP_LAG_SECONDS],
+    "Transactions": [TRANSACTIONS, OLDEST_TRANSACTION_SECONDS, TRANSACTIONS_ENDED, HANGING_TRANSACTIONS],
     "Storage": [
         *(JOURNAL_SYNCS, JOURNAL_SYNC_SECONDS, JOURNAL_GROUP_ENTRIES, JOURNAL_WRITTEN_BYTES, JOURNAL_BYTES),
         *(JOURNAL_USED_BYTES, JOURNAL_FAILED, LOG_BYTES, FAILED_LOGS, DISK_FULL, DISK_FREE_BYTES, DISK_BYTES),

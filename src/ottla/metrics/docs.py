@@ -32,7 +32,7 @@ a millisecond, so that a long one delays no client. `deploy/prometheus/ottla-ale
 Every metric has the label `broker`, the broker's number, besides those that are listed. Counters begin with 0 when the
 broker starts, those of a topic when the topic comes to it. Sums over brokers count nothing twice, but where the table
 says "as this broker knows it": what leaders know is told by the leader alone, what belongs to the cluster by its
-controller, what belongs to a group by its coordinator.
+controller, what belongs to a group or a transaction by its coordinator.
 """
 
 

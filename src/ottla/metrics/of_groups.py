@@ -6,7 +6,6 @@ other partitions are asked for, as any client would, once for the whole page.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from ottla.broker.partition import Partition
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.metrics import declared
+from ottla.metrics.asking import asking
 from ottla.metrics.slices import Slices
 from ottla.model.lag import batch_timestamp_ms, lag_of, lag_seconds
 from ottla.records.batch import HEADER_BYTES, read_header
@@ -28,7 +28,6 @@ log = logging.getLogger("ottla.metrics")
 
 COLD_READS_MAX = 200
 """For one page. A group that stands still costs one read, not one a page."""
-ASKING_TIMEOUT_S = 3.0
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable")
 """So that a state without a group is told as 0."""
 
@@ -95,15 +94,10 @@ class GroupLags:
 
     async def _ask(self, page: Page, elsewhere: dict[str, set[tuple[str, int]]]) -> None:
         """What cannot be found out in time is left out."""
-        from ottla.client import Admin, ClientError  # most brokers have a replica of everything that they coordinate
+        from ottla.client import ClientError  # most brokers have a replica of everything that they coordinate
 
-        endpoint = self._broker.endpoint
-        address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         try:
-            async with (
-                asyncio.timeout(ASKING_TIMEOUT_S),
-                Admin(f"{address}:{endpoint.port}", client_id="ottla-metrics") as admin,
-            ):
+            async with asking(self._broker) as admin:
                 found = await admin.group_lags(elsewhere)
         except (ClientError, TimeoutError) as failure:
             log.warning("the lag of %d groups is left out: %s", len(elsewhere), str(failure) or "no answer in time")

@@ -41,6 +41,8 @@ def topics(watched: Watched, page: Page) -> Iterator[None]:
             if partition.is_led_here:
                 page.add_line(declared.PARTITION_REPLICAS, labels, len(partition.replicas))
                 page.add_line(declared.PARTITION_ISR, labels, len(in_sync(partition)))
+                stable_lag = max(partition.high_watermark - partition.last_stable_offset, 0)
+                page.add_line(declared.PARTITION_STABLE_LAG, labels, stable_lag)
             if partition.leading is not None:
                 for replica in partition.replicas:
                     if replica != watched.broker.node_id:

@@ -8,6 +8,7 @@ from functools import partial
 
 from ottla.broker.broker import Broker
 from ottla.metrics.endpoint import MetricsEndpoint
+from ottla.metrics.hanging_transactions import HangingTransactions
 from ottla.metrics.loop_delay import LoopDelay
 from ottla.metrics.of_groups import GroupLags
 from ottla.metrics.scrape import scrape
@@ -40,7 +41,8 @@ class Metrics:
 
     def start(self, broker: Broker, server: Server) -> None:
         self._loop_delay = LoopDelay(broker.clock)
-        watched = Watched(broker, server, GroupLags(broker), self._loop_delay, broker.clock.now_ms())
+        lags, hanging = GroupLags(broker), HangingTransactions(broker)
+        watched = Watched(broker, server, lags, hanging, self._loop_delay, broker.clock.now_ms())
         self._endpoint = MetricsEndpoint(self._sockets, partial(scrape, watched))
         self._endpoint.start()
         self._loop_delay.start()

@@ -16,13 +16,14 @@ from ottla.metrics.of_partitions import topics
 from ottla.metrics.of_process import process
 from ottla.metrics.of_requests import connections, requests
 from ottla.metrics.of_storage import compaction, disk_space, storage
+from ottla.metrics.of_transactions import transactions
 from ottla.metrics.page import Page
 from ottla.metrics.slices import Slices
 from ottla.metrics.watched import Watched
 
 Part = Callable[[Watched, Page], Iterator[None]]
 """Adds to the page; whenever it yields, others may have their turn."""
-PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, storage, compaction, process)
+PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, transactions, storage, compaction, process)
 
 
 async def scrape(watched: Watched) -> list[bytes]:
@@ -36,6 +37,7 @@ async def scrape(watched: Watched) -> list[bytes]:
             await slices.give_way()
         await slices.give_way()
     await watched.group_lags.add_to(page, slices)
+    await watched.hanging.add_to(page, slices)
     page.add(declared.SCRAPE_SECONDS, round(time.perf_counter() - began_s, 6))
     encoded: list[bytes] = []
     for text in page.parts():

@@ -24,6 +24,7 @@ from ottla.model.config_keys import (
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.group_keys import ASSIGNORS, GROUP_KEYS
 from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config
+from ottla.model.transaction_keys import TRANSACTION_KEYS
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
@@ -90,6 +91,14 @@ class BrokerConfig:
     replica_selector_class: str | None
     socket_request_max_bytes: int
     tail_cache_bytes: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
     unwritten_max_bytes: int
     given: Mapping[str, str]
     """What was set, by name: the rest are defaults. Pass it to `parse_topic_config` as the broker's defaults."""
@@ -381,6 +390,7 @@ _OWN_KEYS = [
         dynamic=False,
     ),
     *GROUP_KEYS,
+    *TRANSACTION_KEYS,
 ]
 
 

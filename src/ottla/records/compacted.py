@@ -16,6 +16,7 @@ from ottla.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     sign,
@@ -59,8 +60,9 @@ def placeholder(base_offset: int, next_offset: int, leader_epoch: int) -> bytear
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without its records: who wrote it, and up to which sequence."""
-    attributes = header.attributes & ~COMPRESSION_MASK & ~DELETE_HORIZON_BIT
+    """The batch without its records: who wrote it, and up to which sequence. Its transaction is over, and whoever reads
+    the log anew must not wait for a marker."""
+    attributes = header.attributes & ~COMPRESSION_MASK & ~DELETE_HORIZON_BIT & ~TRANSACTIONAL_BIT
     return _sealed(header._replace(attributes=attributes, record_count=0), b"")
 
 

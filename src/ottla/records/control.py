@@ -10,8 +10,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from ottla.records.batch import BatchHeader, Buffer
 from ottla.records.errors import CorruptRecords
-from ottla.records.record import Record, encode_batch
+from ottla.records.record import Record, decode_batch, encode_batch
 
 _KEY = Struct(">hh")
 _END_TRANSACTION = Struct(">hi")
@@ -48,6 +49,16 @@ def decode_control(record: Record) -> ControlRecord:
     if record.value is None or len(record.value) < _END_TRANSACTION.size:
         raise CorruptRecords("the value of an end of transaction is too short")
     return ControlRecord(kind, version, _END_TRANSACTION.unpack_from(record.value)[1])
+
+
+def end_of_transaction(header: BatchHeader, batch: Buffer) -> ControlRecord | None:
+    """What a control batch says of a transaction. None if it is of another kind, or compaction has emptied it."""
+    if header.record_count == 0:
+        return None
+    records = decode_batch(batch, check_crc=False)
+    found = decode_control(records[0]) if records else None
+    is_end = found is not None and found.kind in {ControlKind.abort, ControlKind.commit}
+    return found if is_end else None
 
 
 def end_transaction_batch(

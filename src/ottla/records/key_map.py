@@ -127,6 +127,18 @@ class KeyMap:
         return blake2b(key, digest_size=16, key=self._hash_key).digest()
 
 
+def with_base_timestamp(header: BatchHeader, body: Buffer, base_timestamp: int) -> Buffer:
+    """All records of a batch that gets another base."""
+    moved = bytearray()
+    for record, at, end in _with_places(header, memoryview(body)):
+        content = memoryview(body)[at:end]
+        if not header.is_log_append_time:
+            content = _with_base(record.timestamp_ms, base_timestamp, content)
+        append_varint(moved, len(content))
+        moved += content
+    return moved
+
+
 def _with_places(header: BatchHeader, body: memoryview) -> Iterator[tuple[Record, int, int]]:
     """Each record, and where its content begins and ends, behind its length."""
     end = 0

@@ -13,7 +13,7 @@ from ottla.model.errors import ErrorCode
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 T = TypeVar("T")
 Headers = tuple[tuple[str, bytes | None], ...]

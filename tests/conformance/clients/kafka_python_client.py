@@ -90,7 +90,7 @@ class KafkaPythonClient(Client):
                 max_request_size=REQUEST_BYTES_MAX,
                 max_block_ms=int(TIMEOUT_S * 1000),
                 delivery_timeout_ms=int(TIMEOUT_S * 1000),
-                request_timeout_ms=int(TIMEOUT_S * 500),
+                request_timeout_ms=10_000,
             )
         ) as producer:
             sent = []

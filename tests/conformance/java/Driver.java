@@ -51,7 +51,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  */
 public final class Driver {
     private static final Duration POLL = Duration.ofMillis(200);
-    private static final long READ_TIMEOUT_MS = 20_000;
+    private static final long READ_TIMEOUT_MS = 60_000;
 
     private final String bootstrap;
     private final short replicas;
@@ -179,8 +179,8 @@ public final class Driver {
         Properties properties = properties();
         properties.put("compression.type", codec);
         properties.put("acks", "all");
-        properties.put("max.block.ms", "10000");
-        properties.put("delivery.timeout.ms", "20000");
+        properties.put("max.block.ms", "30000");
+        properties.put("delivery.timeout.ms", "60000");
         properties.put("request.timeout.ms", "10000");
         settings.forEach(properties::put);
         List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
@@ -313,7 +313,7 @@ public final class Driver {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("client.id", "ottla-conformance-java");
-        properties.put("default.api.timeout.ms", "15000");
+        properties.put("default.api.timeout.ms", "60000");
         properties.put("request.timeout.ms", "10000");
         return properties;
     }

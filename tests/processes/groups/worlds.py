@@ -10,6 +10,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -51,8 +52,8 @@ class World(Protocol):
 
 
 class OttlaWorld:
-    def __init__(self, directory: Path, session_ms: int) -> None:
-        self._cluster = ClusterProcesses(directory, BROKERS, config=group_settings(session_ms))
+    def __init__(self, directory: Path, session_ms: int, config: Mapping[str, str] | None = None) -> None:
+        self._cluster = ClusterProcesses(directory, BROKERS, config={**group_settings(session_ms), **(config or {})})
         try:
             self._cluster.start()
         except BaseException:

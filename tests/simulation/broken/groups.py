@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.groups.led_shard import LedShard
+from ottla.broker.coordinators.led_shard import LedShard
 from ottla.machines.groups import consumer_members, offset_requests
 from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant, groups

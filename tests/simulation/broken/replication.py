@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker import divergence
+from ottla.broker import divergence, judging
 from ottla.broker.cluster import controller_duty
 from ottla.broker.cluster.following import Following
 from ottla.broker.cluster.isr_changes import IsrChanges
@@ -243,8 +243,8 @@ VARIANTS = (
         breaks="A retry of what is in the log is acknowledged before the log's record is.",
         edits=(
             Edit(
-                Partition,
-                "_judge",
+                judging,
+                "judge",
                 "return Appended(batch.base_offset, batch.end_offset,",
                 "return Appended(batch.base_offset, 0,",
             ),

@@ -12,6 +12,7 @@ from tests.simulation.broken.log_run import LogRun
 from tests.simulation.campaign.outcomes import Failed, failure_of
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.transactions_run import TransactionsRun
 
 SEEDS_MAX = 200
 Simulation = Callable[[int], None]
@@ -26,6 +27,12 @@ def cluster(seed: int) -> None:
 
 def groups(seed: int) -> None:
     run = GroupsRun(seed)
+    run.execute()
+    run.check()
+
+
+def transactions(seed: int) -> None:
+    run = TransactionsRun(seed)
     run.execute()
     run.check()
 

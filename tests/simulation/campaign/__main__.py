@@ -1,5 +1,5 @@
 """Runs seeds of the cluster's simulation, or one of them again: then with its faults and the brokers' own words.
-With `--groups`, those in which groups of consumers live in the cluster.
+With `--groups`, those in which groups of consumers live in the cluster; with `--transactions`, transactional producers.
 
 `python -m tests.simulation.campaign --seeds 1000 --from 0 --workers 2`
 `python -m tests.simulation.campaign --replay 17`
@@ -12,14 +12,18 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 
-from tests.simulation import test_cluster, test_groups
+from tests.simulation import test_cluster, test_groups, test_transactions
 from tests.simulation.campaign.display import Display, Tally
-from tests.simulation.campaign.outcomes import failure_of, run_groups_seed, run_seed
+from tests.simulation.campaign.outcomes import Kind, failure_of, run_seed
 from tests.simulation.campaign.workers import run_all
-from tests.simulation.cluster_run import ClusterRun
-from tests.simulation.groups_run import GroupsRun
 
+PINNED = {
+    Kind.CLUSTER: test_cluster.PINNED,
+    Kind.GROUPS: test_groups.PINNED,
+    Kind.TRANSACTIONS: test_transactions.PINNED,
+}
 HUNG_AFTER_S = 300.0
 BEAT_S = 1.0
 INTERRUPTED = 130
@@ -32,19 +36,22 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first of them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; one a core by default")
     parser.add_argument("--hung-after", type=float, default=HUNG_AFTER_S, help="seconds until a seed counts as hung")
-    parser.add_argument("--groups", action="store_true", help="with groups of consumers")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--groups", action="store_true", help="with groups of consumers")
+    which.add_argument("--transactions", action="store_true", help="with transactional producers")
     parser.add_argument("--replay", type=int, help="one seed only, with the brokers' log")
     options = parser.parse_args()
+    kind = Kind.GROUPS if options.groups else Kind.TRANSACTIONS if options.transactions else Kind.CLUSTER
     if options.replay is not None:
-        return replay(options.replay, of_groups=options.groups)
-    pinned = test_groups.PINNED if options.groups else test_cluster.PINNED
+        return replay(options.replay, kind)
+    pinned = PINNED[kind]
     seeds = [*pinned, *(seed for seed in range(options.first, options.first + options.seeds) if seed not in pinned)]
-    return campaign(seeds, max(options.workers, 1), options.hung_after, of_groups=options.groups)
+    return campaign(seeds, max(options.workers, 1), options.hung_after, kind)
 
 
-def campaign(seeds: list[int], worker_count: int, hung_after_s: float, *, of_groups: bool) -> int:
-    tally = Tally(len(seeds), of_groups)
-    run = run_groups_seed if of_groups else run_seed
+def campaign(seeds: list[int], worker_count: int, hung_after_s: float, kind: Kind) -> int:
+    tally = Tally(len(seeds), kind)
+    run = partial(run_seed, kind=kind)
     display = Display(tally)
     interrupted = False
     for stopping in (signal.SIGINT, signal.SIGTERM):  # also of a job in the background, which is born deaf to Ctrl-C
@@ -64,9 +71,9 @@ def campaign(seeds: list[int], worker_count: int, hung_after_s: float, *, of_gro
     return INTERRUPTED if interrupted else 0
 
 
-def replay(seed: int, *, of_groups: bool) -> int:
+def replay(seed: int, kind: Kind) -> int:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s", stream=sys.stdout)
-    run = GroupsRun(seed) if of_groups else ClusterRun(seed)
+    run = kind.new_run(seed)
     print(run.plan)
     try:
         run.execute()
@@ -76,7 +83,7 @@ def replay(seed: int, *, of_groups: bool) -> int:
         print(failed.details)
         print(f"seed {seed}, after {run.world.now_s:.3f} virtual seconds: {failed.checker}: {failed.text}")
         return 1
-    print(f"seed {seed}: {run.acknowledged} acknowledged, {run.world.now_s:.1f} virtual seconds, no fault")
+    print(f"seed {seed}: {run.acknowledged} {kind.value} acknowledged, {run.world.now_s:.1f} virtual seconds, no fault")
     return 0
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
 
-from tests.simulation.campaign.outcomes import Failed, Outcome
+from tests.simulation.campaign.outcomes import Failed, Kind, Outcome
 
 SLOWEST_SHOWN = 5
 LINE_EVERY_S = 15.0
@@ -20,7 +20,7 @@ class Tally:
     """All that has come in so far."""
 
     total: int
-    of_groups: bool = False
+    kind: Kind = Kind.CLUSTER
     done: int = 0
     virtual_s: float = 0.0
     worked_s: float = 0.0
@@ -56,8 +56,8 @@ class Tally:
         return self.elapsed_s / self.done * (self.total - self.done) if self.done else None
 
 
-def replay_command(seed: int, *, of_groups: bool = False) -> str:
-    which = " --groups" if of_groups else ""
+def replay_command(seed: int, kind: Kind = Kind.CLUSTER) -> str:
+    which = f" {kind.flag}" if kind.flag else ""
     return f".venv/bin/python -m tests.simulation.campaign{which} --replay {seed}"
 
 
@@ -82,7 +82,7 @@ class Display:
         print(f"seed {seed} FAILED, {failed.checker}: {failed.text}")
         for line in failed.details.rstrip().splitlines()[-DETAIL_LINES:]:
             print(f"    {line[:200]}")
-        print(f"  again: {replay_command(seed, of_groups=self._tally.of_groups)}", flush=True)
+        print(f"  again: {replay_command(seed, self._tally.kind)}", flush=True)
 
     def summary(self) -> None:
         self._clear()
@@ -96,7 +96,7 @@ class Display:
 
 def progress_line(tally: Tally) -> str:
     left = "?" if tally.left_s is None else _duration(tally.left_s)
-    what = "commits" if tally.of_groups else "records"
+    what = tally.kind.value
     return (
         f"{tally.done}/{tally.total} seeds, {len(tally.failures)} failed, {tally.hours_a_minute:.2f} virtual hours a "
         f"minute, {tally.acknowledged} {what} acknowledged, {left} left"
@@ -110,7 +110,7 @@ def summary_lines(tally: Tally) -> list[str]:
         ("virtual time", f"{tally.virtual_s / 3600:.2f} h"),
         ("real time", f"{_duration(tally.elapsed_s)}, {_duration(tally.worked_s)} in all workers"),
         ("rate", f"{tally.hours_a_minute:.2f} virtual hours a minute"),
-        ("acknowledged", f"{tally.acknowledged} {'commits' if tally.of_groups else 'records'}"),
+        ("acknowledged", f"{tally.acknowledged} {tally.kind.value}"),
         ("leader changes", str(tally.leader_changes)),
         ("faults", str(tally.faults.total())),
         *((f"  {kind}", str(count)) for kind, count in sorted(tally.faults.items())),
@@ -120,7 +120,7 @@ def summary_lines(tally: Tally) -> list[str]:
     lines = ["", *(f"{name:<{width}}  {value}" for name, value in rows)]
     for seed, failed in sorted(tally.failures, key=lambda each: each[0]):
         lines.append(f"seed {seed}: {failed.checker}: {failed.text[:150]}")
-        lines.append(f"  again: {replay_command(seed, of_groups=tally.of_groups)}")
+        lines.append(f"  again: {replay_command(seed, tally.kind)}")
     return lines
 
 

@@ -5,17 +5,41 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import Enum
 from time import perf_counter
 
 from ottla.sim.world import VirtualTimeoutError
 from tests.simulation.cluster_run import ClusterRun, Violation
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.transactions_run import TransactionsRun
 
 LIVENESS = "liveness"
 ERROR = "error"
 """Not a checker's word: an exception that nobody expected."""
 HUNG = "hung"
 DIED = "died"
+
+
+class Kind(Enum):
+    """Which simulation: what lives in the cluster, and what its clients are acknowledged."""
+
+    CLUSTER = "records"
+    GROUPS = "commits"
+    TRANSACTIONS = "transactions"
+
+    @property
+    def flag(self) -> str:
+        """Of the command line."""
+        return "" if self is Kind.CLUSTER else f"--{self.name.lower()}"
+
+    def new_run(self, seed: int) -> ClusterRun:
+        match self:
+            case Kind.GROUPS:
+                return GroupsRun(seed)
+            case Kind.TRANSACTIONS:
+                return TransactionsRun(seed)
+            case _:
+                return ClusterRun(seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +61,9 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
     """Never raises for what the run does."""
-    return _outcome_of(ClusterRun(seed))
-
-
-def run_groups_seed(seed: int) -> Outcome:
-    return _outcome_of(GroupsRun(seed))
-
-
-def _outcome_of(run: ClusterRun) -> Outcome:
+    run = kind.new_run(seed)
     outcome = Outcome(run.seed)
     begin_s = perf_counter()
     try:

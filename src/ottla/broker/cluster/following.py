@@ -15,6 +15,7 @@ from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import crc_matches, read_header, split_batches
 from ottla.records.compacted import is_placeholder, rest_of_placeholder
+from ottla.records.control import end_of_transaction
 from ottla.records.errors import CorruptRecords
 from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchedPartition
@@ -99,6 +100,8 @@ class Following:
                     header = read_header(batch)
                 if header.base_offset != log.end_offset or header.leader_epoch > self.leader_epoch:
                     return ErrorCode.corrupt_message
+                if header.is_control:
+                    end_of_transaction(header, batch)  # one that cannot be read is not taken
                 refused = log.refusal(len(batch), header.record_count)
                 if refused is not None:
                     return refused.error
@@ -113,6 +116,7 @@ class Following:
         watermark = min(answer.high_watermark, log.end_offset)
         if watermark > self.high_watermark:
             self.high_watermark = watermark
+            log.transactions.advance_watermark(watermark)
             self._partition.wake_fetches()
         if log.start_offset < answer.log_start_offset <= log.end_offset:
             log.advance_start(answer.log_start_offset, lambda _: None)

@@ -167,11 +167,11 @@ class Placing:
         if not self._membership.image.is_obsolete(PartitionKey(topic.id, partition.index), self._broker.node_id):
             # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
             partition.stand_by(partition.leader_epoch)
-            self._broker.groups.on_role(partition)
+            self._broker.on_role(partition)
             return
         is_deleted = self._membership.image.topic(topic.id) is None
         partition.close(ErrorCode.unknown_topic_or_partition if is_deleted else ErrorCode.not_leader_or_follower)
-        self._broker.groups.on_role(partition)
+        self._broker.on_role(partition)
         topic.partitions.remove(partition)
         if isinstance(partition.log, FileLog):
             self._being_removed[topic.id] += 1

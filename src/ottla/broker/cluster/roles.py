@@ -67,12 +67,12 @@ class Roles(PartitionEvents):
             self._lead(partition, state, found)
         else:
             self._follow(partition, state)
-        self._broker.groups.on_role(partition)
+        self._broker.on_role(partition)
 
     def stand_by(self, partition: Partition, leader_epoch: int) -> None:
         self.fetchers.leave(partition)
         partition.stand_by(leader_epoch)
-        self._broker.groups.on_role(partition)
+        self._broker.on_role(partition)
 
     def _lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         if partition.role is not Role.LEADER or partition.leader_epoch != state.leader_epoch:
@@ -166,10 +166,13 @@ class Roles(PartitionEvents):
         return frozenset(each.topic.config.durability for each in self._broker.partitions() if _is_damaged(each))
 
     def _is_known_as_damaged(self, partition: Partition) -> bool:
-        """Whether this incarnation said so when it registered: it was in no ISR then, so nobody counts on this log."""
+        """Whether this incarnation said so when it registered, and has not joined the ISR since: nobody counts on this
+        log. Of a log that has joined, what was said of others of its class says nothing."""
         registration = self._membership.registration
         since = registration.kept.since(partition.topic.config.durability) if registration is not None else 0
-        return registration is not None and since == registration.epoch
+        found = self._membership.image.partition(PartitionKey(partition.topic.id, partition.index))
+        is_in_sync = found is not None and self._membership.member in found.value.isr
+        return registration is not None and since == registration.epoch and not is_in_sync
 
     def _others_are_in_sync(self, durability: Durability) -> bool:
         """Whether every partition of this class has somebody else to lead it. What is damaged here is better than

@@ -15,12 +15,21 @@ PLAIN = Traits()
 def batch_of(records: Sequence[Appended], timestamp_ms: int) -> bytearray:
     """Uncompressed: these batches are small, and a leader that takes over reads all of them.
 
-    Not here: records of a transaction, which need a batch and a producer's epoch of their own.
+    Offsets of a transaction are a step of their own, so they are a batch of its producer; without sequence numbers, as
+    in Kafka: a commit that is repeated says the same.
     """
     encoder = RowEncoder(INT32_MAX)
     for appended in records:
-        assert appended.producer_id is None, "offsets of transactions are not written yet"
         key, value = encode(appended.record)
         encoder.append(key, value, (), timestamp_ms)
     assert encoder.record_count == len(records), "a step is one batch, however large"
-    return seal(encoder.take(), PLAIN)
+    return seal(encoder.take(), _traits_of(records))
+
+
+def _traits_of(records: Sequence[Appended]) -> Traits:
+    producers = {(appended.producer_id, appended.producer_epoch) for appended in records}
+    assert len(producers) == 1, "a step is of one transaction, or of none"
+    producer_id, producer_epoch = producers.pop()
+    if producer_id is None:
+        return PLAIN
+    return Traits(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)

@@ -5,32 +5,30 @@ asked = await broker.groups.ask(Heartbeat(group="g", ...), "g")      a reply of 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.groups.alone import FailuresAlone
-from ottla.broker.groups.led_shard import LedShard, State, Surroundings
-from ottla.broker.groups.offsets_topic import OffsetsTopic
-from ottla.broker.groups.settings import group_config
+from ottla.broker.cluster.waiting import sleep
+from ottla.broker.coordinators.led_shards import LedShards, index_of
+from ottla.broker.groups.led_shard import GuardedCommit, LedShard, Surroundings
+from ottla.broker.groups.settings import group_config, offsets_topic_plan
 from ottla.broker.groups.topic_news import TopicNews
-from ottla.machines.groups.placement import OFFSETS_TOPIC, partition_of
+from ottla.broker.judging import NO_GUARD
+from ottla.broker.verifying import PAUSES_MS, Verifying, is_early
+from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
-from ottla.machines.groups.requests import Request
+from ottla.machines.groups.requests import CommitOffsets
+from ottla.machines.transactions.records import TopicPartition
 from ottla.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
-    from ottla.broker.broker import Broker, Node
+    from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
-    from ottla.broker.topics import Topic
 
 NEWS_INTERVAL_MS = 100.0
 """Coordinators hear of topics at once, but not more often than this."""
-
-RELOAD_AFTER_MS = 500.0
-"""After something went wrong here, though the partition is still led here."""
 
 
 class CommittedOffset(NamedTuple):
@@ -41,60 +39,61 @@ class CommittedOffset(NamedTuple):
     committed_ms: int
 
 
-class Groups:
+class Groups(LedShards[LedShard]):
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._clock = broker.clock
-        self._topic = OffsetsTopic(broker)
+        super().__init__(broker, OFFSETS_TOPIC, offsets_topic_plan)
         self._news = TopicNews(broker.topics, self._sees_all_topics)
         self._news_are_due = False
         self._next_news_ms = 0.0
-        self._shards: dict[int, LedShard] = {}
-        """By the index of the partition."""
-        self._loading = asyncio.Lock()
-        self._failures = FailuresAlone(self.on_role)
-        self._is_stopped = False
+
+    def _new_shard(self, partition: Partition) -> LedShard:
+        around = Surroundings(self._clock, group_config(self._broker.config), self._news, self._loading)
+        return LedShard(partition, around, self._on_ended)
 
     # -- what handlers ask ------------------------------------------------------------------------------------
 
-    async def coordinator_of(self, group: str) -> Node | Refused:
-        """Creates `__consumer_offsets` if it is not there. Refused: COORDINATOR_NOT_AVAILABLE."""
-        topic = await self.ensure_topic()
-        if isinstance(topic, Refused):
-            return _not_available(topic.message or topic.error.name)
-        index = _index_of(topic, group)
-        leader = topic.layouts[index].leader if index is not None else -1
-        found = next((node for node in self._broker.nodes() if node.id == leader), None)
-        return found or _not_available(f"partition {index} of {OFFSETS_TOPIC} has no leader at the moment")
+    def partition_of(self, group: str) -> int | None:
+        """In which its offsets are; None while that cannot be told."""
+        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        return None if topic is None else index_of(topic, group)
 
-    async def ensure_topic(self) -> Topic | Refused:
-        """`__consumer_offsets`, made if it is not there."""
-        return await self._topic.ensure()
+    async def commit_in_transaction(
+        self, commit: CommitOffsets, transactional_id: str, transaction_version: int
+    ) -> Reply | Refused:
+        """Offsets that count when the transaction is committed. The transaction's coordinator is asked first, if they
+        are the first of it in the group's partition (KIP-890)."""
+        outcome: Reply | Refused = Refused(ErrorCode.concurrent_transactions)
+        for pause_ms in PAUSES_MS:
+            outcome, is_final = await self._commit_once(commit, transactional_id, transaction_version, pause_ms)
+            if is_final:
+                break
+        return outcome
 
-    async def ask(self, request: Request, group: str) -> Reply | Refused:
-        """Hands a request to the coordinator of that group and waits for the answer, as long as it takes.
-
-        Refused: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE; UNKNOWN_SERVER_ERROR if the
-        request met a bug.
-        """
-        asked = self.ask_soon(request, group)
-        return asked if isinstance(asked, Refused) else await asked
-
-    def ask_soon(self, request: Request, group: str) -> asyncio.Future[Reply] | Refused:
-        """The same, for those that can use an answer that is there at once."""
-        shard = self._shard_of(group)
-        return shard if isinstance(shard, Refused) else shard.ask(request)
-
-    async def ask_all(self, request: Request) -> list[Reply] | Refused:
-        """Of every partition that this broker leads, in their order."""
-        if self._is_stopped:
-            return _not_available("the broker is stopping")
-        asked = [shard.ask(request) for _, shard in sorted(self._shards.items())]
-        refused = next((each for each in asked if isinstance(each, Refused)), None)
-        if refused is not None:
-            return refused
-        replies = await asyncio.gather(*(each for each in asked if not isinstance(each, Refused)))
-        return next((each for each in replies if isinstance(each, Refused)), replies)
+    async def _commit_once(
+        self, commit: CommitOffsets, transactional_id: str, transaction_version: int, pause_ms: float
+    ) -> tuple[Reply | Refused, bool]:
+        """The answer, and whether it stays so. If it comes too early, this takes as long as the pause."""
+        shard = self._shard_of(commit.group)
+        guard = shard if isinstance(shard, Refused) else shard.guard_for(commit)
+        if isinstance(shard, Refused) or isinstance(guard, Refused):
+            assert isinstance(guard, Refused)
+            return guard, True
+        if guard != NO_GUARD:
+            assert commit.producer_id is not None
+            here = TopicPartition(OFFSETS_TOPIC, shard.partition.index)
+            asked = Verifying(
+                transactional_id, commit.producer_id, commit.producer_epoch, frozenset({here}), transaction_version
+            )
+            errors = await self._broker.verifier.verify(asked)
+            error = errors.get(here, ErrorCode.none)
+            if is_early(asked, errors.values()):
+                await sleep(self._clock, pause_ms)
+                return Refused(error), False
+            if error is not ErrorCode.none:
+                return Refused(error, "the transaction's coordinator says so"), True
+        outcome: Reply | Refused = await self.ask(GuardedCommit(commit, guard, transaction_version), commit.group)
+        has_lost_guard = isinstance(outcome, Refused) and outcome.error is ErrorCode.invalid_txn_state
+        return outcome, transaction_version < 2 or not has_lost_guard
 
     def fresh_id(self) -> str:
         """For a new member."""
@@ -122,15 +121,6 @@ class Groups:
 
     # -- what the broker tells --------------------------------------------------------------------------------
 
-    def on_role(self, partition: Partition) -> None:
-        """The partition may have another leader, another epoch, or no log any more."""
-        if partition.topic.name != OFFSETS_TOPIC:
-            return
-        shard = self._shards.get(partition.index)
-        if shard is not None and (shard.partition is not partition or not shard.is_current):
-            shard.end("it is led no more, or anew")
-        self._lead(partition)
-
     def on_topics_changed(self, deleted: Iterable[str] = ()) -> None:
         """Topics are there, or have more partitions, or are gone."""
         self._news.changed()
@@ -143,49 +133,6 @@ class Groups:
                 self._clock.call_later(delay_ms, self._tell_news)
             else:
                 self._clock.call_soon(self._tell_news)
-
-    def stop(self) -> None:
-        """Whoever waits is sent away; nobody is taken in any more."""
-        self._is_stopped = True
-        for shard in list(self._shards.values()):
-            shard.end("the broker stops")
-
-    # -- shards -----------------------------------------------------------------------------------------------
-
-    def _lead(self, partition: Partition) -> None:
-        is_here = partition.is_led_here and not partition.deleted and partition.log.failed is None
-        if self._is_stopped or not is_here or partition.index in self._shards:
-            return
-        if partition.events is None:
-            partition.events = self._failures
-        around = Surroundings(self._clock, group_config(self._broker.config), self._news, self._loading)
-        shard = self._shards[partition.index] = LedShard(partition, around, self._on_ended)
-        self._clock.call_soon(shard.begin)
-
-    def _on_ended(self, shard: LedShard) -> None:
-        partition = shard.partition
-        if self._shards.get(partition.index) is shard:
-            del self._shards[partition.index]
-        if not self._is_stopped and shard.is_current:
-            self._clock.call_later(RELOAD_AFTER_MS, partial(self._lead, partition))
-
-    def _shard_of(self, group: str) -> LedShard | Refused:
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
-        index = _index_of(topic, group) if topic is not None else None
-        if topic is None or index is None:
-            return Refused(ErrorCode.not_coordinator)
-        shard = self._shards.get(index)
-        if shard is not None:
-            return shard
-        if self._is_stopped:
-            return _not_available("the broker is stopping")
-        partition = topic.partition(index)
-        if partition is None or not partition.is_led_here:
-            return Refused(ErrorCode.not_coordinator)
-        return _not_available(f"partition {index} of {OFFSETS_TOPIC} cannot be used at the moment")
-
-    def _serving(self) -> Iterator[LedShard]:
-        return (shard for _, shard in sorted(self._shards.items()) if shard.state is State.SERVING)
 
     # -- news of topics ---------------------------------------------------------------------------------------
 
@@ -204,15 +151,3 @@ class Groups:
         if shards:
             shards.pop().on_news()
             self._clock.call_soon(partial(self._tell_one, shards))
-
-
-def _index_of(topic: Topic, group: str) -> int | None:
-    """None if not all of the topic is known here: the group's place depends on the number of partitions."""
-    count = topic.partition_count
-    if count == 0 or (topic.spread is not None and topic.spread[-1].partition != count - 1):
-        return None
-    return partition_of(group, count)
-
-
-def _not_available(why: str) -> Refused:
-    return Refused(ErrorCode.coordinator_not_available, why)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.broker.coordinators.internal_topic import TopicPlan
 from ottla.machines.groups.config import MINUTE_MS, GroupConfig, MigrationPolicy
 from ottla.model.broker_config import BrokerConfig
+from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:
@@ -20,4 +22,18 @@ def group_config(config: BrokerConfig) -> GroupConfig:
         consumer_size_max=config.group_consumer_max_size,
         consumer_assignors=config.group_consumer_assignors,
         migration_policy=MigrationPolicy(config.group_consumer_migration_policy),
+    )
+
+
+def offsets_topic_plan(config: BrokerConfig) -> TopicPlan:
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    return TopicPlan(
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        OFFSETS_REPLICATION_FACTOR,
+        lambda _: configs,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ottla.log.compaction.decided import DecidedTransactions
 from ottla.log.compaction.pieces import PIECE_BYTES, Pieces
 from ottla.log.compaction.swap import compacted_path
 from ottla.log.segment import Segment
@@ -23,7 +24,7 @@ from ottla.records.compacted import (
     with_fewer_records,
 )
 from ottla.records.envelope import open_batch
-from ottla.records.key_map import AnyKeyMap, Hole, Sifted, Sifting
+from ottla.records.key_map import AnyKeyMap, Hole, Sifted, Sifting, with_base_timestamp
 from ottla.records.validation import INSPECTED_BYTES_MAX
 
 SLICE_BYTES = PIECE_BYTES // 2
@@ -32,7 +33,7 @@ WRITE_BYTES = 512 * 1024
 
 
 def fill_map(
-    files: FileSystem, segments: Sequence[Segment], dirty_from: int, keys: AnyKeyMap
+    files: FileSystem, segments: Sequence[Segment], dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions
 ) -> Iterator[tuple[int, int]]:
     """Takes the keys of all records from an offset on, as long as there is room. Yields how many bytes were read since
     the last time, and the offset up to which all keys are known."""
@@ -45,7 +46,7 @@ def fill_map(
                 if taken >= SLICE_BYTES:
                     yield taken, upto
                     taken = 0
-                size, next_offset = _note_some(pieces, dirty_from, keys)
+                size, next_offset = _note_some(pieces, dirty_from, keys, decided)
                 if not size:
                     yield taken, upto
                     return
@@ -56,7 +57,7 @@ def fill_map(
             pieces.close()
 
 
-def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap) -> tuple[int, int]:
+def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions) -> tuple[int, int]:
     """Bytes taken and the offset after them; no bytes if there is no room for the next batch."""
     piece = pieces.piece()
     if pieces.next_offset >= dirty_from:
@@ -68,22 +69,19 @@ def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap) -> tuple[int, i
     if header.next_offset > dirty_from and not keys.has_room_for(header.record_count):
         return 0, pieces.next_offset
     header, batch = pieces.batch()
-    if header.next_offset > dirty_from and has_keys(header):
+    if header.next_offset > dirty_from and decided.has_keys(header):
         keys.note(*open_batch(batch, INSPECTED_BYTES_MAX, check_crc=False))
     return len(batch), header.next_offset
-
-
-def has_keys(header: BatchHeader) -> bool:
-    """Whether the keys of a batch make older records of the same keys superfluous. Those of a transaction do only if it
-    is committed, which a log does not know yet."""
-    return header.record_count > 0 and not header.is_control and not header.is_transactional
 
 
 class Rewriting:
     """Of segments that follow one another, into one new file."""
 
-    def __init__(self, files: FileSystem, directory: str, group: list[Segment], fresh: Segment) -> None:
+    def __init__(
+        self, files: FileSystem, directory: str, group: list[Segment], fresh: Segment, decided: DecidedTransactions
+    ) -> None:
         self._files = files
+        self._decided = decided
         self._group = group
         self.fresh = fresh
         """Has the index and the sizes of what was written; its file has not got its name yet."""
@@ -135,9 +133,13 @@ class Rewriting:
             return
         header, batch = pieces.batch()
         self._moved_bytes += len(batch)
-        if header.is_control or header.next_offset > sifting.upto:
+        if header.is_control and header.record_count > 0:
+            self._take_marker(header, batch, sifting)
+        elif header.next_offset > sifting.upto:
+            self._decided.note_left(header)
             self._put(batch)
-        elif header.record_count == 0:
+        elif header.record_count == 0 or self._decided.is_aborted(header):
+            self.removed_records += header.record_count
             self._drop_or_empty(header, sifting)
         else:
             self._sift(header, batch, keys, sifting)
@@ -157,11 +159,12 @@ class Rewriting:
 
     def _sift(self, header: BatchHeader, batch: memoryview, keys: AnyKeyMap, sifting: Sifting) -> None:
         _, body = open_batch(batch, INSPECTED_BYTES_MAX, check_crc=False)
-        # Not of transactions: whether they were committed is not known here.
-        drops = has_delete_horizon(header) and sifting.now_ms >= header.base_timestamp and not header.is_transactional
+        drops = has_delete_horizon(header) and sifting.now_ms >= header.base_timestamp
         look = keys.look(header, body, drops)
         self.removed_records += header.record_count - look.records
-        is_new_tombstone = look.tombstones > 0 and not has_delete_horizon(header) and not header.is_transactional
+        is_new_tombstone = look.tombstones > 0 and not has_delete_horizon(header)
+        if look.records > 0:
+            self._decided.note_left(header)
         if look.records == 0:
             self._drop_or_empty(header, sifting)
         elif look.records == header.record_count and not is_new_tombstone:
@@ -170,6 +173,21 @@ class Rewriting:
             target = with_delete_horizon(header, sifting.horizon_ms) if is_new_tombstone else header
             kept = keys.rewrite(header, body, drops, target.base_timestamp)
             self._put(with_fewer_records(target, kept, look.records, look.max_timestamp))
+            self.changed = True
+
+    def _take_marker(self, header: BatchHeader, batch: memoryview, sifting: Sifting) -> None:
+        ends_nothing = self._decided.ends_nothing(header)
+        if not ends_nothing or header.next_offset > sifting.upto or header.base_offset in sifting.last_batches:
+            self._put(batch)
+        elif self._decided.may_go(header, sifting.now_ms):
+            self._drop_or_empty(header, sifting)
+        elif has_delete_horizon(header):
+            self._put(batch)
+        else:
+            _, body = open_batch(batch, INSPECTED_BYTES_MAX, check_crc=False)
+            target = with_delete_horizon(header, sifting.horizon_ms)
+            records = with_base_timestamp(header, body, target.base_timestamp)
+            self._put(with_fewer_records(target, records, header.record_count, header.max_timestamp))
             self.changed = True
 
     def _drop_or_empty(self, header: BatchHeader, sifting: Sifting) -> None:

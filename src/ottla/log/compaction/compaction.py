@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.log.compaction import swap
 from ottla.log.compaction.cleaning import Rewriting, fill_map
+from ottla.log.compaction.decided import DecidedTransactions
 from ottla.log.compaction.mark import write_mark
 from ottla.log.compaction.pieces import UncleanableError
 from ottla.log.compaction.plan import Plan, groups_of
@@ -85,6 +86,7 @@ class Compaction:
         keys_wanted = plan.segments[-1].end_offset - plan.dirty_from
         keys_max = min(keys_wanted, keys_that_fit(limits.map_bytes_max))
         self._keys: AnyKeyMap = new_key_map(keys_max, hash_key)
+        self._decided = DecidedTransactions(log.transactions.aborted, is_index_saved=log.transactions.aborted.is_saved)
         self._upto = plan.dirty_from
         self._groups = iter(groups_of(plan.segments, log.config.segment_bytes))
         self._rewriting: Rewriting | None = None
@@ -93,7 +95,8 @@ class Compaction:
         self._stopped = False
 
     def begin(self) -> None:
-        self._slices(fill_map(self._files, self._plan.dirty, self._plan.dirty_from, self._keys), self._on_keys)
+        plan = self._plan
+        self._slices(fill_map(self._files, plan.dirty, plan.dirty_from, self._keys, self._decided), self._on_keys)
 
     def stop(self) -> None:
         """The broker stops. What is under way ends by itself; nothing new begins."""
@@ -173,7 +176,7 @@ class Compaction:
         created_ms = max(segment.created_ms for segment in group)
         fresh = Segment(self._files, log.directory, group[0].base_offset, config.index_interval_bytes, created_ms)
         fresh.untimed_ms = max(segment.untimed_ms for segment in group)
-        rewriting = self._rewriting = Rewriting(self._files, log.directory, group, fresh)
+        rewriting = self._rewriting = Rewriting(self._files, log.directory, group, fresh, self._decided)
         now_ms = self._clock.now_ms()
         horizon_ms = min(now_ms + config.delete_retention_ms, HORIZON_MS_MAX)
         last_batches = sorted(entry.batches[-1].base_offset for entry in log.producers if entry.batches)
@@ -302,6 +305,7 @@ class Compaction:
         def written(_: None, error: BaseException | None) -> None:
             if error is None:
                 log.compacted_end = upto
+                log.transactions.aborted.remove_ended_at(self._decided.forgotten)
                 self._end(Ended.DONE)
             else:
                 self._end_by(error)

@@ -1,6 +1,6 @@
 """Which segments of a log can be compacted, and whether it is worth it: Kafka's rules.
 
-Only whole segments that nothing changes any more: below the watermark (and with it the last stable offset), below the
+Only whole segments that nothing changes any more: below the last stable offset (and with it the watermark), below the
 durable recovery point and the durable state of the producers (SAFETY 20), older than `min.compaction.lag.ms`. From the
 log's start up to the last of them all are read and written again, but keys are taken from the dirty ones alone: those
 that came since the last time.
@@ -41,9 +41,9 @@ class Plan:
         return [segment for segment in self.segments if segment.end_offset > self.dirty_from]
 
 
-def plan_for(log: FileLog, watermark: int, now_ms: int) -> Plan | None:
-    """None if there is nothing to compact now."""
-    segments = _cleanable(log, watermark, now_ms)
+def plan_for(log: FileLog, last_stable_offset: int, now_ms: int) -> Plan | None:
+    """None if there is nothing to compact now. Nothing is at or above the last stable offset."""
+    segments = _cleanable(log, last_stable_offset, now_ms)
     dirty_from = max(log.compacted_end, segments[0].base_offset) if segments else 0
     dirty = [segment for segment in segments if segment.end_offset > dirty_from]
     if not dirty:
@@ -59,11 +59,11 @@ def plan_for(log: FileLog, watermark: int, now_ms: int) -> Plan | None:
     return plan if is_worth_it else None
 
 
-def _cleanable(log: FileLog, watermark: int, now_ms: int) -> list[Segment]:
+def _cleanable(log: FileLog, last_stable_offset: int, now_ms: int) -> list[Segment]:
     point = log.recovery_point
     if point is None or not log.config.is_compacted or log.has_ended or log.truncating:
         return []
-    upto = min(watermark, point.offset, log.state_offset)
+    upto = min(last_stable_offset, point.offset, log.state_offset)
     found: list[Segment] = []
     for segment in log.segments[:-1]:
         if segment.end_offset > upto or segment.base_offset >= point.segment_base:

@@ -51,7 +51,7 @@ def _commit(shard: Shard, request: CommitOffsets, offset: ToCommit) -> ErrorCode
     if request.producer_id is None:
         shard.emit(record)
     else:
-        shard.emit_in_transaction(record, request.producer_id)
+        shard.emit_in_transaction(record, request.producer_id, request.producer_epoch)
     return NONE
 
 

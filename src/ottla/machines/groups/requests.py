@@ -92,6 +92,7 @@ class CommitOffsets:
     knows_epochs: bool = True
     """From version 9 on: GROUP_ID_NOT_FOUND is understood, and so are member epochs."""
     producer_id: int | None = None
+    producer_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

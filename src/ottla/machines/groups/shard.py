@@ -34,6 +34,7 @@ class Appended(NamedTuple):
     record: Record
     producer_id: int | None = None
     """The record is part of this producer's transaction."""
+    producer_epoch: int = -1
 
 
 class Answer(NamedTuple):
@@ -84,8 +85,8 @@ class Shard:
         self._records.append(Appended(record))
         self.tables.apply(record)
 
-    def emit_in_transaction(self, record: OffsetRecord, producer_id: int) -> None:
-        self._records.append(Appended(record, producer_id))
+    def emit_in_transaction(self, record: OffsetRecord, producer_id: int, producer_epoch: int) -> None:
+        self._records.append(Appended(record, producer_id, producer_epoch))
         self.tables.apply(record, producer_id)
 
     def answer(self, ticket: Ticket, reply: Reply) -> None:

@@ -2,6 +2,7 @@
 
 from ottla.machines.producers.states import (
     BATCHES_KEPT,
+    NO_SEQUENCE,
     Accepted,
     Duplicate,
     OutOfOrder,
@@ -14,6 +15,7 @@ from ottla.machines.producers.states import (
 
 __all__ = [
     "BATCHES_KEPT",
+    "NO_SEQUENCE",
     "Accepted",
     "Duplicate",
     "OutOfOrder",

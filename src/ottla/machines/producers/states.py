@@ -7,18 +7,21 @@ most five in flight), so that
 * a batch that is among the five is a retry: it is answered with the offset of the first time,
 * anything else would leave a gap or double a record: it is refused.
 
+A marker of a transaction may raise the epoch. It is kept like a batch, with the sequence before the first one.
+
 `judge` only looks; `record` is called after the append, and again, in the same order, when a log is read back after
 a restart. So running and recovering are one path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
+NO_SEQUENCE = -1
 
 
 class ProducerBatch(NamedTuple):
@@ -37,6 +40,11 @@ class ProducerEntry:
     """When the log last heard of it: what expiry counts from."""
     batches: list[ProducerBatch] = field(default_factory=list)
     """Oldest first, at most BATCHES_KEPT."""
+    previous: ProducerEntry | None = field(default=None, compare=False)
+    """As it was before its epoch was raised, if that is still known."""
+    is_whole: bool = field(default=False, compare=False)
+    """The batches are all of this epoch, and `previous` is all that was known before: how things were at an earlier
+    offset can be told."""
 
 
 class Accepted(NamedTuple):
@@ -102,16 +110,37 @@ class ProducerStates:
         """The batch is in the log. The caller has judged it, or reads it back from the log."""
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
-            self._entries[producer_id] = ProducerEntry(producer_id, epoch, batch.timestamp_ms, [batch])
+            self._begin_epoch(entry, producer_id, epoch, batch)
             return
         entry.last_timestamp_ms = max(entry.last_timestamp_ms, batch.timestamp_ms)
         entry.batches.append(batch)
         if len(entry.batches) > BATCHES_KEPT:
             del entry.batches[0]
+            entry.previous, entry.is_whole = None, False
 
-    def expire(self, heard_before_ms: int) -> list[int]:
-        """Forgets producers that have been silent since before then; returns their ids."""
-        silent = [entry.producer_id for entry in self if entry.last_timestamp_ms < heard_before_ms]
+    def record_unnumbered(self, producer_id: int, epoch: int, offset: int, end_offset: int, timestamp_ms: int) -> None:
+        """A marker, or a coordinator's batch, is in the log. Neither counts in the sequence; either may be the first
+        that is heard of an epoch, whose sequence then begins at zero."""
+        entry = self._entries.get(producer_id)
+        if entry is None or epoch > entry.epoch:
+            batch = ProducerBatch(NO_SEQUENCE, NO_SEQUENCE, offset, end_offset, timestamp_ms)
+            self._begin_epoch(entry, producer_id, epoch, batch)
+        else:
+            entry.last_timestamp_ms = max(entry.last_timestamp_ms, timestamp_ms)
+
+    def _begin_epoch(self, before: ProducerEntry | None, producer_id: int, epoch: int, batch: ProducerBatch) -> None:
+        if before is not None and before.previous is not None:
+            before = replace(before, previous=None, is_whole=False)
+        self._entries[producer_id] = ProducerEntry(producer_id, epoch, batch.timestamp_ms, [batch], before, True)
+
+    def expire(self, heard_before_ms: int, kept: Container[int] = ()) -> list[int]:
+        """Forgets producers that have been silent since before then, but for those that are to be kept; returns their
+        ids."""
+        silent = [
+            entry.producer_id
+            for entry in self
+            if entry.last_timestamp_ms < heard_before_ms and entry.producer_id not in kept
+        ]
         for producer_id in silent:
             del self._entries[producer_id]
         return silent

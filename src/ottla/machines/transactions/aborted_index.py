@@ -7,7 +7,7 @@ Kafka keeps in a `.txnindex` file, and a log may keep one such file for each seg
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
@@ -26,10 +26,13 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedIndex:
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "removals", "removals_saved")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self._entries = list(entries)
+        self.removals = 0
+        """How often entries were taken out of the middle: what was written before has them still."""
+        self.removals_saved = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -65,6 +68,18 @@ class AbortedIndex:
     def remove_below(self, start_offset: int) -> None:
         """The log begins here now."""
         del self._entries[: self._place(start_offset)]
+
+    def remove_ended_at(self, last_offsets: Collection[int]) -> None:
+        """Nothing is left of these transactions in the log."""
+        kept = [entry for entry in self._entries if entry.last_offset not in last_offsets]
+        if len(kept) < len(self._entries):
+            self._entries = kept
+            self.removals += 1
+
+    @property
+    def is_saved(self) -> bool:
+        """No entry that was taken out would come back with a restart."""
+        return self.removals == self.removals_saved
 
     def _place(self, offset: int) -> int:
         """Of the first entry that ends at this offset or above."""

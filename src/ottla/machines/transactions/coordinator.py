@@ -9,6 +9,7 @@ from typing import Any
 
 from ottla.machines.transactions import encoding, ending, init_producer, listing, markers, participation
 from ottla.machines.transactions.config import TransactionConfig
+from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.records import TopicPartition, TransactionState, Unknown, Unreadable
 from ottla.machines.transactions.replies import EndTransactionReply, InitProducerReply
 from ottla.machines.transactions.requests import (
@@ -43,9 +44,10 @@ class TransactionCoordinator:
     After a failed append, or an exception, drop it and load another: it may know more than its log.
     """
 
-    def __init__(self, config: TransactionConfig) -> None:
+    def __init__(self, config: TransactionConfig, decisions: Decisions | None = None) -> None:
+        """`decisions` are counted there: they outlive a coordinator that is dropped."""
         self.tables: Tables = {}
-        self._shard = Shard(config, self.tables)
+        self._shard = Shard(config, self.tables, Decisions() if decisions is None else decisions)
         self.skipped: Counter[int] = Counter()
         """Records of kinds that are not known here, by the kind."""
         self.unreadable: list[str] = []

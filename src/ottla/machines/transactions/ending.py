@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ottla.machines.transactions import markers
+from ottla.machines.transactions.decisions import Cause, Decision
 from ottla.machines.transactions.identity import Identity, identify, refusal
 from ottla.machines.transactions.records import (
     EPOCH_BUMPS_SINCE_VERSION,
@@ -102,7 +103,7 @@ def _decide(shard: Shard, ticket: Ticket, request: EndTransaction, transaction: 
             producer_epoch=transaction.producer_epoch + 1,
             last_producer_epoch=transaction.producer_epoch,
         )
-    _prepare(shard, request.transactional_id, decided)
+    _prepare(shard, request.transactional_id, decided, Cause.PRODUCER)
     goes_on_as = (decided.producer_id, decided.producer_epoch) if next_id == NO_PRODUCER_ID else (next_id, 0)
     shard.answer(ticket, EndTransactionReply(NONE, *goes_on_as))
 
@@ -110,7 +111,7 @@ def _decide(shard: Shard, ticket: Ticket, request: EndTransaction, transaction: 
 # -- by others ---------------------------------------------------------------------------------------------------------
 
 
-def abort_and_fence(shard: Shard, transactional_id: str, *, own_epoch: int = NO_EPOCH) -> None:
+def abort_and_fence(shard: Shard, transactional_id: str, cause: Cause, *, own_epoch: int = NO_EPOCH) -> None:
     """Aborts what is ongoing, with an epoch that nobody has: its producer is fenced in the same step.
 
     `own_epoch` if it is the producer itself that begins anew: it may ask for the raised epoch with this one.
@@ -126,7 +127,7 @@ def abort_and_fence(shard: Shard, transactional_id: str, *, own_epoch: int = NO_
         # Its markers have a higher epoch than its records, whatever its producer knows of that.
         client_version=EPOCH_BUMPS_SINCE_VERSION if can_bump else 0,
     )
-    _prepare(shard, transactional_id, fenced)
+    _prepare(shard, transactional_id, fenced, cause)
 
 
 def abort_by_operator(shard: Shard, ticket: Ticket, request: AbortTransaction) -> None:
@@ -139,14 +140,14 @@ def abort_by_operator(shard: Shard, ticket: Ticket, request: AbortTransaction) -
     elif transaction.state is not TransactionState.ONGOING:
         error = ErrorCode.invalid_txn_state
     else:
-        abort_and_fence(shard, request.transactional_id)
+        abort_and_fence(shard, request.transactional_id, Cause.OPERATOR)
     shard.answer(ticket, AbortTransactionReply(error))
 
 
 def on_timeout(shard: Shard, transactional_id: str) -> None:
     transaction = shard.tables.get(transactional_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
-        abort_and_fence(shard, transactional_id)
+        abort_and_fence(shard, transactional_id, Cause.TIMEOUT)
 
 
 def watch_timeout(shard: Shard, transactional_id: str) -> None:
@@ -157,8 +158,9 @@ def watch_timeout(shard: Shard, transactional_id: str) -> None:
     shard.start_timer(TimerKind.TIMEOUT, left_ms, transactional_id)
 
 
-def _prepare(shard: Shard, transactional_id: str, decided: Transaction) -> None:
+def _prepare(shard: Shard, transactional_id: str, decided: Transaction, cause: Cause) -> None:
     now_ms = shard.now.wall_ms
+    shard.decisions[Decision(decided.state.is_commit, cause)] += 1
     prepared = replace(
         decided,
         updated_ms=now_ms,

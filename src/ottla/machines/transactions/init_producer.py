@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ottla.machines.transactions import ending
+from ottla.machines.transactions.decisions import Cause
 from ottla.machines.transactions.identity import Identity, identify
 from ottla.machines.transactions.records import (
     NO_EPOCH,
@@ -69,9 +70,8 @@ def _again(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Tra
         shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
     elif transaction.state is TransactionState.ONGOING:
         # Whoever is current aborts what it had begun; a new one, what the one before it had. Both come again.
-        ending.abort_and_fence(
-            shard, request.transactional_id, own_epoch=transaction.producer_epoch if goes_on else NO_EPOCH
-        )
+        cause, own_epoch = (Cause.RESTART, transaction.producer_epoch) if goes_on else (Cause.NEW_PRODUCER, NO_EPOCH)
+        ending.abort_and_fence(shard, request.transactional_id, cause, own_epoch=own_epoch)
         shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
     elif identity is Identity.PREVIOUS:
         _grant(shard, ticket, request, transaction)

@@ -13,7 +13,7 @@ back, only records. So leading, following and recovering are one path, and the t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from ottla.machines.transactions.aborted_index import AbortedIndex, AbortedTransaction
@@ -128,6 +128,24 @@ class PartitionTransactions:
         """The oldest first."""
         found = ((producer_id, self._producers[producer_id]) for producer_id in self._open)
         return [OpenTransaction(name, each.epoch, each.first_offset, each.changed_ms) for name, each in found]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is open, and every marker is committed: all below the watermark is stable."""
+        return not self._open and not self._ended
+
+    @property
+    def history_length(self) -> int:
+        """Changes that are kept for the case of a truncation."""
+        return len(self._history)
+
+    @property
+    def open_producers(self) -> Collection[int]:
+        return self._open.keys()
+
+    def knows(self, offset: int) -> bool:
+        """Whether it is known how things were when the log ended there."""
+        return offset >= self._history.from_offset
 
     def last_stable_offset(self, start_offset: int = 0) -> int:
         """`start_offset` of the log: retention may have taken the beginning of a transaction away."""
@@ -271,6 +289,10 @@ class PartitionTransactions:
         self.verifications.clear()
         self._sort_open()
         return True
+
+    def forget_verifications(self) -> None:
+        """Whoever leads next asks the coordinators again."""
+        self.verifications.clear()
 
     def as_of(self, offset: int) -> PartitionTransactions | None:
         """The table as it was when the log ended there, without the index of aborted transactions. None if it is not

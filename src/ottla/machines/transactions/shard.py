@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.machines.transactions.config import TransactionConfig
+from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.effects import AllocateProducerId, Effect
 from ottla.machines.transactions.records import TopicPartition, Transaction, TransactionRecord
 from ottla.machines.transactions.replies import Reply
@@ -57,9 +58,10 @@ class MarkerProgress:
 
 
 class Shard:
-    def __init__(self, config: TransactionConfig, tables: Tables) -> None:
+    def __init__(self, config: TransactionConfig, tables: Tables, decisions: Decisions) -> None:
         self.config = config
         self.tables = tables
+        self.decisions = decisions
         self.coordinator_epoch = -1
         self.timers = Timers()
         self.markers: dict[str, MarkerProgress] = {}

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
+from typing import Protocol
 
 from ottla.broker.partition import Partition
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
-from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import Batch, split_batches
 from ottla.records.bridge import decode_records
@@ -20,14 +21,29 @@ from ottla.records.control import ControlKind, decode_control
 from ottla.records.errors import CorruptRecords
 from ottla.records.record import Record, decode_batch
 
-log = logging.getLogger("ottla.groups")
+log = logging.getLogger("ottla.coordinators")
 
 SLICE_BYTES = 64 * 1024
 RECORDS_A_TURN = 50
 """A record takes some twenty microseconds: a millisecond, then the loop has its turn."""
 
 
-async def replay_log(partition: Partition, machine: GroupCoordinator, upto: int) -> Refused | None:
+class Replayable(Protocol):
+    """A machine, as far as loading is concerned."""
+
+    @property
+    def unreadable(self) -> list[str]: ...
+
+    @property
+    def skipped(self) -> Counter[int]: ...
+
+    def replay(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> None:
+        """`producer_id` if the record is part of a transaction."""
+
+    def replay_marker(self, producer_id: int, *, is_committed: bool) -> None: ...
+
+
+async def replay_log(partition: Partition, machine: Replayable, upto: int) -> Refused | None:
     """Refused: the log cannot be read, or is another one by now."""
     offset = partition.log.start_offset
     while offset < upto:
@@ -51,7 +67,7 @@ async def _read(partition: Partition, offset: int) -> Slice | Refused:
     return await partition.read_cold(found) if isinstance(found, ColdRead) else found
 
 
-async def _replay(part: Slice, machine: GroupCoordinator, from_offset: int) -> None:
+async def _replay(part: Slice, machine: Replayable, from_offset: int) -> None:
     left = RECORDS_A_TURN
     for buffer in part.buffers:
         for batch in split_batches(buffer):
@@ -65,7 +81,7 @@ async def _replay(part: Slice, machine: GroupCoordinator, from_offset: int) -> N
     await asyncio.sleep(0)
 
 
-def _records(batch: Batch, machine: GroupCoordinator, from_offset: int) -> Iterator[Record]:
+def _records(batch: Batch, machine: Replayable, from_offset: int) -> Iterator[Record]:
     """What is not a marker. The log has checked the batch against its checksum; a batch that cannot be opened all the
     same is passed over, as a record is that cannot be read."""
     try:
@@ -80,7 +96,7 @@ def _records(batch: Batch, machine: GroupCoordinator, from_offset: int) -> Itera
         log.error("a batch at offset %d cannot be read: %s", batch.header.base_offset, error)
 
 
-def _report(partition: Partition, machine: GroupCoordinator) -> None:
+def _report(partition: Partition, machine: Replayable) -> None:
     name = f"{partition.topic.name}-{partition.index}"
     for why in machine.unreadable:
         log.error("%s holds something that cannot be read: %s", name, why)

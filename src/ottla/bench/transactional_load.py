@@ -1,0 +1,130 @@
+"""The load of `transactions`: producers that write and commit as fast as they are answered, all in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ottla.bench.group_members import connect
+from ottla.bench.processes import cpu_seconds
+from ottla.bench.transactional_producer import TooEarlyError, TransactionalProducer, batch_of
+
+RECORD_BYTES = 1024
+RECORDS_A_BATCH = 15
+"""As many as fit into 16 KB, the Java client's default."""
+WARM_UP = 0.3
+"""Of the measured time."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of the measured time alone, but for `offsets_taken`. It ends when the last transaction does that was begun."""
+
+    records: int = 0
+    seconds: float = 0.0
+    broker_cpu_s: float = 0.0
+    driver_cpu_s: float = 0.0
+    latencies: Counter[int] = field(default_factory=Counter)
+    """Of whole transactions, in microseconds."""
+    offsets_taken: int = 0
+    """By records and markers, in partition 0, with those of the warm-up."""
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+
+class Meter:
+    """Measures between two moments."""
+
+    def __init__(self, broker_pid: int) -> None:
+        self.measured = Measured()
+        self._pid = broker_pid
+        self._began = (time.perf_counter(), cpu_seconds(broker_pid), time.process_time())
+
+    def committed(self, records: int, began_s: float) -> None:
+        self.measured.records += records
+        self.measured.latencies[int((time.perf_counter() - began_s) * 1e6)] += 1
+
+    def end(self, offsets_taken: int) -> Measured:
+        began_s, broker_cpu_s, driver_cpu_s = self._began
+        self.measured.seconds = time.perf_counter() - began_s
+        self.measured.broker_cpu_s = cpu_seconds(self._pid) - broker_cpu_s
+        self.measured.driver_cpu_s = time.process_time() - driver_cpu_s
+        self.measured.offsets_taken = offsets_taken
+        return self.measured
+
+
+def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> Measured:
+    """`size` 0 is a plain idempotent producer."""
+    port = int(bootstrap.rpartition(":")[2])
+    return asyncio.run(Load(port, pid, topic, size).run(producers, seconds))
+
+
+class Load:
+    def __init__(self, port: int, pid: int, topic: str, size: int) -> None:
+        self._port = port
+        self._pid = pid
+        self._topic = topic
+        self._size = size
+        now_ms = int(time.time() * 1000)
+        value = os.urandom(RECORD_BYTES)
+        counts = batch_sizes(size) if size else [RECORDS_A_BATCH]
+        made = {count: batch_of(value, count, now_ms, transactional=size > 0) for count in set(counts)}
+        self._prepared = [(count, made[count]) for count in counts]
+
+    async def run(self, producers: int, seconds: float) -> Measured:
+        made = [await self._begin(partition) for partition in range(producers)]
+        try:
+            for each_s in (seconds * WARM_UP, seconds):
+                meter = Meter(self._pid)
+                work = self._commit_on if self._size else self._write_on
+                end_s = time.perf_counter() + each_s
+                await asyncio.gather(*(work(producer, meter, end_s) for producer in made))
+                measured = meter.end(made[0].offsets_taken)
+        finally:
+            for producer in made:
+                producer.close()
+        return measured
+
+    async def _begin(self, partition: int) -> TransactionalProducer:
+        name = f"{self._topic}-{partition}" if self._size else None
+        producer = TransactionalProducer(await connect(self._port), self._topic, partition, name)
+        await producer.begin()
+        return producer
+
+    async def _commit_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
+        """At least one."""
+        while True:
+            began_s = time.perf_counter()
+            while not await self._write_all(producer):
+                await producer.begin_again()
+            await producer.commit()
+            meter.committed(self._size, began_s)
+            if time.perf_counter() >= end_s:
+                return
+
+    async def _write_all(self, producer: TransactionalProducer) -> bool:
+        """Whether it was taken."""
+        try:
+            for count, batch in self._prepared:
+                await producer.write(batch, count)
+            await producer.settle()
+        except TooEarlyError:
+            return False
+        return True
+
+    async def _write_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
+        ((count, batch),) = self._prepared
+        while time.perf_counter() < end_s:
+            await producer.write(batch, count)
+            meter.measured.records += count
+        await producer.settle()
+
+
+def batch_sizes(size: int) -> list[int]:
+    full, rest = divmod(size, RECORDS_A_BATCH)
+    return [RECORDS_A_BATCH] * full + ([rest] if rest else [])

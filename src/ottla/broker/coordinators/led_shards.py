@@ -1,0 +1,151 @@
+"""The partitions of a coordinator's topic that this broker leads: whose coordinator it is, and a way to ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ottla.broker.coordinators.alone import FailuresAlone
+from ottla.broker.coordinators.internal_topic import InternalTopic, TopicPlan
+from ottla.broker.coordinators.led_shard import LedShard, State
+from ottla.machines.groups.placement import partition_of
+from ottla.model.broker_config import BrokerConfig
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker, Node
+    from ottla.broker.partition import Partition
+    from ottla.broker.topics import Topic
+
+RELOAD_AFTER_MS = 500.0
+"""After something went wrong here, though the partition is still led here."""
+
+ShardT = TypeVar("ShardT", bound=LedShard)
+
+
+class LedShards(ABC, Generic[ShardT]):
+    def __init__(self, broker: Broker, topic_name: str, plan: Callable[[BrokerConfig], TopicPlan]) -> None:
+        self.topic_name = topic_name
+        self._broker = broker
+        self._clock = broker.clock
+        self._topic = InternalTopic(broker, topic_name, plan)
+        self._shards: dict[int, ShardT] = {}
+        """By the index of the partition."""
+        self._loading = asyncio.Lock()
+        self._failures = FailuresAlone(self.on_role)
+        self._is_stopped = False
+
+    @abstractmethod
+    def _new_shard(self, partition: Partition) -> ShardT: ...
+
+    # -- what handlers ask ------------------------------------------------------------------------------------
+
+    async def coordinator_of(self, name: str) -> Node | Refused:
+        """Of a group, or of a transactional id. Creates the topic if it is not there. Refused:
+        COORDINATOR_NOT_AVAILABLE."""
+        topic = await self.ensure_topic()
+        if isinstance(topic, Refused):
+            return not_available(topic.message or topic.error.name)
+        index = index_of(topic, name)
+        leader = topic.layouts[index].leader if index is not None else -1
+        found = next((node for node in self._broker.nodes() if node.id == leader), None)
+        return found or not_available(f"partition {index} of {self.topic_name} has no leader at the moment")
+
+    async def ensure_topic(self) -> Topic | Refused:
+        """Made if it is not there."""
+        return await self._topic.ensure()
+
+    async def ask(self, request: Any, name: str) -> Any:
+        """Hands a request to the coordinator of that name and waits for the answer, as long as it takes.
+
+        Refused: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE; UNKNOWN_SERVER_ERROR if the
+        request met a bug.
+        """
+        asked = self.ask_soon(request, name)
+        return asked if isinstance(asked, Refused) else await asked
+
+    def ask_soon(self, request: Any, name: str) -> asyncio.Future[Any] | Refused:
+        """The same, for those that can use an answer that is there at once."""
+        shard = self._shard_of(name)
+        return shard if isinstance(shard, Refused) else shard.ask(request)
+
+    async def ask_all(self, request: Any) -> list[Any] | Refused:
+        """Of every partition that this broker leads, in their order."""
+        if self._is_stopped:
+            return not_available("the broker is stopping")
+        asked = [shard.ask(request) for _, shard in sorted(self._shards.items())]
+        refused = next((each for each in asked if isinstance(each, Refused)), None)
+        if refused is not None:
+            return refused
+        replies = await asyncio.gather(*(each for each in asked if not isinstance(each, Refused)))
+        return next((each for each in replies if isinstance(each, Refused)), replies)
+
+    # -- what the broker tells --------------------------------------------------------------------------------
+
+    def on_role(self, partition: Partition) -> None:
+        """The partition may have another leader, another epoch, or no log any more."""
+        if partition.topic.name != self.topic_name:
+            return
+        shard = self._shards.get(partition.index)
+        if shard is not None and (shard.partition is not partition or not shard.is_current):
+            shard.end("it is led no more, or anew")
+        self._lead(partition)
+
+    def stop(self) -> None:
+        """Whoever waits is sent away; nobody is taken in any more."""
+        self._is_stopped = True
+        for shard in list(self._shards.values()):
+            shard.end("the broker stops")
+
+    # -- shards -----------------------------------------------------------------------------------------------
+
+    def _lead(self, partition: Partition) -> None:
+        is_here = partition.is_led_here and not partition.deleted and partition.log.failed is None
+        if self._is_stopped or not is_here or partition.index in self._shards:
+            return
+        if partition.events is None:
+            partition.events = self._failures
+        shard = self._shards[partition.index] = self._new_shard(partition)
+        self._clock.call_soon(shard.begin)
+
+    def _on_ended(self, shard: ShardT) -> None:
+        partition = shard.partition
+        if self._shards.get(partition.index) is shard:
+            del self._shards[partition.index]
+        if not self._is_stopped and shard.is_current:
+            self._clock.call_later(RELOAD_AFTER_MS, partial(self._lead, partition))
+
+    def _shard_of(self, name: str) -> ShardT | Refused:
+        topic = self._broker.topics.get(self.topic_name)
+        index = index_of(topic, name) if topic is not None else None
+        if topic is None or index is None:
+            return Refused(ErrorCode.not_coordinator)
+        shard = self._shards.get(index)
+        if shard is not None:
+            return shard
+        if self._is_stopped:
+            return not_available("the broker is stopping")
+        partition = topic.partition(index)
+        if partition is None or not partition.is_led_here:
+            return Refused(ErrorCode.not_coordinator)
+        return not_available(f"partition {index} of {self.topic_name} cannot be used at the moment")
+
+    def _serving(self) -> Iterator[ShardT]:
+        return (shard for _, shard in sorted(self._shards.items()) if shard.state is State.SERVING)
+
+
+def index_of(topic: Topic, name: str) -> int | None:
+    """None if not all of the topic is known here: the place of a name depends on the number of partitions."""
+    return partition_of(name, topic.partition_count) if is_all_known(topic) else None
+
+
+def is_all_known(topic: Topic) -> bool:
+    count = topic.partition_count
+    return count > 0 and (topic.spread is None or topic.spread[-1].partition == count - 1)
+
+
+def not_available(why: str) -> Refused:
+    return Refused(ErrorCode.coordinator_not_available, why)

@@ -1,0 +1,67 @@
+"""Markers of transactions in one partition: what a coordinator has decided is appended, once.
+
+A marker is acknowledged like a batch with acks=all. One that is there already is not written again, and its answer
+waits for the one that is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.broker.judging import Appended
+from ottla.machines.transactions.partition_table import AlreadyMarked, Marker
+from ottla.model.errors import ErrorCode, Refused
+from ottla.records.batch import read_header, stamp, stamped
+from ottla.records.control import ControlKind, end_transaction_batch
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+    from ottla.broker.waits import Settled
+
+ALL = -1
+
+
+def append_marker(partition: Partition, marker: Marker, now_ms: int) -> Appended | Refused:
+    """Does not wait: the marker counts when the watermark has come to `end_offset`."""
+    refused = partition.refusal_for(ALL)
+    if refused is not None:
+        return refused
+    log = partition.log
+    verdict = log.transactions.judge_marker(marker)
+    if isinstance(verdict, Refused):
+        return verdict
+    if isinstance(verdict, AlreadyMarked):
+        return Appended(verdict.offset, verdict.offset + 1, -1, log.start_offset)
+    batch = memoryview(_batch_of(marker, now_ms))
+    header = read_header(batch)
+    refused = log.refusal(len(batch), header.record_count)
+    if refused is not None:
+        return refused
+    base_offset = log.end_offset
+    stamp(batch, base_offset, partition.leader_epoch)
+    log.append(stamped(header, base_offset, partition.leader_epoch), batch)
+    if partition.on_marker is not None:
+        partition.on_marker(marker)
+    partition.on_appended()
+    return Appended(base_offset, log.end_offset, -1, log.start_offset)
+
+
+def write_marker(partition: Partition, marker: Marker, now_ms: int, settled: Settled) -> None:
+    """The same, and tells when it is acknowledged, or why it is not."""
+    outcome = append_marker(partition, marker, now_ms)
+    if isinstance(outcome, Refused):
+        settled(outcome.error)
+    elif outcome.end_offset <= partition.high_watermark:
+        settled(ErrorCode.none)
+    else:
+        partition.when_acknowledged(outcome.end_offset, settled, ALL)
+
+
+def _batch_of(marker: Marker, now_ms: int) -> bytearray:
+    return end_transaction_batch(
+        ControlKind.commit if marker.is_commit else ControlKind.abort,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp_ms=now_ms,
+    )

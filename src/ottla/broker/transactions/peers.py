@@ -1,0 +1,132 @@
+"""Asking other brokers: one connection to each for one purpose, one request under way.
+
+What comes while a request is under way goes with the next one, together: a broker looks at the requests of a connection
+one after the other, and each of these waits for a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import ottla
+from ottla.broker.blocking import resolve
+from ottla.client.apis import open_connection
+from ottla.client.connection import Address, Connection
+from ottla.client.errors import ClientError, ConnectionLostError
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+log = logging.getLogger("ottla.transactions")
+
+CONNECT_TIMEOUT_MS = 2000
+REPLY_TIMEOUT_MS = 40_000
+"""More than a broker takes at most to answer (`handlers/write_txn_markers`)."""
+TOGETHER_MAX = 500
+
+ItemT = TypeVar("ItemT")
+OutcomeT = TypeVar("OutcomeT")
+Exchange = Callable[[Connection, Sequence[ItemT]], Awaitable[Sequence[OutcomeT]]]
+"""One request with all items; what became of each, in their order. Raises ClientError."""
+
+
+class Peers(Generic[ItemT, OutcomeT]):
+    def __init__(self, broker: Broker, exchange: Exchange[ItemT, OutcomeT]) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._peers: dict[int, Peer[ItemT, OutcomeT]] = {}
+        self._is_stopped = False
+
+    async def ask(self, broker_id: int, item: ItemT) -> OutcomeT | None:
+        """None: it could not be asked, or did not answer. It may have done what was asked all the same."""
+        if self._is_stopped:
+            return None
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            client_id = f"ottla-transactions-{self._broker.node_id}"
+            peer = self._peers[broker_id] = Peer(partial(self._address_of, broker_id), client_id, self._exchange)
+        return await peer.ask(item)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for peer in self._peers.values():
+            peer.stop()
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        node = next((node for node in self._broker.nodes() if node.id == broker_id), None)
+        return None if node is None else Address(node.host, node.port)
+
+
+class Peer(Generic[ItemT, OutcomeT]):
+    def __init__(
+        self, address: Callable[[], Address | None], client_id: str, exchange: Exchange[ItemT, OutcomeT]
+    ) -> None:
+        self._address = address
+        self._client_id = client_id
+        self._exchange = exchange
+        self._queue: list[tuple[ItemT, asyncio.Future[OutcomeT | None]]] = []
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, item: ItemT) -> asyncio.Future[OutcomeT | None]:
+        outcome: asyncio.Future[OutcomeT | None] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, outcome))
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+        return outcome
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._disconnect()
+        waiting, self._queue = self._queue, []
+        for _, outcome in waiting:
+            resolve(outcome, None)
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                together, self._queue = self._queue[:TOGETHER_MAX], self._queue[TOGETHER_MAX:]
+                outcomes: Sequence[OutcomeT | None] = [None] * len(together)
+                try:
+                    outcomes = await self._ask([item for item, _ in together])
+                finally:
+                    for (_, waiting), outcome in zip(together, outcomes, strict=True):
+                        resolve(waiting, outcome)
+        finally:
+            self._task = None
+
+    async def _ask(self, items: list[ItemT]) -> Sequence[OutcomeT | None]:
+        address = self._address()
+        try:
+            connection = await self._connect(address)
+            if connection is None:
+                return [None] * len(items)
+            return await self._exchange(connection, items)
+        except (ClientError, OSError) as error:
+            log.debug("asking %s: %s", address, error)
+            self._disconnect()
+            return [None] * len(items)
+
+    async def _connect(self, address: Address | None) -> Connection | None:
+        connection = self._connection
+        if connection is not None and (not connection.is_open or connection.address != address):
+            self._disconnect()
+        if self._connection is None and address is not None:
+            self._connection = await open_connection(
+                address,
+                client_id=self._client_id,
+                software_version=ottla.__version__,
+                connect_timeout_ms=CONNECT_TIMEOUT_MS,
+                request_timeout_ms=REPLY_TIMEOUT_MS,
+            )
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.end(ConnectionLostError("another connection is needed"))

@@ -1,0 +1,58 @@
+"""The transactions of this broker, as handlers see them: whose coordinator it is, and a way to ask it.
+
+asked = await broker.transactions.ask(EndTransaction(transactional_id="t", ...), "t")
+                                        a reply of machines/transactions/replies, or Refused
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordinators.led_shards import LedShards
+from ottla.broker.transactions.led_shard import LedShard, Surroundings
+from ottla.broker.transactions.marker_sending import MarkerSender
+from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan, transaction_config
+from ottla.machines.transactions.decisions import Decisions
+from ottla.machines.transactions.records import Transaction
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.broker.partition import Partition
+
+
+class Transactions(LedShards[LedShard]):
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker, STATE_TOPIC, state_topic_plan)
+        self._markers = MarkerSender(broker)
+        self.decisions = Decisions()
+        """Since the broker began, of all partitions that it has led. For measurements."""
+
+    def _new_shard(self, partition: Partition) -> LedShard:
+        around = Surroundings(
+            self._clock,
+            transaction_config(self._broker.config),
+            self._loading,
+            self._markers,
+            self._broker.allocate_producer_id,
+            self.decisions,
+        )
+        return LedShard(partition, around, self._on_ended)
+
+    def stop(self) -> None:
+        super().stop()
+        self._markers.stop()
+
+    def state_counts(self) -> Mapping[str, int]:
+        """How many transactional ids are in each state, of the partitions that are led here. For measurements."""
+        counts: Counter[str] = Counter()
+        for shard in self._serving():
+            counts.update(transaction.state.label for transaction in shard.machine.tables.values())
+        return counts
+
+    def known(self) -> Iterator[Transaction]:
+        """Of all transactional ids of the partitions that are led here. Others may have their turn in between. For
+        measurements."""
+        for shard in list(self._serving()):
+            yield from list(shard.machine.tables.values())

@@ -1,0 +1,107 @@
+"""What a partition's leader asks a transaction's coordinator, here or at another broker (KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ottla.broker.coordinators.led_shards import index_of
+from ottla.broker.transactions.marker_sending import by_topic
+from ottla.broker.transactions.peers import Peers
+from ottla.broker.transactions.settings import STATE_TOPIC
+from ottla.broker.verifying import Verifying
+from ottla.client.apis import ClientApi, call
+from ottla.client.connection import Connection
+from ottla.machines.transactions.records import EPOCH_BUMPS_SINCE_VERSION, TopicPartition
+from ottla.machines.transactions.replies import AddPartitionsReply
+from ottla.machines.transactions.requests import AddPartitions
+from ottla.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+ADD_PARTITIONS_TO_TXN = ClientApi(24, "AddPartitionsToTxn", (5, 5))
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+class CoordinatorsVerify:
+    """A `Verifier`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._peers: Peers[Verifying, Errors] = Peers(broker, _exchange)
+
+    def stop(self) -> None:
+        self._peers.stop()
+
+    async def verify(self, asked: Verifying) -> Errors:
+        outcome = await self._ask(asked)
+        if isinstance(outcome, ErrorCode):
+            return dict.fromkeys(asked.partitions, outcome)
+        return {name: _as_producers_know_it(error) for name, error in outcome.items()}
+
+    async def _ask(self, asked: Verifying) -> Errors | ErrorCode:
+        coordinator = self._coordinator(asked.transactional_id)
+        if coordinator is None:
+            return ErrorCode.coordinator_not_available
+        if coordinator == self._broker.node_id:
+            return await self._ask_here(asked)
+        answer = await self._peers.ask(coordinator, asked)
+        return ErrorCode.network_exception if answer is None else answer
+
+    def _coordinator(self, transactional_id: str) -> int | None:
+        topic = self._broker.topics.get(STATE_TOPIC)
+        index = None if topic is None else index_of(topic, transactional_id)
+        if topic is None or index is None or topic.layouts[index].leader < 0:
+            return None
+        return topic.layouts[index].leader
+
+    async def _ask_here(self, asked: Verifying) -> Errors | ErrorCode:
+        request = AddPartitions(
+            transactional_id=asked.transactional_id,
+            producer_id=asked.producer_id,
+            producer_epoch=asked.producer_epoch,
+            partitions=asked.partitions,
+            transaction_version=asked.transaction_version,
+            verify_only=_verifies_only(asked),
+        )
+        reply = await self._broker.transactions.ask(request, asked.transactional_id)
+        if isinstance(reply, Refused):
+            return reply.error
+        assert isinstance(reply, AddPartitionsReply), f"AddPartitions was answered with {reply}"
+        return dict(reply.errors)
+
+
+def _verifies_only(asked: Verifying) -> bool:
+    return asked.transaction_version < EPOCH_BUMPS_SINCE_VERSION
+
+
+def _as_producers_know_it(error: ErrorCode) -> ErrorCode:
+    """A produce is never told PRODUCER_FENCED."""
+    return ErrorCode.invalid_producer_epoch if error is ErrorCode.producer_fenced else error
+
+
+async def _exchange(connection: Connection, items: Sequence[Verifying]) -> list[Errors]:
+    transactions = [
+        {
+            "transactional_id": item.transactional_id,
+            "producer_id": item.producer_id,
+            "producer_epoch": item.producer_epoch,
+            "verify_only": _verifies_only(item),
+            "topics": [{"name": name, "partitions": indexes} for name, indexes in by_topic(item.partitions).items()],
+        }
+        for item in items
+    ]
+    what = "asking whether a transaction goes on"
+    answer = await call(connection, ADD_PARTITIONS_TO_TXN, {"transactions": transactions}, what=what)
+    if answer.error_code:
+        return [dict.fromkeys(item.partitions, ErrorCode(answer.error_code)) for item in items]
+    return [
+        {
+            TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
+            for topic in found.topic_results
+            for partition in topic.results_by_partition
+        }
+        for found in answer.results_by_transaction
+    ]

@@ -1,0 +1,28 @@
+"""What a page needs of other brokers is asked for as any client would, through the broker's own door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+    from ottla.client import Admin
+
+ASKING_TIMEOUT_S = 3.0
+
+
+@asynccontextmanager
+async def asking(broker: Broker) -> AsyncIterator[Admin]:
+    """Raises ClientError, or TimeoutError when it takes too long for a page."""
+    from ottla.client import Admin  # most pages need nobody else
+
+    endpoint = broker.endpoint
+    address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    async with (
+        asyncio.timeout(ASKING_TIMEOUT_S),
+        Admin(f"{address}:{endpoint.port}", client_id="ottla-metrics") as admin,
+    ):
+        yield admin

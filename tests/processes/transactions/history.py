@@ -1,0 +1,31 @@
+"""What workers record: lines of tab-separated fields, one file a worker, on one monotonic clock.
+
+time  began      number records   a transaction, before anything of it is sent
+time  commits    number           its offsets are sent; its commit will be
+time  committed  number           the commit is acknowledged
+time  aborted    number           the abort is acknowledged
+time  failed     number error     and what comes next says how it went on
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.processes.transactions.checker import Outcome, Transaction
+
+SUFFIX = ".transactions"
+_ENDS = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED}
+
+
+def read_transactions(directory: Path, stage: str) -> dict[str, Transaction]:
+    """Of the workers whose names begin so, by worker and number."""
+    found: dict[str, Transaction] = {}
+    for path in sorted(directory.glob(f"{stage}*{SUFFIX}")):
+        for line in path.read_text(encoding="ascii").splitlines():
+            _, kind, number, *rest = line.split("\t")
+            name = f"{path.stem}.{number}"
+            if kind == "began":
+                found[name] = Transaction(int(rest[0]), Outcome.UNKNOWN)
+            elif kind in _ENDS:
+                found[name] = found[name]._replace(outcome=_ENDS[kind])
+    return found
