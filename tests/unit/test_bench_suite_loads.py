@@ -68,6 +68,15 @@ def test_a_record_is_due_whatever_became_of_those_before() -> None:
     assert Phase(rate=0, records=7).records_max == 7
 
 
+@pytest.mark.parametrize("rate", [0.5, 3, 999.7, 123_456])
+def test_as_many_are_due_as_have_had_their_moment(rate: float) -> None:
+    phase = Phase(rate=rate, duration_s=2)
+    for at in (0, 1, 2, 17, 1000):
+        due_ns = phase.due_ns(77, at)
+        assert phase.due_count(77, due_ns) == at + 1
+        assert phase.due_count(77, due_ns - 2) == at
+
+
 @pytest.mark.parametrize(("begin", "end", "expected"), [(0, 20, 10), (5, 15, 5), (10, 10, 0), (15, 99, 2.5)])
 def test_cpu_rises_evenly_between_two_looks(begin: int, end: int, expected: float) -> None:
     samples = [Sample(0, 1.0, 0), Sample(10, 6.0, 0), Sample(20, 11.0, 0)]

@@ -91,9 +91,9 @@ class _Writer:
         if left := self._producer.flush(FLUSH_TIMEOUT_S):
             raise LoadFailedError(f"{left} records were not acknowledged in {FLUSH_TIMEOUT_S:.0f} s")
 
-    def _on_delivery(self, since_ns: int, error: KafkaError | None, _: Message) -> None:
+    def _on_delivery(self, since_ns: int, error: KafkaError | None, _: Message, times: int = 1) -> None:
         if error is None:
-            self._produced.latencies.add((time.monotonic_ns() - since_ns) // 1000)
+            self._produced.latencies.add((time.monotonic_ns() - since_ns) // 1000, times)
         elif len(self._produced.failures) < FAILURES_KEPT:
             self._produced.failures.append(str(error))
 
@@ -135,12 +135,25 @@ class _Writer:
         deadline_ns, offered = phase.deadline_ns(begin_ns), phase.offered()
         sent = 0
         while sent < offered and (now_ns := time.monotonic_ns()) < deadline_ns:
-            due_ns = phase.due_ns(begin_ns, sent)
-            if due_ns > now_ns:
-                wait_until(due_ns)
-            elif self._try_send(due_ns):
-                sent += 1
+            due = min(offered, phase.due_count(begin_ns, now_ns)) - sent
+            if due <= 0:
+                wait_until(phase.due_ns(begin_ns, sent))
+                continue
+            dues_ns = [phase.due_ns(begin_ns, at) for at in range(sent, sent + min(due, LATENCY_EVERY))]
+            self._send_due(dues_ns)
+            sent += len(dues_ns)
         return sent
+
+    def _send_due(self, dues_ns: Sequence[int]) -> None:
+        """In one call, or the client would be what cannot keep up. The first, which is the latest, is timed for all."""
+        messages = []
+        for due_ns in dues_ns:
+            key, value = next(self._records)
+            message: dict[str, Any] = {"value": stamped(value, due_ns) if self._stamped else value}
+            messages.append(message if key is None else {**message, "key": key})
+            self._sent_bytes += len(value)
+        messages[0]["callback"] = partial(self._on_delivery, dues_ns[0], times=len(dues_ns))
+        self._send_all(messages)
 
     @contextmanager
     def _polling(self) -> Iterator[None]:

@@ -78,6 +78,13 @@ class Phase(NamedTuple):
         """When the record at this place is to leave, whatever became of those before it."""
         return begin_ns + int(at * 1e9 / self.rate)
 
+    def due_count(self, begin_ns: int, now_ns: int) -> int:
+        """How many are due by now."""
+        found = int((now_ns - begin_ns) * self.rate / 1e9) + 2
+        while found and self.due_ns(begin_ns, found - 1) > now_ns:
+            found -= 1
+        return found
+
     def offered(self) -> int:
         """How many are due in all, at a rate."""
         return self.records or int(self.rate * self.duration_s)
