@@ -101,6 +101,8 @@ class RunningBroker:
         """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
         await self.server.stop(0)
         self._close_metrics()
+        if self.broker.cluster is not None:
+            await self.broker.cluster.stop_following()
         self.broker.abandon()
         await self._let_go()
 

@@ -107,6 +107,8 @@ class TransactionsRun(ClusterRun):
         self.checks.on_step = self._on_step
         world.run_for(self.plan.ends_s)
         self.checks.on_step = None
+        before = self.acknowledged
+        self._eventually("transactions are committed again", lambda: self.acknowledged > before, 60)
         for worker in self.workers:
             worker.is_over = True
         self._eventually("the operator's work ends", operating.done, 30)
@@ -175,8 +177,6 @@ class TransactionsRun(ClusterRun):
     def check(self) -> None:
         if self.checks.losses:
             raise Violation("losses", f"nothing here may be lost: {self.checks.losses}")
-        if self.acknowledged <= 5:
-            raise Violation("liveness", f"only {self.acknowledged} transactions were committed")
         self.transactions.check(self.truth)
 
     # -- readers ---------------------------------------------------------------------------------------------------

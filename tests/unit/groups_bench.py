@@ -169,7 +169,8 @@ class GroupsCluster(ClusterBench):
         return -1 if isinstance(asked, Refused) else leader
 
     def ask_at(self, number: int, request: Request, group: str = "g") -> Reply:
-        return self.on(number, self.broker(number).groups.ask(request, group))
+        reply: Reply = self.on(number, self.broker(number).groups.ask(request, group))
+        return reply
 
     def get(self, request: Request, group: str = "g", timeout_s: float = 60) -> Reply:
         """Of the coordinator, as soon as there is one."""

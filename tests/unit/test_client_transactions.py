@@ -21,6 +21,7 @@ from ottla.client.errors import (
 )
 from ottla.client.group_offsets import GroupProgress
 from ottla.client.group_steps import Identity
+from ottla.client.placement import Placement
 from ottla.model.errors import ErrorCode
 from tests.unit.client_scripted_broker import TOPIC, Fault
 from tests.unit.scripted_transactions import (
@@ -226,14 +227,15 @@ async def test_a_failure_that_the_program_ignores_is_not_committed(version: int)
 
 
 @BOTH
-async def test_records_that_are_not_acknowledged_in_time_abort(version: int) -> None:
-    async with ScriptedTransactions(transaction_version=version) as broker:
-        async with producing(broker, delivery_timeout_ms=300, request_timeout_ms=100) as producer:
-            broker.faults.extend([Fault(silent=True, written=True)] * 50)
+async def test_records_that_are_not_acknowledged_in_time_abort(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
+        broker.faults.extend([Fault(silent=True, written=True)] * 50)
+        with monkeypatch.context() as short:
+            short.setattr(Placement, "deadline_s", lambda _: asyncio.get_running_loop().time() + 0.2)
             with pytest.raises(TransactionAbortedError, match="delivery_timeout_ms"):
                 await write(producer, b"a")
-            broker.faults.clear()
-            await write(producer, b"b")
+        broker.faults.clear()
+        await write(producer, b"b")
         assert broker.ends == [False, True]
 
 
@@ -291,14 +293,16 @@ async def test_a_refusal_that_no_other_try_changes_is_the_end(version: int) -> N
 
 
 @BOTH
-async def test_a_commit_that_nobody_answers_is_not_called_aborted(version: int) -> None:
-    async with (
-        ScriptedTransactions(transaction_version=version) as broker,
-        producing(broker, delivery_timeout_ms=300, request_timeout_ms=100) as producer,
-    ):
+async def test_a_commit_that_nobody_answers_is_not_called_aborted(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
         broker.always[END] = None
+        transaction = await producer.transaction().__aenter__()
+        await transaction.send(TOPIC, b"a")
+        monkeypatch.setattr(transaction._transactions._coordinators, "_timeout_ms", 200)
         with pytest.raises(TransactionUnresolvedError, match="committed or aborted as a whole"):
-            await write(producer, b"a")
+            await transaction.commit()
         with pytest.raises(TransactionUnresolvedError):
             producer.transaction()
 

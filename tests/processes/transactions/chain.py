@@ -31,7 +31,7 @@ WAIT_S = 120.0
 POLL_S = 0.1
 FLUSH_S = 60.0
 WRITE_PAUSE_S = 0.05
-AHEAD_MAX = 600
+AHEAD_MAX = 300
 SAME_ID_SHARE = 0.7
 """How often a worker's successor has its transactional id, which ends what the worker had begun. Else its time does."""
 JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
