@@ -42,7 +42,7 @@ def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
     progress = ReadingProgress(load, time.monotonic())
     timed = is_stamped(load.configuration)
     while not progress.is_done():
-        messages = consumer.consume(RECORDS_A_CALL, POLL_S)
+        messages = _what_is_there(consumer)
         now_ns = time.monotonic_ns()
         if not messages:
             progress.nothing_came(time.monotonic(), READ_TIMEOUT_S)
@@ -53,6 +53,12 @@ def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
         if timed:
             _time(messages, now_ns, load, found)
     return found
+
+
+def _what_is_there(consumer: Consumer) -> list[Message]:
+    """As soon as there is one: a call for many waits until it has them all, or until its time is over."""
+    messages: list[Message] = consumer.consume(1, POLL_S)
+    return messages + consumer.consume(RECORDS_A_CALL, 0) if messages else messages
 
 
 def _check(messages: list[Message]) -> None:
