@@ -11,7 +11,7 @@ REAL_TESTS := $(wildcard tests/processes tests/conformance)
 PARALLEL := -n 2
 
 .PHONY: help setup demo test test-fast test-real prepare simulate siege check check-style check-types bench \
-	bench-failover docs clean
+	bench-failover bench-kafka docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -22,6 +22,7 @@ help:
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine"
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
+	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
 
 setup: $(COMPILED)
@@ -82,6 +83,9 @@ bench: setup
 bench-failover: setup
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m ottla.bench.failover
+
+bench-kafka: setup
+	$(BIN)/python -m ottla bench run benchmarks/kafka.toml
 
 docs: setup
 	$(BIN)/python scripts/generate_docs.py

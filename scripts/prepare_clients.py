@@ -1,4 +1,4 @@
-"""Fetches what the conformance tests need beside Python packages: kcat, and the Java client with its driver.
+"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers.
 
 Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
 """
@@ -19,7 +19,7 @@ JAVA_MAJOR_MIN = 17
 
 
 def main() -> int:
-    for name, prepare in (("kcat", prepare_kcat), ("Java client", prepare_java)):
+    for name, prepare in (("kcat", prepare_kcat), ("Java client", prepare_java), ("Apache Kafka", prepare_kafka)):
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
@@ -44,6 +44,18 @@ def prepare_java() -> str:
     run(javac, "--release", str(JAVA_MAJOR_MIN), "-d", str(JAVA_CACHE / "classes"), "-cp", f"{libraries}/*",
         *(str(JAVA_SOURCES / f"{name}.java") for name in JAVA_PROGRAMS))  # fmt: skip
     return "ready, fetched and compiled"
+
+
+def prepare_kafka() -> str:
+    """Its brokers, for the test of the benchmark suite; the suite itself knows where they are kept."""
+    from ottla.bench.suite.kafka_jars import KafkaUnavailableError, kafka_libraries
+
+    installed("java", "default-jdk-headless")
+    installed("mvn", "maven")
+    try:
+        return f"ready ({kafka_libraries().name})"
+    except KafkaUnavailableError as problem:
+        raise LookupError(str(problem)) from problem
 
 
 def java_is_ready() -> bool:

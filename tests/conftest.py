@@ -24,6 +24,7 @@ LONG_FILES = (
     "processes/test_kills.py",
     "conformance/test_group_admin.py",
     "conformance/test_own_client.py",
+    "processes/test_bench_suite.py",
 )
 """They take minutes. A worker that begins one of them last leaves the others with nothing to do."""
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,14 @@ from ottla.bench.charts import Range, range_chart
 from ottla.bench.latencies import median_percentiles, percentiles
 from ottla.bench.pipeline import Measured
 from ottla.bench.plan import chosen, steps_for
-from ottla.bench.processes import Worker, WorkFailedError, _cpu_seconds_in_ticks, cpu_seconds, resident_bytes
+from ottla.bench.processes import (
+    Worker,
+    WorkFailedError,
+    cpu_seconds,
+    cpu_seconds_in_ticks,
+    ending_with_us,
+    resident_bytes,
+)
 from ottla.bench.report import write_report
 from ottla.bench.results import RESULTS_FILE, Goal, Row, Run, append_rows, read_history, this_run
 from ottla.bench.tables import print_rows
@@ -121,7 +132,7 @@ def test_a_worker_runs_functions_in_another_process() -> None:
         pid = worker.call(_pid)
         assert pid != _pid()
         assert cpu_seconds(pid) > 0
-        assert abs(cpu_seconds(pid) - _cpu_seconds_in_ticks(pid)) < 0.2
+        assert abs(cpu_seconds(pid) - cpu_seconds_in_ticks(pid)) < 0.2
         assert resident_bytes(pid) > 1_000_000
         with pytest.raises(WorkFailedError, match="ZeroDivisionError"):
             worker.call(divmod, 1, 0)
@@ -132,3 +143,17 @@ def _pid() -> int:
     import os
 
     return os.getpid()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
+def test_what_a_killed_process_started_ends_with_it() -> None:
+    source = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", source, *ending_with_us(["sleep", "600"])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        while b"sleep" not in Path(f"/proc/{child}/comm").read_bytes():
+            time.sleep(0.01)
+        parent.kill()
+    while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
+        time.sleep(0.01)

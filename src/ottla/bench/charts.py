@@ -48,9 +48,9 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
         width = max(bar.value / top_value * PLOT_WIDTH, 1.0)
         parts.append(_label(bar.case if is_first else "", bar.subject, y))
         parts.append(_rect(bar.subject, LABEL_WIDTH, y, width, f"{bar.case}, {bar.subject}: {bar.text}"))
-        parts.append(_text(LABEL_WIDTH + width + 5, y + BAR_HEIGHT - 4, bar.text))
+        parts.append(text_at(LABEL_WIDTH + width + 5, y + BAR_HEIGHT - 4, bar.text))
         y += BAR_HEIGHT + 2
-    return _svg(title, parts, y + GROUP_GAP)
+    return svg(title, parts, y + GROUP_GAP)
 
 
 def range_chart(title: str, ranges: Sequence[Range], unit: str) -> str:
@@ -80,7 +80,7 @@ def range_chart(title: str, ranges: Sequence[Range], unit: str) -> str:
             )
         y += BAR_HEIGHT + 2
     grid = [_grid_line(at(10.0**power), y, f"{10.0**power:g} {unit}") for power in _decades(low, high)]
-    return _svg(title, grid + parts, y + GROUP_GAP)
+    return svg(title, grid + parts, y + GROUP_GAP)
 
 
 def line_chart(title: str, series: dict[str, list[float]], labels: Sequence[str]) -> str:
@@ -92,7 +92,7 @@ def line_chart(title: str, series: dict[str, list[float]], labels: Sequence[str]
     def y_of(value: float) -> float:
         return TOP + (height - TOP) * (1 - value / top_value)
 
-    parts = [_text(4, y_of(top_value) + 4, f"{top_value:.3g}"), _text(4, y_of(0) + 4, "0")]
+    parts = [text_at(4, y_of(top_value) + 4, f"{top_value:.3g}"), text_at(4, y_of(0) + 4, "0")]
     parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - 160}" y1="{y_of(0)}" y2="{y_of(0)}"/>')
     for name, values in series.items():
         subject = name.split()[-1]
@@ -104,8 +104,8 @@ def line_chart(title: str, series: dict[str, list[float]], labels: Sequence[str]
                 f'<circle class="{escape(subject)}" cx="{left + number * step:.1f}" cy="{y_of(value):.1f}" r="3">'
                 f"<title>{tip}</title></circle>"
             )
-        parts.append(_text(left + (len(values) - 1) * step + 8, y_of(values[-1]) + 4, f"{name} {values[-1]:.3g}"))
-    return _svg(title, parts, height + 14)
+        parts.append(text_at(left + (len(values) - 1) * step + 8, y_of(values[-1]) + 4, f"{name} {values[-1]:.3g}"))
+    return svg(title, parts, height + 14)
 
 
 def with_group_starts(items: Sequence[BarOrRange]) -> list[tuple[BarOrRange, bool]]:
@@ -119,7 +119,7 @@ def _decades(low: float, high: float) -> range:
 
 def _grid_line(x: float, bottom: float, text: str) -> str:
     line = f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP + 14}" y2="{bottom:.1f}"/>'
-    return line + _text(x + 2, TOP + 10, text)
+    return line + text_at(x + 2, TOP + 10, text)
 
 
 def _rect(subject: str, x: float, y: float, width: float, tip: str) -> str:
@@ -132,13 +132,13 @@ def _rect(subject: str, x: float, y: float, width: float, tip: str) -> str:
 def _label(case: str, subject: str, y: float) -> str:
     baseline = y + BAR_HEIGHT - 4
     found = f'<text x="{LABEL_WIDTH - 6}" y="{baseline}" text-anchor="end" class="quiet">{escape(subject)}</text>'
-    return found + (_text(0, baseline, case) if case else "")
+    return found + (text_at(0, baseline, case) if case else "")
 
 
-def _text(x: float, y: float, text: str) -> str:
+def text_at(x: float, y: float, text: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _svg(title: str, parts: Sequence[str], height: float) -> str:
+def svg(title: str, parts: Sequence[str], height: float) -> str:
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return "\n".join([head, f'<text x="0" y="14" class="title">{escape(title)}</text>', *parts, "</svg>"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -32,14 +34,15 @@ def cpu_seconds(pid: int) -> float:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
         return sum(int((thread / "schedstat").read_text(encoding="ascii").split()[0]) for thread in threads) / 1e9
     except (OSError, IndexError):
-        return _cpu_seconds_in_ticks(pid)
+        return cpu_seconds_in_ticks(pid)
 
 
 def cpu_seconds_of_all(pids: Iterable[int]) -> float:
     return sum(cpu_seconds(pid) for pid in pids)
 
 
-def _cpu_seconds_in_ticks(pid: int) -> float:
+def cpu_seconds_in_ticks(pid: int) -> float:
+    """Of threads that have ended too, which the other way forgets; and one read, however many threads there are."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     return (int(fields[_UTIME_AFTER_NAME]) + int(fields[_UTIME_AFTER_NAME + 1])) / _TICKS_A_SECOND
 
@@ -51,6 +54,27 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
+def with_children(pids: Iterable[int]) -> tuple[int, ...]:
+    """The processes and those that they started, as far as they are still there."""
+    found: list[int] = []
+    for pid in pids:
+        try:
+            listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        except OSError:
+            listed = []
+        found += [pid, *with_children(map(int, listed))]
+    return tuple(found)
+
+
+def ending_with_us(command: Sequence[str]) -> list[str]:
+    """The command, such that the kernel kills it when the process that starts it is killed; where there is a way to.
+
+    It counts for the thread that starts it, so that has to be one that stays.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*((setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()), *command]
+
+
 class Worker:
     """Runs functions of modules, one at a time, in a process of its own."""
 
@@ -60,6 +84,11 @@ class Worker:
         self._process = context.Process(target=work, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None, "it is started when it is made"
+        return self._process.pid
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._pipe.send((function, args, kwargs))
@@ -74,6 +103,12 @@ class Worker:
     def close(self) -> None:
         self._pipe.close()
         end_process(self._process)
+
+    def kill(self) -> None:
+        """With whatever it has started. A call under way raises WorkFailedError."""
+        for pid in with_children([self.pid]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self

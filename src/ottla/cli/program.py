@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
-from ottla.cli import broker, cluster, consume, doctor, groups, log_files, produce, topics, transactions, up
+from ottla.cli import bench, broker, cluster, consume, doctor, groups, log_files, produce, topics, transactions, up
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 program = typer.Typer(
@@ -31,6 +31,7 @@ program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
+program.add_typer(bench.commands, name="bench")
 
 
 @program.callback()

@@ -1,0 +1,81 @@
+"""Reads with librdkafka, through confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ottla.bench.suite.loads import READ_TIMEOUT_S, Consumed, ConsumerLoad, LoadFailedError, wait_until
+from ottla.bench.suite.payloads import is_stamped, stamp_of
+from ottla.bench.suite.progress_of_reading import ReadingProgress
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+RECORDS_A_CALL = 2_000
+POLL_S = 0.02
+CONSUMER_SETTINGS = {
+    "group.id": "ottla-bench",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    # The default of a second leaves a fast reader without records between its fetches.
+    "fetch.queue.backoff.ms": 2,
+    "fetch.wait.max.ms": 100,
+}
+
+
+def consume(load: ConsumerLoad) -> Consumed:
+    from confluent_kafka import Consumer as Librdkafka
+    from confluent_kafka import TopicPartition
+
+    consumer = Librdkafka({"bootstrap.servers": load.bootstrap, **CONSUMER_SETTINGS})
+    try:
+        wait_until(load.start_at_ns)
+        consumer.assign([TopicPartition(load.topic, index, offset) for index, offset in load.offsets.items()])
+        return _read(consumer, load)
+    finally:
+        consumer.close()
+
+
+def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
+    found = Consumed(begin_ns=time.monotonic_ns())
+    progress = ReadingProgress(load, time.monotonic())
+    timed = is_stamped(load.configuration)
+    while not progress.is_done():
+        messages = _what_is_there(consumer)
+        now_ns = time.monotonic_ns()
+        if not messages:
+            progress.nothing_came(time.monotonic(), READ_TIMEOUT_S)
+            continue
+        _check(messages)
+        progress.advance(_positions(messages), time.monotonic())
+        found.note(now_ns, len(messages), sum(map(len, messages)))
+        if timed:
+            _time(messages, now_ns, load, found)
+    return found
+
+
+def _what_is_there(consumer: Consumer) -> list[Message]:
+    """As soon as there is one: a call for many waits until it has them all, or until its time is over."""
+    messages: list[Message] = consumer.consume(1, POLL_S)
+    return messages + consumer.consume(RECORDS_A_CALL, 0) if messages else messages
+
+
+def _check(messages: list[Message]) -> None:
+    for message in messages:
+        if message.error() is not None:
+            raise LoadFailedError(f"reading failed: {message.error()}")
+
+
+def _positions(messages: list[Message]) -> dict[int, int]:
+    """What comes next, by partition."""
+    return {message.partition() or 0: (message.offset() or 0) + 1 for message in messages}
+
+
+def _time(messages: list[Message], now_ns: int, load: ConsumerLoad, found: Consumed) -> None:
+    """From when a record was due."""
+    add = found.latencies.add
+    for message in messages:
+        due_ns = stamp_of(message.value() or b"")
+        if due_ns >= load.measured_from_ns:
+            add((now_ns - due_ns) // 1000)

@@ -1,0 +1,239 @@
+"""`report.html`: one page with plots and tables, nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from ottla.bench.suite.figures import FIGURES, shown
+from ottla.bench.suite.page_style import STYLE
+from ottla.bench.suite.plots import RatioRow, Series, ShareRow, lines_chart, ratio_chart, shares_chart
+from ottla.bench.suite.results_of_run import MeasuredRatio, Results
+from ottla.bench.suite.settings import SETTINGS
+from ottla.bench.suite.statistics import summary
+from ottla.bench.suite.views import Curve, Group, at_full_speed, latency_curves, ranked, throughput_groups
+
+PAGE_FILE = "report.html"
+RANKED = (("records_per_s", "throughput"), ("p99_us", "p99 latency"))
+BEHIND = 0.01
+"""Above this share of records that there was no room for, the load is more than the target takes."""
+
+
+def write_page(directory: Path, results: Results) -> Path:
+    path = (directory if directory.is_dir() else directory.parent) / PAGE_FILE
+    name = escape(str(results.matrix.get("name") or "results"))
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f"<title>{name}</title><style>{STYLE}</style></head><body>",
+        f"<h1>{name}</h1>",
+        f"<p>{escape(str(results.matrix.get('about', '')))}</p>",
+        _where(results),
+        *_ratio_parts(results),
+        *_section("Throughput over repetitions", [_throughput(group) for group in throughput_groups(results)]),
+        *_section(
+            "Latency against offered load",
+            [part for curves in latency_curves(results) for part in (_latency(curves), _taken(curves))],
+        ),
+        *_section("Which setting matters how much", _rankings(results)),
+        *_section("All figures", [_note(results), _table(results)]),
+        *_section("Targets", [_targets(results)]),
+        *_section("Left out, failed", _missing(results)),
+        "</body></html>",
+    ]
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+def _section(title: str, parts: Sequence[str]) -> list[str]:
+    return [f"<h2>{escape(title)}</h2>", *parts] if parts else []
+
+
+def _where(results: Results) -> str:
+    items = [
+        f"{run['at']}, commit {run['commit'] or 'unknown'}, {run['machine']}, Linux {run['kernel']}, "
+        f"load average {run['load_before']} before"
+        for run in results.runs
+    ]
+    return f'<ul class="quiet">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
+
+
+def _ratio_parts(results: Results) -> list[str]:
+    if not results.peer:
+        return []
+    found = results.ratios()
+    rows = [
+        RatioRow(
+            f"{each.label}: {_plain_heading(each.figure)}",
+            *each.ratio,
+            None if each.goal is None else each.goal.bound,
+            _verdict(each),
+        )
+        for each in found
+    ]
+    if not rows:
+        return []
+    title = f"{results.subject} / {results.peer}"
+    plot = ratio_chart(title, rows, f"{results.peer} has more", f"{results.subject} has more")
+    head = _cells("th", ["configuration", "figure", "ratio", "lowest", "highest", "goal", ""])
+    lines = [_ratio_line(each) for each in found]
+    note = (
+        "<p>Of each repetition the ratio of the two, which ran one after the other; then their median. The line is "
+        "from the lowest to the highest, the mark across it the goal. Of records, more is better; of milliseconds, "
+        "CPU seconds and MB, less is.</p>"
+    )
+    return [f"<h2>Against {escape(results.peer)}</h2>", note, plot, _wide(f"<tr>{head}</tr>{''.join(lines)}")]
+
+
+def _ratio_line(found: MeasuredRatio) -> str:
+    numbers = [f"{value:.2f}" for value in found.ratio]
+    goal = "" if found.goal is None else f"{'>=' if found.goal.at_least else '<='} {found.goal.bound:g}"
+    cells = _cells("td", [found.label, _plain_heading(found.figure), *numbers, goal])
+    verdict = _verdict(found)
+    return f'<tr>{cells}<td class="text-{verdict}">{verdict}</td></tr>'
+
+
+def _verdict(found: MeasuredRatio) -> str:
+    if found.goal is None:
+        return ""
+    return "met" if found.goal.is_met(found.ratio.ratio) else "missed"
+
+
+def _plain_heading(figure: str) -> str:
+    return FIGURES[figure].heading.removesuffix(" ms")
+
+
+def _throughput(group: Group) -> str:
+    series = []
+    for at, cell in enumerate(group.cells):
+        values = sorted(cell.figures["mb_per_s"].items())
+        points = [(float(repetition + 1), value) for repetition, value in values]
+        series.append(Series(cell.label, points, at))
+    repetitions = sorted({x for each in series for x, _ in each.points})
+    return lines_chart(group.title, series, "repetition", "MB/s", x_ticks=repetitions)
+
+
+def _latency(curves: Sequence[Curve]) -> str:
+    """Of acknowledgements; or end to end, where consumers read meanwhile."""
+    end_to_end = all("end_to_end_p50_us" in cell.figures for curve in curves for cell in curve.cells)
+    prefix = "end_to_end_" if end_to_end else ""
+    series = []
+    for at, curve in enumerate(curves):
+        for name, dash in (("p50", ""), ("p99", "6 3"), ("p999", "2 3")):
+            points, hollow = [], []
+            for cell in curve.cells:
+                found, behind = cell.summary(f"{prefix}{name}_us"), cell.summary("behind_share")
+                if found is not None:
+                    points.append((float(cell.configuration["producer.rate"]), found.median / 1000))
+                    hollow.append(behind is not None and behind.median > BEHIND)
+            shown_name = name.replace("p999", "p99.9")
+            series.append(Series(f"{curve.target} {shown_name}", points, at, hollow, dash))
+    kind = (
+        "end to end, from when a record was due" if end_to_end else "of an acknowledgement, from when a record was due"
+    )
+    title = f"{curves[0].label}: latency {kind}".removeprefix(": ")
+    note = "<p>Hollow points: the target did not take all that was offered.</p>"
+    plot = lines_chart(title, series, "records/s offered", "ms", log_y=True)
+    return plot + (note if any(any(each.hollow) for each in series) else "")
+
+
+def _taken(curves: Sequence[Curve]) -> str:
+    """Where a target has enough: from there on the line is flat, if it holds what it takes."""
+    series = []
+    for at, curve in enumerate(curves):
+        found = [(cell, cell.summary("records_per_s")) for cell in curve.cells]
+        points = [
+            (float(cell.configuration["producer.rate"]), speed.median) for cell, speed in found if speed is not None
+        ]
+        series.append(Series(curve.target, points, at))
+    title = f"{curves[0].label}: acknowledged against offered".removeprefix(": ")
+    return lines_chart(title, series, "records/s offered", "records/s acknowledged")
+
+
+def _rankings(results: Results) -> list[str]:
+    found = []
+    for at, target in enumerate(results.targets):
+        cells = at_full_speed([cell for where, cell in results.cells.items() if where[1] == target])
+        for figure, name in RANKED:
+            effects = [effect for effect in ranked(cells, figure) if effect.share >= 0.001]
+            rows = [
+                ShareRow(
+                    effect.setting,
+                    effect.share,
+                    f"{effect.factor:.2f}x from {_value(effect.worst)} to {_value(effect.best)}",
+                )
+                for effect in effects
+            ]
+            if rows:
+                found.append(shares_chart(f"{target}: share of the variation in {name}", rows, at))
+    if found:
+        found.insert(
+            0,
+            "<p>How much of the variation between all configurations (of the logarithm) goes with one setting alone, "
+            "and the figure with the value that raises it most over that with the value that raises it least.</p>",
+        )
+    return found
+
+
+def _value(value: object) -> str:
+    return str(value) or "none"
+
+
+def _note(results: Results) -> str:
+    """What every word means that the table has."""
+    names = [name for name in FIGURES if any(name in cell.figures for cell in results.cells.values())]
+    meanings = [(FIGURES[name].heading, FIGURES[name].meaning) for name in names]
+    meanings += [(name, SETTINGS[name].meaning) for name in results.varied() if name in SETTINGS]
+    items = "".join(f"<li>{escape(name)}: {escape(meaning)}</li>" for name, meaning in meanings)
+    return (
+        '<p class="quiet">Medians of the repetitions; spread is of records/s, from the lowest to the highest. Where '
+        "there is a rate, latencies count from when a record was due, so that a stalled target is not spared; without "
+        "one, from when the client was given the record.</p>"
+        f"<details><summary>What the words mean</summary><ul>{items}</ul></details>"
+    )
+
+
+def _table(results: Results) -> str:
+    names = [name for name in FIGURES if any(name in cell.figures for cell in results.cells.values())]
+    head = _cells("th", ["configuration", "target", "times", *(FIGURES[name].heading for name in names), "spread"])
+    lines = []
+    for cell in results.cells.values():
+        summaries = [cell.summary(name) for name in names]
+        texts = [
+            "" if found is None else shown(name, found.median) for name, found in zip(names, summaries, strict=True)
+        ]
+        speed = cell.summary("records_per_s")
+        spread, times = ("", "0") if speed is None else (f"{speed.spread:.0%}", str(speed.repetitions))
+        lines.append(f"<tr>{_cells('td', [cell.label, cell.target, times, *texts, spread])}</tr>")
+    return _wide(f"<tr>{head}</tr>{''.join(lines)}")
+
+
+def _targets(results: Results) -> str:
+    parts = []
+    for target, facts in results.facts.items():
+        figures = results.starts.get(target, {})
+        starts = ", ".join(
+            f"{FIGURES[name].heading} {shown(name, summary(values).median)} ({FIGURES[name].meaning})"
+            for name, values in figures.items()
+        )
+        settings = ", ".join(f"{name}={value}" for name, value in facts.get("settings", {}).items()) or "defaults"
+        jvm = f"; {facts['jvm']}" if "jvm" in facts else ""
+        lines = "<br>".join(map(escape, (facts["software"] + jvm, settings, starts)))
+        parts.append(f"<dt>{escape(target)}</dt><dd>{lines}</dd>")
+    return f"<dl>{''.join(parts)}</dl>"
+
+
+def _missing(results: Results) -> list[str]:
+    left_out = [f"{each['target']}: {each['label']}: {each['reason']}" for each in results.matrix.get("left_out", [])]
+    failed = [f"{cell.target}: {cell.label}: {failure}" for cell in results.cells.values() for failure in cell.failures]
+    items = "".join(f"<li>{escape(text)}</li>" for text in (*left_out, *failed))
+    return [f"<ul>{items}</ul>"] if items else []
+
+
+def _cells(kind: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in texts)
+
+
+def _wide(rows: str) -> str:
+    return f'<div class="scroll"><table>{rows}</table></div>'

@@ -1,0 +1,40 @@
+"""How far a consumer has come, and when it is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ottla.bench.suite.loads import ConsumerLoad, LoadFailedError
+
+
+class ReadingProgress:
+    def __init__(self, load: ConsumerLoad, now_s: float) -> None:
+        self._positions = dict(load.offsets)
+        self._ends = None if load.ends is None else dict(load.ends)
+        self._ends_file = Path(load.ends_file)
+        self._last_news_s = now_s
+
+    def advance(self, positions: Mapping[int, int], now_s: float) -> None:
+        """Next offsets, by partition."""
+        self._positions.update(positions)
+        self._last_news_s = now_s
+
+    def is_done(self) -> bool:
+        return self._ends is not None and all(self._positions[index] >= end for index, end in self._ends.items())
+
+    def nothing_came(self, now_s: float, patience_s: float) -> None:
+        """Looks whether the producers have ended. Raises if records are missing for too long."""
+        if self._ends is None and self._ends_file.exists():
+            every = {int(index): end for index, end in json.loads(self._ends_file.read_text(encoding="utf-8")).items()}
+            self._ends = {index: every[index] for index in self._positions}
+        if now_s - self._last_news_s > patience_s:
+            raise LoadFailedError(f"nothing came for {patience_s:.0f} s at {self._positions}, ends {self._ends}")
+
+
+def write_ends(path: Path, ends: Mapping[int, int]) -> None:
+    """Whole or not at all: readers look for it meanwhile."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(ends), encoding="utf-8")
+    draft.replace(path)

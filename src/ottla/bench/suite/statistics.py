@@ -1,0 +1,99 @@
+"""Medians, spreads, ratios of interleaved repetitions, and which setting matters how much. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from ottla.bench.suite.settings import Value
+
+
+class Summary(NamedTuple):
+    median: float
+    low: float
+    high: float
+    repetitions: int
+
+    @property
+    def spread(self) -> float:
+        """How far the repetitions lie apart, as a share of the median."""
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+
+class Ratio(NamedTuple):
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Every repetition says the same: more, or less."""
+        return self.low > 1 or self.high < 1
+
+
+class Effect(NamedTuple):
+    """What one setting does to a figure."""
+
+    setting: str
+    best: Value
+    worst: Value
+    factor: float
+    """The figure with the best value over that with the worst, all else being mixed alike (geometric means)."""
+    share: float
+    """Of the variation between all cells (of the logarithm): 0 is none, 1 all of it."""
+
+
+def summary(values: Sequence[float]) -> Summary:
+    if not values:
+        raise ValueError("no values")
+    return Summary(median(values), min(values), max(values), len(values))
+
+
+def paired_ratio(subject: Mapping[int, float], peer: Mapping[int, float]) -> Ratio | None:
+    """Of values by repetition. Those of one repetition were measured one after the other, so noise hits both."""
+    ratios = [subject[at] / peer[at] for at in sorted(subject.keys() & peer.keys()) if peer[at] > 0]
+    return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
+
+
+def unpaired_ratio(later: Sequence[float], earlier: Sequence[float]) -> Ratio | None:
+    """Of two runs. The range is the widest that any two repetitions give."""
+    if not later or not earlier or min(earlier) <= 0:
+        return None
+    return Ratio(median(later) / median(earlier), min(later) / max(earlier), max(later) / min(earlier))
+
+
+def effects(cells: Sequence[tuple[Mapping[str, Value], float]]) -> list[Effect]:
+    """The settings that differ between cells, those that explain most first."""
+    usable = [(configuration, math.log(value)) for configuration, value in cells if value > 0]
+    if len(usable) < 2:
+        return []
+    mean = fmean(value for _, value in usable)
+    total = sum((value - mean) ** 2 for _, value in usable)
+    found = []
+    for setting in usable[0][0]:
+        levels: dict[Value, list[float]] = defaultdict(list)
+        for configuration, value in usable:
+            levels[_level(configuration[setting])].append(value)
+        if len(levels) < 2:
+            continue
+        means = {level: fmean(values) for level, values in levels.items()}
+        best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
+        between = sum(len(values) * (means[level] - mean) ** 2 for level, values in levels.items())
+        share = between / total if total > 0 else 0.0
+        found.append(Effect(setting, best, worst, math.exp(means[best] - means[worst]), min(share, 1.0)))
+    return sorted(found, key=lambda effect: (-effect.share, effect.setting))
+
+
+def _level(value: Value) -> Value:
+    """So that yes and 1 are two levels: Python takes True for 1."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def time_left_s(done: Sequence[tuple[float, float]], left_estimates_s: Sequence[float]) -> float:
+    """From (estimated, real) seconds of what is done. Estimates are corrected by how wrong they were so far."""
+    estimated = sum(estimate for estimate, _ in done)
+    correction = sum(real for _, real in done) / estimated if estimated > 0 else 1.0
+    return sum(left_estimates_s) * correction
