@@ -21,7 +21,7 @@ from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, merged_producers, trim_state
-from ottla.log.walk import BadBatch, Walk, Walked, find_next_valid, intact_batches
+from ottla.log.walk import BadBatch, Walk, find_next_valid, intact_batches
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
@@ -403,24 +403,8 @@ def _note_batches(opening: Opening, segment: Segment, state: LogState, following
         opening.damages.append(describe_damage(place, bad, next_offset))
 
     first_offset = segment.base_offset + relative
-    previous_offset = -1
-    for found in intact_batches(segment.file, position, segment.written_end, first_offset, on_bad=name_damage):
-        header = found.header
-        if header.base_offset < state.offset:
-            continue
-        if header.leader_epoch < state.epochs.latest:
-            _name_wrong_epoch(opening, segment.path, found, previous_offset, state)
-        note_batch(header, found.batch, state)
-        previous_offset = header.base_offset
-
-
-def _name_wrong_epoch(opening: Opening, path: str, found: Walked, previous_offset: int, state: LogState) -> None:
-    """Leader epochs never fall. No CRC covers them, so a batch whose own was damaged reads back well: it is the one
-    before, if a later epoch seems to be of that one alone, or else this one."""
-    header, latest = found.header, state.epochs.latest
-    reason = f"a batch of leader epoch {header.leader_epoch} follows one of epoch {latest}"
-    if state.epochs.start_of(latest) == previous_offset:
-        opening.damages.append(Damage(path, found.position, previous_offset, header.base_offset, reason))
-        state.epochs.truncate_from(previous_offset)
-    else:
-        opening.damages.append(Damage(path, found.position, header.base_offset, header.next_offset, reason))
+    for _, header, batch in intact_batches(
+        segment.file, position, segment.written_end, first_offset, on_bad=name_damage
+    ):
+        if header.base_offset >= state.offset:
+            note_batch(header, batch, state)

@@ -98,21 +98,10 @@ class Replay:
 
     def _take_batch(self, log: FileLog, header: BatchHeader, batch: memoryview) -> None:
         if header.base_offset >= log.end_offset:
-            if header.leader_epoch < log.epochs.latest:
-                _name_wrong_epoch(log, header)
             log.replay(header, batch)
             self.replayed.batches += 1
             self.replayed.bytes += len(batch)
             self.replayed.logs.add(log.key)
-
-
-def _name_wrong_epoch(log: FileLog, header: BatchHeader) -> None:
-    """Leader epochs never fall, and the journal's entries are checksummed whole: it is the segment's end."""
-    latest = log.epochs.latest
-    begin = log.epochs.start_of(latest)
-    reason = f"a batch of leader epoch {latest} comes before one of epoch {header.leader_epoch}"
-    log.add_damage(damage_at_end(log, begin, header.base_offset, reason))
-    log.epochs.truncate_from(begin)
 
 
 def damage_at_end(log: FileLog, first_offset: int, next_offset: int, reason: str) -> Damage:
