@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
