@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
@@ -39,22 +40,36 @@ class IsrChanges:
         topic = image.topic(partition.topic.id)
         if leading is None or member is None or topic is None:
             return
+        key = PartitionKey(topic.id, partition.index)
+        found = image.partition(key)
+        if found is None or found.value.leader_epoch != partition.leader_epoch:
+            return
+        # The write is conditioned on the image's state. If this leader took that state only afterwards, it would forget
+        # that a change is on its way, and move the watermark without whoever joins.
+        note_stored(partition, found.value, found.version)
         registered = {registration.broker_id: registration.epoch for registration in image.registrations()}
         wanted = leading.next_isr(registered, self._clock.monotonic_ms())
         if wanted is None:
             return
-        key = PartitionKey(topic.id, partition.index)
         write = isr_change(image, self._rules.of(image, topic), key, member, wanted.items())
         if write is None or isinstance(write, Refused):
             return
         leading.on_isr_sent(wanted)
-        task = asyncio.ensure_future(self._change(partition, leading, write, key))
+        task = asyncio.ensure_future(self._change(partition, leading, write, key, leading.proposed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _change(self, partition: Partition, leading: LeaderReplication, write: Write, key: PartitionKey) -> None:
+    async def _change(
+        self,
+        partition: Partition,
+        leading: LeaderReplication,
+        write: Write,
+        key: PartitionKey,
+        proposed: Mapping[int, int] | None,
+    ) -> None:
         """Until it is known what became of the write, the larger of the two sets counts. A conflict does not say that:
-        the write may have been applied, and others may have written since. What the store has then says it."""
+        the write may have been applied, and others may have written since. What the store has then says it, of this
+        proposal: the image may have ended it before, and the next one may be on its way."""
         while partition.leading is leading:
             try:
                 revision = await commit(self._membership.store, write)
@@ -67,7 +82,7 @@ class IsrChanges:
                 await sleep(self._clock, RETRY_MS)
                 continue
             found = self._membership.image.partition(key)
-            is_open = partition.leading is leading and leading.proposed is not None
+            is_open = partition.leading is leading and leading.proposed is proposed
             if is_open and found is not None and found.value.leader_epoch == partition.leader_epoch:
                 take_stored(partition, leading, found.value, found.version)
             return
