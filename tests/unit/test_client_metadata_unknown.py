@@ -21,6 +21,7 @@ class SlowAnswers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first_s: float, unknown: int = 0) -> None:
         self.asked: list[list[str]] = []
+        self.is_asked = asyncio.Event()
         self._first_s, self._unknown = first_s, unknown
         monkeypatch.setattr(module, "call", self._call)
         monkeypatch.setattr(module, "read_view", self._read)
@@ -31,6 +32,7 @@ class SlowAnswers:
 
     async def _call(self, _: object, __: object, body: dict[str, Any], *, what: str) -> list[str]:
         self.asked.append([topic["name"] for topic in body["topics"]])
+        self.is_asked.set()
         if len(self.asked) == 1:
             await asyncio.sleep(self._first_s)
         return self.asked[-1]
@@ -51,8 +53,7 @@ async def test_an_answer_about_other_topics_says_nothing_of_this_one(monkeypatch
     metadata = metadata_of(answers)
     metadata.want(["payments"])
     others = asyncio.create_task(metadata.refresh())
-    while not answers.asked:
-        await asyncio.sleep(0)
+    await answers.is_asked.wait()
     assert await metadata.topic("orders", timeout_ms=5000, unknown_for_ms=0) is VIEW
     assert answers.asked == [["payments"], ["orders", "payments"]]
     await others

@@ -40,17 +40,11 @@ class IsrChanges:
         topic = image.topic(partition.topic.id)
         if leading is None or member is None or topic is None:
             return
-        key = PartitionKey(topic.id, partition.index)
-        found = image.partition(key)
-        if found is None or found.value.leader_epoch != partition.leader_epoch:
-            return
-        # The write is conditioned on the image's state. If this leader took that state only afterwards, it would forget
-        # that a change is on its way, and move the watermark without whoever joins.
-        note_stored(partition, found.value, found.version)
         registered = {registration.broker_id: registration.epoch for registration in image.registrations()}
         wanted = leading.next_isr(registered, self._clock.monotonic_ms())
         if wanted is None:
             return
+        key = PartitionKey(topic.id, partition.index)
         write = isr_change(image, self._rules.of(image, topic), key, member, wanted.items())
         if write is None or isinstance(write, Refused):
             return
