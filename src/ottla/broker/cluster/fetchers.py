@@ -23,8 +23,11 @@ class Fetchers:
         self._flush = flush
         self._clock = clock
         self._by_leader: dict[tuple[Member, Lane], ReplicaFetcher] = {}
+        self._is_stopped = False
 
     def follow(self, partition: Partition, leader: Registration) -> None:
+        if self._is_stopped:
+            return
         self.drop_idle()
         following = partition.following
         assert following is not None
@@ -44,6 +47,8 @@ class Fetchers:
         """What was lagging is live, or the reverse. No request for it is under way."""
         following = partition.following
         if following is None or following.fetcher is None or following.fetcher.member != self._membership.member:
+            return
+        if self._is_stopped:
             return
         address = following.fetcher.address
         following.fetcher.leave(partition)
@@ -68,5 +73,8 @@ class Fetchers:
                 asyncio.ensure_future(fetcher.stop())  # noqa: RUF006 # it ends by itself, and nobody waits for it
 
     async def stop(self) -> None:
-        for fetcher in self._by_leader.values():
+        """For good: leaders may change while the fetchers end one by one, and nothing is fetched from the new ones."""
+        self._is_stopped = True
+        while self._by_leader:
+            _, fetcher = self._by_leader.popitem()
             await fetcher.stop()
