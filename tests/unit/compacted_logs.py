@@ -68,16 +68,20 @@ class CompactedLog:
             append_time_ms=now_ms if append_time else None,
         )
         assert log.refusal(len(batch)) is None
-        stamp(batch, base, self.bench.epoch if leader_epoch is None else leader_epoch)
+        stamp(batch, base, self._next_epoch(leader_epoch))
         log.append(read_header(batch), memoryview(batch))
         self.appended += decode_batch(batch)
 
     def append_raw(self, batch: bytearray) -> None:
         """A batch of another kind."""
         log = self.bench.log()
-        stamp(batch, log.end_offset, self.bench.epoch)
+        stamp(batch, log.end_offset, self._next_epoch(None))
         log.append(read_header(batch), memoryview(batch))
         self.appended += decode_batch(batch)
+
+    def _next_epoch(self, wanted: int | None) -> int:
+        """Leader epochs never fall."""
+        return max(self.bench.epoch if wanted is None else wanted, self.bench.log().epochs.latest)
 
     def put(self, *keys: str, value: bytes | None = b"x" * 40) -> None:
         """One batch a key."""

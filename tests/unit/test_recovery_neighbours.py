@@ -1,4 +1,4 @@
-"""Damage that a start finds while it learns from a log's batches who wrote them."""
+"""Damage that a start finds while it learns from a log's batches who wrote them and when."""
 
 from __future__ import annotations
 

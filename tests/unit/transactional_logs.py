@@ -45,7 +45,7 @@ def end_transaction(
 def append(log: AnyLog, batch: bytearray, leader_epoch: int) -> int:
     offset = log.end_offset
     assert log.refusal(len(batch)) is None
-    stamp(batch, offset, leader_epoch)
+    stamp(batch, offset, max(leader_epoch, log.epochs.latest))  # they never fall
     log.append(read_header(batch), memoryview(batch))
     return offset
 

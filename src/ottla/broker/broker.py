@@ -239,6 +239,7 @@ class Broker:
                     wakeups=self.wakeups,
                 )
             )
+            topic.partitions[-1].distrust_epochs_to_come()
             self.on_role(topic.partitions[-1])
         self.housekeeping.look_at(topic)
 

@@ -19,6 +19,7 @@ from ottla.log.file_log import FileLog
 from ottla.log.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
 from ottla.log.memory_log import MemoryLog
 from ottla.log.segment import held
+from ottla.log.wrong_epochs import distrust_epochs_above
 from ottla.machines.producers import ProducerBatch
 from ottla.machines.replication import LeaderReplication
 from ottla.machines.transactions.partition_table import Marker
@@ -302,6 +303,7 @@ class Partition:
         self._leave_role(Role.LEADER)
         self.leading = leading
         self.leader_epoch = leader_epoch
+        self.distrust_epochs_to_come()
         # Before any record of the epoch: a follower with records of an epoch that we do not have must find its end.
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
@@ -309,8 +311,13 @@ class Partition:
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch
+        self.distrust_epochs_to_come()
         # An epoch that we led without a record is nothing that a leader could find in its own history.
         self.log.epochs.truncate_from(self.log.end_offset)
+
+    def distrust_epochs_to_come(self) -> None:
+        if isinstance(self.log, FileLog):
+            distrust_epochs_above(self.log, self.leader_epoch)
 
     def stand_by(self, leader_epoch: int) -> None:
         """Nobody leads, or nobody that we may follow."""

@@ -34,6 +34,9 @@ class LeaderEpochs:
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else -1
 
+    def copy(self) -> LeaderEpochs:
+        return LeaderEpochs(self)
+
     def start_of(self, epoch: int) -> int:
         """Where an epoch of this log begins."""
         return self._starts[self._epochs.index(epoch)]

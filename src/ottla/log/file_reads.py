@@ -1,7 +1,8 @@
 """Reading a log's segments: from the page cache at once, from the disk through a disk thread.
 
 Every batch that comes from a file is checked against its CRC before it is served. What does not match is named,
-remembered and never served; the batches around it are.
+remembered and never served; the batches around it are. The leader epoch is not under the CRC: a batch that disagrees
+with what the log knows of its epochs is served with the one that the log knows.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import NamedTuple, Protocol
 
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead, Damage
+from ottla.log.epochs import LeaderEpochs
 from ottla.log.segment import Segment
 from ottla.log.walk import BadBatch, Walk, Walked, find_next_valid, header_fault, intact_batches
 from ottla.model.errors import ErrorCode, Refused
 from ottla.ports import DataFile, ReadOnlyBuffer
-from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
+from ottla.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header, stamp
 from ottla.records.validation import first_at_or_after, max_timestamp_record
 
 READ_AHEAD_BYTES = 8 * 1024
@@ -25,6 +27,7 @@ READ_AHEAD_BYTES = 8 * 1024
 class SegmentedLog(Protocol):
     segments: list[Segment]
     start_offset: int
+    epochs: LeaderEpochs
 
     @property
     def written_end(self) -> int: ...
@@ -78,13 +81,14 @@ def read_from_segments(
         return Refused(ErrorCode.kafka_storage_error, str(error))
     length = min(max_bytes + READ_AHEAD_BYTES, place.end - place.position)
     data = place.file.read_cached(place.position, length)
+    wanted = Wanted(offset, max_bytes, upto, keeps_empty)
     if data is not None:
-        taken = take_batches(data, place.offset, offset, max_bytes, upto, keeps_empty=keeps_empty)
+        taken = take_batches(data, place.offset, wanted, log.epochs)
         if taken is not None:
             return taken
     place.segment.readers += 1
-    wanted = Wanted(offset, max_bytes, upto, keeps_empty)
-    return ColdRead(lambda: _read_cold(log, place, wanted), place.segment.end_read)
+    epochs = log.epochs.copy()  # the disk thread must not meet one that changes
+    return ColdRead(lambda: _read_cold(log, place, wanted, epochs), place.segment.end_read)
 
 
 class Wanted(NamedTuple):
@@ -94,11 +98,10 @@ class Wanted(NamedTuple):
     keeps_empty: bool
 
 
-def take_batches(
-    data: ReadOnlyBuffer, data_offset: int, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True
-) -> Slice | None:
+def take_batches(data: ReadOnlyBuffer, data_offset: int, wanted: Wanted, epochs: LeaderEpochs) -> Slice | None:
     """The wanted batches out of a piece of a segment, which begins with the batch at `data_offset`; None if the piece
     holds too little or is not as it should be, so that the thorough path has to decide."""
+    offset, max_bytes, upto, keeps_empty = wanted
     view = memoryview(data)
     at, size, first, empty_at = 0, 0, -1, -1
     next_offset = offset
@@ -119,7 +122,7 @@ def take_batches(
                 return None
             if end > len(view) or (first >= 0 and end - first > max_bytes):
                 break
-            if not crc_matches(view[at:end], header):
+            if not crc_matches(view[at:end], header) or epochs.epoch_at(header.next_offset - 1) != header.leader_epoch:
                 return None
             next_offset = header.next_offset
             if header.record_count == 0 and not keeps_empty:
@@ -158,7 +161,7 @@ def _without_empty(batches: memoryview, next_offset: int) -> Slice:
     return Slice(pieces, sum(map(len, pieces)), next_offset)
 
 
-def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted) -> Slice | Refused:
+def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEpochs) -> Slice | Refused:
     """On a disk thread. Walks batch by batch with every check, over damage that lies before the offset."""
     offset = wanted.offset
     while True:
@@ -166,7 +169,7 @@ def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted) -> Slice | Refus
         found = _find(walk, wanted)
         if found is not None:
             first, end, next_offset = found
-            data = memoryview(place.file.read_at(first, end - first))
+            data = _with_known_epochs(memoryview(place.file.read_at(first, end - first)), epochs)
             if wanted.keeps_empty or end - first == HEADER_BYTES:
                 return Slice([data], len(data), next_offset)
             return _without_empty(data, next_offset)
@@ -186,6 +189,19 @@ def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted) -> Slice | Refus
         if intact is None:
             return Slice([], 0, offset)
         place = place._replace(position=intact.position, offset=intact.header.base_offset)
+
+
+def _with_known_epochs(batches: memoryview, epochs: LeaderEpochs) -> memoryview:
+    at = 0
+    while at < len(batches):
+        header = read_header(batches, at)
+        known = epochs.epoch_at(header.next_offset - 1)
+        if known not in (-1, header.leader_epoch):
+            if batches.readonly:
+                batches = memoryview(bytearray(batches))
+            stamp(batches[at : at + HEADER_BYTES], header.base_offset, known)
+        at += header.size_bytes
+    return batches
 
 
 def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:

@@ -22,6 +22,7 @@ from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
 from ottla.log.state_file import STATE_FILE, LogState, decode_state, encode_state, merged_producers, trim_state
 from ottla.log.walk import BadBatch, Walk, find_next_valid, intact_batches
+from ottla.log.wrong_epochs import name_wrong_epoch
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.model.durability import Durability
 from ottla.model.ids import LogKey
@@ -403,8 +404,12 @@ def _note_batches(opening: Opening, segment: Segment, state: LogState, following
         opening.damages.append(describe_damage(place, bad, next_offset))
 
     first_offset = segment.base_offset + relative
-    for _, header, batch in intact_batches(
-        segment.file, position, segment.written_end, first_offset, on_bad=name_damage
-    ):
-        if header.base_offset >= state.offset:
-            note_batch(header, batch, state)
+    previous_offset = -1
+    for found in intact_batches(segment.file, position, segment.written_end, first_offset, on_bad=name_damage):
+        header = found.header
+        if header.base_offset < state.offset:
+            continue
+        if header.leader_epoch < state.epochs.latest:
+            opening.damages.append(name_wrong_epoch(segment.path, found, previous_offset, state))
+        note_batch(header, found.batch, state)
+        previous_offset = header.base_offset

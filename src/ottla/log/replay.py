@@ -14,6 +14,7 @@ from ottla.log.cuts import Cuts
 from ottla.log.file_log import FileLog
 from ottla.log.journal import JournalEntry, Mutation
 from ottla.log.rescue import read_rescued, rescued_files
+from ottla.log.wrong_epochs import distrust_epochs_above
 from ottla.model.ids import LogKey
 from ottla.ports import FileSystem
 from ottla.records.batch import BatchHeader
@@ -98,6 +99,8 @@ class Replay:
 
     def _take_batch(self, log: FileLog, header: BatchHeader, batch: memoryview) -> None:
         if header.base_offset >= log.end_offset:
+            # The journal's entries are checksummed whole: it is the end of the segments that is wrong.
+            distrust_epochs_above(log, header.leader_epoch)
             log.replay(header, batch)
             self.replayed.batches += 1
             self.replayed.bytes += len(batch)

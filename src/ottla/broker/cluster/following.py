@@ -98,7 +98,9 @@ class Following:
                     # The leader has compacted: our end may be where one of several batches began that are gone there.
                     batch = memoryview(rest_of_placeholder(header, log.end_offset))
                     header = read_header(batch)
-                if header.base_offset != log.end_offset or header.leader_epoch > self.leader_epoch:
+                if header.base_offset != log.end_offset:
+                    return ErrorCode.corrupt_message
+                if not log.epochs.latest <= header.leader_epoch <= self.leader_epoch:
                     return ErrorCode.corrupt_message
                 if header.is_control:
                     end_of_transaction(header, batch)  # one that cannot be read is not taken
