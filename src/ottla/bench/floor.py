@@ -38,7 +38,7 @@ from ottla.bench.processes import end_process, leave_interrupts_to_the_parent
 REPLY_BYTES = 12
 READ_BYTES = 512 * 1024
 FILE_BYTES = 256 * 1024 * 1024
-KEPT_BYTES = 256 * 1024 * 1024
+KEPT_BYTES = 32 * 1024 * 1024
 """As much as a broker's tail cache holds."""
 FRAME_SIZES = (100, 1024, 10 * 1024, 128 * 1024)
 WARM_UP_S = 0.3

@@ -335,7 +335,7 @@ _OWN_KEYS = [
     ConfigKey(
         "ottla.tail.cache.bytes",
         _LONG,
-        str(256 * _MIB),
+        str(32 * _MIB),
         "The memory for the newest records of all partitions, from which caught-up readers are served.",
         Range(0),
         dynamic=False,
