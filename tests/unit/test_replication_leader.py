@@ -60,6 +60,27 @@ def test_a_fetch_ahead_of_its_sync_does_not_count_for_disk() -> None:
     assert machine.high_watermark == 110
 
 
+def test_a_fetch_brings_the_synced_end_along() -> None:
+    machine = leader({1: 10, 2: 20})
+    machine.on_own_progress(110, 110)
+    assert machine.on_fetched(2, 20, 110, 0.0, acknowledged_end=105)
+    assert machine.high_watermark == 105
+
+
+def test_the_synced_end_of_a_fetch_counts_no_further_than_its_offset_nor_behind_a_later_report() -> None:
+    machine = leader({1: 10, 2: 20})
+    machine.on_own_progress(110, 110)
+    machine.on_fetched(2, 20, 104, 0.0, acknowledged_end=110)
+    assert machine.high_watermark == 104
+    machine.on_fetched(2, 20, 110, 0.0, acknowledged_end=104)
+    machine.on_acknowledged(2, 20, 108, 0.0)
+    # The leader looks at the fetch that waits once more, and the fetch says what it said.
+    machine.on_fetched(2, 20, 110, 0.0, acknowledged_end=104)
+    follower = machine.follower(2)
+    assert follower is not None
+    assert follower.acknowledged_end == 108
+
+
 def test_a_fetch_counts_by_itself_where_the_class_says_so() -> None:
     machine = leader({1: 10, 2: 20}, by_fetch=True)
     machine.on_own_progress(110, 110)

@@ -111,6 +111,8 @@ class Partition:
         self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, FetchWatch] = {}
+        self._is_unannounced = False
+        """There may be records that followers have not been told of."""
         log.events = self
 
     @property
@@ -191,7 +193,7 @@ class Partition:
         stamp(batch, base_offset, self.leader_epoch)
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
         self.topic.traffic.note_batch(header.record_count, len(batch))
-        self.on_appended()
+        self._on_produced()
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
@@ -215,7 +217,7 @@ class Partition:
         traffic.batches_in += len(run)
         traffic.records_in += run.record_count
         traffic.bytes_in += run.size_bytes
-        self.on_appended()
+        self._on_produced()
         return True
 
     def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
@@ -259,6 +261,7 @@ class Partition:
             self._local_waits.append((end_offset, settled))
         else:
             self._produce_waits.append((end_offset, settled))
+            self._announce()
 
     # -- fetch ------------------------------------------------------------------------------------------------
 
@@ -291,6 +294,8 @@ class Partition:
     def watch(self, watch: FetchWatch, *, as_follower: bool = False) -> None:
         watches = self._replica_watches if as_follower else self._fetch_watches
         watches[watch.key] = watch
+        if not as_follower:
+            self._announce()
 
     def unwatch(self, key: int) -> None:
         self._fetch_watches.pop(key, None)
@@ -368,12 +373,31 @@ class Partition:
                 settled(ErrorCode.not_enough_replicas_after_append)
 
     def on_appended(self) -> None:
-        """The log has more, of a producer or of a coordinator on this broker."""
+        """The log has more, of a coordinator on this broker, which waits until others have it."""
         if self.leading is not None:
             self._on_replica_acknowledged()
             self._wake_replicas()
 
+    def _on_produced(self) -> None:
+        """Followers hear of it at once if somebody waits for them: a producer that wants acks=all, which says so in the
+        same breath, or a reader. Otherwise it is gathered, so that acks=1 does not pay for two messages a record."""
+        if self.leading is None:
+            return
+        self._on_replica_acknowledged()
+        if self._replica_watches:
+            self._is_unannounced = True
+            if self._fetch_watches:
+                self._announce()
+            else:
+                for watch in self._replica_watches.values():
+                    self._wakeups.wake_later(watch.key, watch.look_again)
+
+    def _announce(self) -> None:
+        if self._is_unannounced:
+            self._wake_replicas()
+
     def _wake_replicas(self) -> None:
+        self._is_unannounced = False
         for watch in self._replica_watches.values():
             self._wakeups.wake(watch.key, watch.look_again)
 

@@ -12,6 +12,8 @@ from typing import Protocol
 from ottla.model.errors import ErrorCode
 from ottla.ports import Clock, Timer
 
+LATER_MS = 3.0
+
 Settled = Callable[[ErrorCode], None]
 """Told once: `none` when the records are acknowledged, else why they are not."""
 
@@ -83,18 +85,32 @@ class Wakeups:
     """Fetches that have something new to look at, gathered over one turn of the loop: a group commit that touches
     twelve partitions wakes a reader of all of them once."""
 
-    __slots__ = ("_clock", "_scheduled", "_woken")
+    __slots__ = ("_clock", "_later", "_scheduled", "_woken")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._woken: dict[int, Callable[[], None]] = {}
+        self._later: dict[int, Callable[[], None]] = {}
         self._scheduled = False
 
     def wake(self, key: int, look_again: Callable[[], None]) -> None:
         self._woken[key] = look_again
+        if self._later:
+            self._later.pop(key, None)
         if not self._scheduled:
             self._scheduled = True
             self._clock.call_soon(self._run)
+
+    def wake_later(self, key: int, look_again: Callable[[], None]) -> None:
+        """Nobody waits for it: it is gathered over a few milliseconds."""
+        if not self._later:
+            self._clock.call_later(LATER_MS, self._run_later)
+        self._later[key] = look_again
+
+    def _run_later(self) -> None:
+        later, self._later = self._later, {}
+        for look_again in later.values():
+            look_again()
 
     def _run(self) -> None:
         self._scheduled = False

@@ -125,7 +125,8 @@ class Looking:
         if diverging is None and partition.leading is not None:
             now_ms = self._broker.clock.monotonic_ms()
             replica = self._request.replica_id, self._request.replica_epoch
-            if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms, wanted.log_start_offset):
+            ends = wanted.log_start_offset, wanted.acknowledged_end
+            if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms, *ends):
                 partition.on_watermark()
             self._broker.on_follower_heard(partition)
         return diverging

@@ -58,6 +58,9 @@ RESPONSE_HEAD_V7 = Struct(">ihi")
 _LEADER = Struct(">ii")
 _RESULT_V12_TAIL = Struct(">bi")
 _RESULT_V11_TAIL = Struct(">ii")
+UNKNOWN_END = -1
+ACKNOWLEDGED_END_TAG = 10_000
+"""Far above Kafka's own: brokers of other kinds skip a tag that they do not know."""
 
 
 class FetchPartition(NamedTuple):
@@ -69,6 +72,8 @@ class FetchPartition(NamedTuple):
     max_bytes: int
     directory_id: UUID | None = None
     high_watermark: int = MAX_HIGH_WATERMARK
+    acknowledged_end: int = UNKNOWN_END
+    """Of a follower: up to where its class's promise holds (synced, written). A field of our own, between brokers."""
 
 
 class FetchRequest(NamedTuple):
@@ -164,14 +169,17 @@ def _partitions_at(data: memoryview, at: int) -> tuple[list[FetchPartition], int
 
 def _with_follower_fields(partition: FetchPartition, reader: Reader) -> tuple[FetchPartition, int]:
     """Tag 0 is the directory of the follower's log, tag 1 the high watermark that it knows."""
+    _, _, _, _, _, _, directory_id, high_watermark, acknowledged_end = partition
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
         content = Reader(reader.take(reader.uvarint()))
         if tag == 0:
-            partition = partition._replace(directory_id=content.uuid())
+            directory_id = content.uuid()
         elif tag == 1:
-            partition = partition._replace(high_watermark=content.i64())
-    return partition, reader.at
+            high_watermark = content.i64()
+        elif tag == ACKNOWLEDGED_END_TAG:
+            acknowledged_end = content.i64()
+    return FetchPartition(*partition[:6], directory_id, high_watermark, acknowledged_end), reader.at
 
 
 def _with_tagged_fields(request: FetchRequest, reader: Reader, version: int) -> FetchRequest:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ottla.wire.fetch import (
     ABORTED,
+    ACKNOWLEDGED_END_TAG,
     EPOCH_END,
     FLEXIBLE_FROM,
     MAX_HIGH_WATERMARK,
@@ -19,10 +20,11 @@ from ottla.wire.fetch import (
     RESULT_V4,
     RESULT_V5,
     TOPIC_IDS_FROM,
+    UNKNOWN_END,
     FetchPartition,
     FetchRequest,
 )
-from ottla.wire.primitives import DECODE_ERRORS, I32, MalformedRequest, Reader, Writer, uvarint_bytes
+from ottla.wire.primitives import DECODE_ERRORS, I32, I64, MalformedRequest, Reader, Writer, uvarint_bytes
 from ottla.wire.produce import TopicKey, read_topic_key, topic_key_bytes
 
 
@@ -81,7 +83,7 @@ def _compact_count_bytes(count: int) -> bytes:
 
 
 def _encode_partition(version: int, partition: FetchPartition) -> bytes:
-    index, epoch, offset, last_epoch, log_start_offset, max_bytes, _, _ = partition
+    index, epoch, offset, last_epoch, log_start_offset, max_bytes, _, _, _ = partition
     if version >= FLEXIBLE_FROM:
         fixed = PARTITION_V12.pack(index, epoch, offset, last_epoch, log_start_offset, max_bytes)
         return fixed + _partition_tags(version, partition)
@@ -98,7 +100,9 @@ def _partition_tags(version: int, partition: FetchPartition) -> bytes:
     if version >= 17 and partition.directory_id is not None:
         fields[0] = partition.directory_id.bytes
     if version >= 18 and partition.high_watermark != MAX_HIGH_WATERMARK:
-        fields[1] = Struct(">q").pack(partition.high_watermark)
+        fields[1] = I64.pack(partition.high_watermark)
+    if partition.acknowledged_end != UNKNOWN_END:
+        fields[ACKNOWLEDGED_END_TAG] = I64.pack(partition.acknowledged_end)
     return _tagged_fields(fields)
 
 

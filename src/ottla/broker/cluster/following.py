@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.lanes import LIVE, Lag
+from ottla.log.file_log import FileLog
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import crc_matches, read_header, split_batches
@@ -65,6 +66,7 @@ class Following:
             log_start_offset=log.start_offset,
             max_bytes=bytes_max,
             high_watermark=self.high_watermark,
+            acknowledged_end=log.acknowledged_end,
         )
 
     def take(self, asked: FetchPartition, answer: FetchedPartition) -> ErrorCode:
@@ -79,6 +81,9 @@ class Following:
             self._truncate(*answer.diverging)
             return ErrorCode.none
         error = self._append(answer.records)
+        if isinstance(log, FileLog) and not log.is_journaled:
+            # Before the next fetch leaves, so that what the write call takes at once is told in the same packet.
+            log.write_now()
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.cluster.following import Following
@@ -87,6 +87,7 @@ class ReplicaFetcher:
         self._held_back: set[Key] = set()
         """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
         self._changed = asyncio.Event()
+        self._waits_at_leader = False
         self.connection: Connection | None = None
         self._reports = SyncedReports(clock, self.member)
         self._disk_took_some = asyncio.Event()
@@ -99,8 +100,8 @@ class ReplicaFetcher:
         self._followed[key] = partition
         self._reports.note(key, partition)
         following.fetcher = self
-        following.on_ready = self._changed.set
-        self._changed.set()
+        following.on_ready = self._on_changed
+        self._on_changed()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
@@ -109,7 +110,7 @@ class ReplicaFetcher:
         self._followed.pop(key, None)
         self._held_back.discard(key)
         self._reports.forget(key)
-        self._changed.set()
+        self._on_changed()
         self._disk_took_some.set()
 
     @property
@@ -166,10 +167,11 @@ class ReplicaFetcher:
             wait_ms = WAIT_MS_MAX if all(self._is_lag_known(key) for key in wanted) else 0
             body = encode_fetch_request(FETCH_VERSION, session.request(wanted, self._round_bytes, wait_ms))
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
+            for key in wanted:
+                self._reports.forget(key)  # the request has it
             self._reports.repeat_all(self._followed)
             self._reports.send()
-            await self._until_answered(connection, reply)
-            response = parse_fetch_response(reply.result(), FETCH_VERSION)
+            response = parse_fetch_response(await self._answered(reply), FETCH_VERSION)
             if ErrorCode(response.error) in SESSION_ERRORS:
                 session.reset()
                 continue
@@ -181,17 +183,22 @@ class ReplicaFetcher:
                 await self._until_disk_has_it()
                 await self._until_flushed()
 
-    async def _until_answered(self, connection: Connection, reply: asyncio.Future[memoryview]) -> None:
-        """If the set of partitions changes meanwhile, the leader need not wait for anything new."""
-        changed = asyncio.ensure_future(self._changed.wait())
-        both: list[asyncio.Future[Any]] = [reply, changed]
+    async def _answered(self, reply: asyncio.Future[memoryview]) -> memoryview:
+        self._waits_at_leader = True
+        if self._changed.is_set():
+            self._on_changed()
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            return await reply
         finally:
-            changed.cancel()
-        if not reply.done():
+            self._waits_at_leader = False
+
+    def _on_changed(self) -> None:
+        """The set of partitions is another one: a leader that waits for something new need not wait any more."""
+        self._changed.set()
+        connection = self.connection
+        if self._waits_at_leader and connection is not None and connection.is_open:
+            self._waits_at_leader = False
             connection.send_unanswered(WAIT_OVER_KEY, 0, [])
-            await asyncio.wait([reply])
 
     def _is_lag_known(self, key: Key) -> bool:
         following = self._followed[key].following
@@ -236,7 +243,7 @@ class ReplicaFetcher:
                 wanted[key] = fetch
             elif partition.log.truncating:
                 # By whoever followed before: nobody tells us when that is over.
-                self._clock.call_later(RETRY_MS, self._changed.set)
+                self._clock.call_later(RETRY_MS, self._on_changed)
         return wanted
 
     def _take(self, asked: dict[Key, FetchPartition], response: FetchResponse) -> None:
@@ -278,7 +285,7 @@ class ReplicaFetcher:
     def _let_go(self, key: Key) -> None:
         """By the timer alone, not by the clock: a timer that fires a moment early would leave it held back for ever."""
         self._held_back.discard(key)
-        self._changed.set()
+        self._on_changed()
 
 
 def _key_of(partition: Partition) -> Key:

@@ -109,9 +109,17 @@ class LeaderReplication:
         self._acknowledged_end = acknowledged_end
         return self._advance()
 
-    def on_fetched(self, broker_id: int, broker_epoch: int, offset: int, now_ms: float, start: int = UNKNOWN) -> bool:
+    def on_fetched(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        offset: int,
+        now_ms: float,
+        start: int = UNKNOWN,
+        acknowledged_end: int = UNKNOWN,
+    ) -> bool:
         """A follower of this leader epoch asks from this offset on, and its history does not diverge. Its log begins at
-        `start`."""
+        `start`. Its synced end comes along if it is known; what was reported since may be further on."""
         follower = self._follower_for(broker_id, broker_epoch, now_ms)
         if follower is None:
             return False
@@ -119,7 +127,7 @@ class LeaderReplication:
         if self._acknowledges_by_fetch:
             follower.acknowledged_end = offset
         else:
-            follower.acknowledged_end = min(follower.acknowledged_end, offset)
+            follower.acknowledged_end = min(max(follower.acknowledged_end, acknowledged_end), offset)
         self._note_lag(follower, now_ms)
         return self._advance()
 

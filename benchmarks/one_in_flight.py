@@ -1,0 +1,79 @@
+"""What one record costs a cluster when the producer waits for each: three brokers as processes, librdkafka.
+
+    python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache]
+
+Prints requests a second, latencies, and the CPU time a record of the leader and of each follower. What is compared
+has to run at the same time of day on the same machine: run it in two work trees in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.bench.processes import cpu_seconds_in_ticks
+from ottla.testing.cluster_processes import ClusterProcesses
+
+TOPIC = "records"
+VALUE = b"x" * 1024
+WARM_UP_COUNT = 300
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    for acks in arguments.acks:
+        measure(acks, arguments.seconds, arguments.durability)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--acks", nargs="+", default=["1", "all"], choices=["1", "all"])
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--durability", default="cache", choices=["memory", "cache", "disk"])
+    return parser.parse_args()
+
+
+def measure(acks: str, seconds: float, durability: str) -> None:
+    with tempfile.TemporaryDirectory() as directory, ClusterProcesses(Path(directory), 3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 1, 3, config={"ottla.durability": durability})])[TOPIC].result()
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks, "linger.ms": 0})
+        for _ in range(WARM_UP_COUNT):
+            write_one(producer)
+        leader = admin.list_topics(TOPIC).topics[TOPIC].partitions[0].leader
+        pids = {number: cluster.broker(number).pid for number in (1, 2, 3)}
+        before = {number: cpu_seconds_in_ticks(pid) for number, pid in pids.items()}
+        began_s, latencies_s = time.monotonic(), list[float]()
+        while time.monotonic() - began_s < seconds:
+            latencies_s.append(write_one(producer))
+        took_s = time.monotonic() - began_s
+        spent_s = {number: cpu_seconds_in_ticks(pid) - before[number] for number, pid in pids.items()}
+        print_row(acks, took_s, latencies_s, spent_s, leader)
+
+
+def write_one(producer: Producer) -> float:
+    began_s = time.perf_counter()
+    producer.produce(TOPIC, VALUE, partition=0)
+    producer.flush()
+    return time.perf_counter() - began_s
+
+
+def print_row(acks: str, took_s: float, latencies_s: list[float], spent_s: dict[int, float], leader: int) -> None:
+    count = len(latencies_s)
+    ordered_ms = [each * 1000 for each in sorted(latencies_s)]
+    costs = [
+        f"{'leader' if number == leader else 'follower'} {spent_s[number] / count * 1e6:.0f}" for number in spent_s
+    ]
+    print(
+        f"acks={acks:3}  {count / took_s:6,.0f} requests/s  p50 {ordered_ms[count // 2]:.2f} ms  "
+        f"p99 {ordered_ms[count * 99 // 100]:.2f} ms  CPU us a record: {', '.join(costs)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
