@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ottla.model.errors import ErrorCode
 from tests.conformance.clients.interface import REQUEST_BYTES_MAX, Ability, Client, Record, RefusedByBroker
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "java"
@@ -68,7 +69,13 @@ class JavaClient(Client):
         self.ask("partitions", topic, total)
 
     def topics(self) -> dict[str, int]:
-        return {name: int(partitions) for name, partitions in self.ask("topics")}
+        while True:
+            try:
+                return {name: int(partitions) for name, partitions in self.ask("topics")}
+            except RefusedByBroker as refused:
+                # The names are listed first and described then: one that is deleted in between is asked for in vain.
+                if refused.error is not ErrorCode.unknown_topic_or_partition:
+                    raise
 
     def configs(self, topic: str) -> dict[str, str | None]:
         return self._configs("TOPIC", topic)

@@ -22,7 +22,9 @@ from tests.conformance.coordination.reading import reader_of
 from tests.conformance.coordination.stores import Place
 
 WRITER = "tests.conformance.coordination.writer"
-IMPATIENT_MS = 300
+IMPATIENT_MS = 800
+PATIENT_MS = 3000
+"""Long enough on a busy machine for the whole way to the file and back, once its lock was waited for in vain."""
 
 
 @pytest.fixture
@@ -44,10 +46,10 @@ def held(place: Place, begin: str) -> Iterator[None]:
 @pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN"], ids=["for writing", "for reading"])
 async def test_a_held_file_is_unavailable_and_leases_live_on(place: Place, begin: str) -> None:
     client, other = await place.client(IMPATIENT_MS), await place.client(IMPATIENT_MS)
-    lease = await client.open_lease(600)
+    lease = await client.open_lease(2 * IMPATIENT_MS)
     await client.commit([], [Put("mine", b"value", lease.id)])
     with held(place, begin):
-        for _ in range(5):
+        for _ in range(3):
             with pytest.raises(UnavailableError):
                 await other.commit([IsAbsent("key")], [Put("key", b"value")])
             assert await lease.renew()
@@ -69,7 +71,7 @@ time.sleep(60)
 
 async def test_the_process_that_is_stopped_with_the_file_is_named(place: Place) -> None:
     """It keeps all others from changing anything, until it goes on or is killed."""
-    client = await place.client(IMPATIENT_MS)
+    client = await place.client(PATIENT_MS)
     database = str(Path(place.where) / "coordination.db")
     holder = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOLDER, database, stdout=asyncio.subprocess.PIPE
