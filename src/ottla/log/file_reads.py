@@ -79,9 +79,8 @@ def read_from_segments(
         place = place_of(log, offset)
     except OSError as error:
         return Refused(ErrorCode.kafka_storage_error, str(error))
-    length = min(max_bytes + READ_AHEAD_BYTES, place.end - place.position)
-    data = place.file.read_cached(place.position, length)
     wanted = Wanted(offset, max_bytes, upto, keeps_empty)
+    data = place.file.read_cached(place.position, _length_to_read(place, wanted))
     if data is not None:
         taken = take_batches(data, place.offset, wanted, log.epochs)
         if taken is not None:
@@ -89,6 +88,10 @@ def read_from_segments(
     place.segment.readers += 1
     epochs = log.epochs.copy()  # the disk thread must not meet one that changes
     return ColdRead(lambda: _read_cold(log, place, wanted, epochs), place.segment.end_read)
+
+
+def _length_to_read(place: Place, wanted: Wanted) -> int:
+    return min(wanted.max_bytes + READ_AHEAD_BYTES, place.end - place.position)
 
 
 class Wanted(NamedTuple):
@@ -162,7 +165,11 @@ def _without_empty(batches: memoryview, next_offset: int) -> Slice:
 
 
 def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEpochs) -> Slice | Refused:
-    """On a disk thread. Walks batch by batch with every check, over damage that lies before the offset."""
+    """On a disk thread. If the batches are not as they should be it walks from one to the next with every check, over
+    damage that lies before the offset."""
+    taken = take_batches(place.file.read_at(place.position, _length_to_read(place, wanted)), place.offset, wanted, epochs)
+    if taken is not None:
+        return taken
     offset = wanted.offset
     while True:
         walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
