@@ -167,8 +167,8 @@ def _without_empty(batches: memoryview, next_offset: int) -> Slice:
 def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEpochs) -> Slice | Refused:
     """On a disk thread. If the batches are not as they should be it walks from one to the next with every check, over
     damage that lies before the offset."""
-    data = place.file.read_at(place.position, _length_to_read(place, wanted))
-    taken = take_batches(data, place.offset, wanted, epochs)
+    found_there = place.file.read_at(place.position, _length_to_read(place, wanted))
+    taken = take_batches(found_there, place.offset, wanted, epochs)
     if taken is not None:
         return taken
     offset = wanted.offset
