@@ -10,6 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.client.fetched import ConsumerRecord, TopicPartition
 from ottla.client.group_offsets import OffsetAndMetadata
 from ottla.client.list_offsets import OffsetAndTimestamp
+from ottla.client.prepared import PreparedTransaction, PreparedTransactions
 from ottla.client.producer import Producer
 from ottla.client.transaction import Transaction
 
@@ -21,6 +22,8 @@ __all__ = [
     "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
+    "PreparedTransactions",
     "Producer",
     "RecordMetadata",
     "TablePart",
