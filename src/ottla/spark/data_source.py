@@ -12,6 +12,7 @@ from ottla.spark.source_schema import schema_text
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ottla.spark.sink import BatchWriter, StreamWriter
     from ottla.spark.source_batch import BatchReader
     from ottla.spark.source_stream import StreamReader
 
@@ -35,3 +36,13 @@ class OttlaDataSource(DataSource):
         from ottla.spark.source_stream import StreamReader
 
         return StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from ottla.spark.sink import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        from ottla.spark.sink import StreamWriter
+
+        return StreamWriter(self.options, schema)
