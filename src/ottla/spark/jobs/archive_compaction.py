@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 128 * 1024 * 1024
 FILES_MIN = 4
+FILES_A_RUN_LEAVES = 16
+"""Small files of one partition and day that a run of the archive does not yet merge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ottla.spark.jobs.failures import PipelineError
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
@@ -163,6 +165,20 @@ def infer_columns(state: DataFrame) -> dict[str, str]:
     schema = DataType.fromDDL(found.replace("OBJECT<", "STRUCT<"))
     fields = schema.fields if isinstance(schema, StructType) else []
     return {each.name: column_type(each.dataType) for each in fields}
+
+
+def parse_columns(ddl: str) -> dict[str, str]:
+    """Of `id BIGINT, name STRING`. PipelineError if Spark does not know that."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromDDL(ddl)
+    except (PySparkException, ValueError) as mistake:
+        raise PipelineError(f'"{ddl}" is no schema: {str(mistake).strip().splitlines()[0]}') from mistake
+    if not isinstance(schema, StructType):
+        raise PipelineError(f'"{ddl}" is one type; a schema has names too, as in "id BIGINT, name STRING"')
+    return {each.name: each.dataType.simpleString() for each in schema.fields}
 
 
 def column_type(inferred: DataType) -> str:
