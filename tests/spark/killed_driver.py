@@ -11,6 +11,7 @@ import sys
 
 from ottla.spark.session import new_session
 from tests.spark.dying_sinks import DyingSource, NaiveSource
+from tests.spark.topics import finish
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
         .load()
         .select("value")
     )
-    query = (
+    writer = (
         rows.repartition(plan["tasks"])  # round robin: another number of tasks has other rows in each
         .writeStream.format(plan["format"])
         .option("kafka.bootstrap.servers", plan["servers"])
@@ -36,9 +37,8 @@ def main() -> None:
         .option("die.group", str(os.getpgrp()))
         .options(**plan.get("die", {}))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    finish(writer.start)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from ottla.client.partitioner import murmur2_partitioner
 from ottla.testing import Cluster
 from tests.spark.dying_sinks import FailingOnceSource
-from tests.spark.topics import NewTopic, produce, read_committed, values_of, with_admin
+from tests.spark.topics import NewTopic, finish, produce, read_committed, values_of, with_admin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,16 +134,15 @@ def test_a_stream_is_there_once(spark: SparkSession, cluster: Cluster, new_topic
         .option("maxOffsetsPerTrigger", "40")
         .load()
     )
-    query = (
+    writer = (
         frame.select("key", "value")
         .writeStream.format("ottla_failing_once")
         .option("kafka.bootstrap.servers", servers)
         .option("topic", sink)
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    query = finish(writer.start)
     assert sorted(values_of(servers, sink)) == [b"%03d" % number for number in range(60)]
     decisions = [json.loads(text) for text in values_of(servers, f"ottla-spark-{query.id}")]
     assert [(each["batch"], each["done"]) for each in decisions] == [(0, False), (0, True), (1, False), (1, True)]
@@ -156,7 +155,7 @@ def test_a_stream_at_least_once(spark: SparkSession, cluster: Cluster, new_topic
     source = new_topic()
     produce(servers, source, [b"a", b"b"])
     options = {"kafka.bootstrap.servers": servers, "subscribe": source, "startingOffsets": "earliest"}
-    query = (
+    writer = (
         spark.readStream.format("ottla")
         .options(**options)
         .load()
@@ -165,9 +164,8 @@ def test_a_stream_at_least_once(spark: SparkSession, cluster: Cluster, new_topic
         .options(**{"kafka.bootstrap.servers": servers, "ottla.delivery": "at-least-once"})
         .option("checkpointLocation", str(tmp_path))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    query = finish(writer.start)
     assert values_of(servers, sink) == [b"a", b"b"]
     topics = with_admin(servers, lambda admin: admin.list_topics())
     assert f"ottla-spark-{query.id}" not in {each.name for each in topics}
@@ -185,4 +183,4 @@ def test_the_streams_mistakes_are_told(
     )
     writer = frame.select("offset").writeStream.format("ottla").option("checkpointLocation", str(tmp_path))
     with pytest.raises((AnalysisException, PySparkException), match=r"kafka\.bootstrap\.servers must be given"):
-        writer.trigger(availableNow=True).start().awaitTermination()
+        finish(writer.trigger(availableNow=True).start)

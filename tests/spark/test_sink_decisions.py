@@ -19,6 +19,7 @@ from ottla.client import Admin, PreparedTransaction, PreparedTransactions
 from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import ClientError, ProducerFencedError
 from ottla.spark.options_sink import SinkOptions, read_sink_options
+from ottla.spark.options_text import OptionError
 from ottla.spark.sink import write_task
 from ottla.spark.sink_commit import SinkCommit, SinkError, TaskWrite
 from ottla.spark.sink_decisions import Decision, DecisionLog
@@ -66,7 +67,7 @@ class Query:
 
     def __init__(self, cluster: Cluster, topic: str, **options: str) -> None:
         self.servers, self.topic = cluster.bootstrap_servers, topic
-        self.name = f"query-{next(_queries)}"
+        self.name = f"query-{next(_queries)}-of-{topic}"
         given = {"kafka.bootstrap.servers": self.servers, "topic": topic, **options}
         self.options = read_sink_options(given, streaming=True)
         self._runs = itertools.count(1)
@@ -320,6 +321,12 @@ def test_the_last_decision_is_found_behind_many(query: Query, monkeypatch: pytes
     found = asyncio.run(last())
     assert found is not None
     assert (found.batch, found.done) == (3, True)
+
+
+def test_a_transaction_that_would_take_too_long(cluster: Cluster, new_topic: NewTopic) -> None:
+    query = Query(cluster, new_topic(), **{"kafka.transaction.timeout.ms": "900000000"})
+    with pytest.raises(OptionError, match=r"is more than brokers allow \(transaction\.max\.timeout\.ms\)"):
+        query.write(0, [ROWS])
 
 
 def test_a_topic_that_is_not_there(ottla_cluster_factory: Callable[..., Cluster]) -> None:

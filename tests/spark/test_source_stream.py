@@ -17,7 +17,7 @@ from ottla.spark.data_source import OttlaDataSource
 from ottla.spark.source_read import DataLossError, ReadRange
 from ottla.spark.source_stream import StreamReader
 from ottla.testing import Cluster
-from tests.spark.topics import NewTopic, columns, produce, produce_transaction, read_committed, with_admin
+from tests.spark.topics import NewTopic, columns, finish, produce, produce_transaction, read_committed, with_admin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,15 +69,14 @@ def test_a_query_reads_what_there_is_and_goes_on(
             .option("kafka.group.id", f"group-of-{topic}")
             .load()
         )
-        query = (
+        writer = (
             frame.writeStream.format("parquet")
             .option("path", str(tmp_path / "out"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .queryName(name)
-            .start()
         )
-        query.awaitTermination()
+        query = finish(writer.start)
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     sizes = run("first")

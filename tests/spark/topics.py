@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from ottla.client import Admin, Consumer, ConsumerRecord, Producer, TopicPartition
@@ -75,6 +77,25 @@ def _record(at: TopicPartition, row: dict[str, Any]) -> ConsumerRecord:
 
 def values_of(servers: str, topic: str) -> list[bytes]:
     return [record.value for record in read_committed(servers, topic) if record.value is not None]
+
+
+SLOW_START = "Python worker failed to connect back"
+"""Spark waits ten seconds for a source's process, whatever else the machine does. A query that was not begun is begun
+again."""
+STARTS_MAX = 20
+
+
+def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query, when it has ended."""
+    for _ in range(STARTS_MAX):
+        query = start()
+        try:
+            query.awaitTermination()
+            return query
+        except StreamingQueryException as failure:
+            if SLOW_START not in str(failure):
+                raise
+    raise TimeoutError("Spark did not manage to start a Python worker")
 
 
 def with_admin(servers: str, work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ottla.client import PreparedTransaction, Producer
+from ottla.client.errors import BrokerRefusedError
 from ottla.client.transaction import Transaction
+from ottla.model.errors import ErrorCode
 from ottla.spark.connection import LoopThread
 from ottla.spark.options_sink import SinkOptions
+from ottla.spark.options_text import OptionError
 from ottla.spark.sink_columns import parts_of
 from ottla.spark.sink_decisions import ids_of
 
@@ -85,7 +88,15 @@ def write_in_transaction(
     settings = {"client_id": "ottla-spark", **options.producer, "transactional_id": transactional_id}
     with LoopThread() as thread:
         producer = Producer(options.servers, **settings)
-        thread.run(producer.start())
+        try:
+            thread.run(producer.start())
+        except BrokerRefusedError as refusal:
+            if refusal.error is not ErrorCode.invalid_transaction_timeout:
+                raise
+            name, timeout_ms = "kafka.transaction.timeout.ms", settings["transaction_timeout_ms"]
+            raise OptionError(
+                name, str(timeout_ms), "is more than brokers allow (transaction.max.timeout.ms)"
+            ) from None
         try:
             transaction = producer.transaction()
             thread.run(transaction.__aenter__())
