@@ -30,14 +30,19 @@ def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator
     """FailedError, in words for the person at the terminal, for whatever a job or Spark refuses inside."""
     chosen = dict(_setting(text) for text in settings or [])
     with failures_in_words():
+        from pyspark.sql import SparkSession
+
         from ottla.spark.session import new_session
 
-        say(f"starting Spark ({master}) ...")
+        is_mine = SparkSession.getActiveSession() is None  # a program that has one already keeps it
+        if is_mine:
+            say(f"starting Spark ({master}) ...")
         spark = new_session(f"ottla {app}", master=master, settings=chosen)
         try:
             yield spark
         finally:
-            spark.stop()
+            if is_mine:
+                spark.stop()
 
 
 @contextlib.contextmanager

@@ -80,7 +80,9 @@ class Store:
         full = self.full_path(path)
         self.make_directory(posixpath.dirname(path))
         if self.is_local:
-            return _create_local(full, content)
+            created = _create_local(full, content)
+            self._sync_parents(path)
+            return created
         if self.exists(path):
             return False
         with self._files.open_output_stream(full) as stream:
@@ -148,7 +150,6 @@ def _create_local(full: str, content: bytes) -> bool:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-    _sync(os.path.dirname(full))
     return True
 
 
