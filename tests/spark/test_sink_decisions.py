@@ -8,9 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -27,6 +32,7 @@ from ottla.spark.sink_task import TaskPlace
 from ottla.testing import Cluster
 from tests.spark.topics import NewTopic, produce, values_of, with_admin
 
+ROOT = Path(__file__).resolve().parents[2]
 _queries = itertools.count(1)
 ROWS = [b"%04d" % number for number in range(200)]
 STEPS = ["written", "before record", "after record", "after one", "before done", "after done"]
@@ -68,8 +74,8 @@ class Query:
     def __init__(self, cluster: Cluster, topic: str, **options: str) -> None:
         self.servers, self.topic = cluster.bootstrap_servers, topic
         self.name = f"query-{next(_queries)}-of-{topic}"
-        given = {"kafka.bootstrap.servers": self.servers, "topic": topic, **options}
-        self.options = read_sink_options(given, streaming=True)
+        self.given = {"kafka.bootstrap.servers": self.servers, "topic": topic, **options}
+        self.options = read_sink_options(self.given, streaming=True)
         self._runs = itertools.count(1)
         self.start()
 
@@ -126,6 +132,25 @@ def test_a_driver_that_dies_at_any_step(query: Query, dies: str, version: int, m
     query.start()
     query.commit(5, query.write(5, spread(ROWS[50:150], 3, 2)))
     query.commit(6, query.write(6, spread(ROWS[150:], 1, 3)))
+    assert query.output() == ROWS
+
+
+@pytest.mark.parametrize("dies", STEPS[1:])
+def test_a_process_that_is_killed_at_any_step(query: Query, dies: str) -> None:
+    """SIGKILL: nothing is closed, nobody says goodbye."""
+    writes = query.write(0, spread(ROWS, 2, 1))
+    plan = {
+        "options": query.given,
+        "query": query.name,
+        "run": query.run,
+        "batch": 0,
+        "die.at": dies,
+        "writes": [list(each.transaction or ()) for each in writes],
+    }
+    command = [sys.executable, "-m", "tests.spark.dying_commit", json.dumps(plan)]
+    assert subprocess.run(command, cwd=ROOT, start_new_session=True, check=False).returncode == -signal.SIGKILL
+    query.start()
+    query.commit(0, query.write(0, spread(ROWS, 3, 2)))
     assert query.output() == ROWS
 
 
