@@ -7,10 +7,11 @@ PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
 REAL_TESTS := $(wildcard tests/processes tests/conformance)
+SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
 
-.PHONY: help setup demo test test-fast test-real prepare simulate siege check check-style check-types bench \
+.PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege check check-style check-types bench \
 	bench-failover bench-kafka docs clean
 
 help:
@@ -42,7 +43,7 @@ $(COMPILED): $(INSTALLED) $(PYX) setup.py
 demo: setup
 	$(BIN)/python -m ottla.demo
 
-test: test-fast test-real
+test: test-fast test-real test-spark
 
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) $(FAST_TESTS)
@@ -53,6 +54,10 @@ prepare: setup
 
 test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
+
+# One after another: they share one Spark, which takes a core and a gigabyte by itself.
+test-spark: setup
+	$(BIN)/python -m pytest -v $(SPARK_TESTS)
 
 SEEDS ?= 100
 FROM ?= 0

@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from ottla import __version__
-from ottla.cli import bench, broker, cluster, consume, doctor, groups, log_files, produce, topics, transactions, up
+from ottla.cli import (
+    bench,
+    broker,
+    cluster,
+    consume,
+    doctor,
+    groups,
+    log_files,
+    pipeline,
+    produce,
+    topics,
+    transactions,
+    up,
+)
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 program = typer.Typer(
@@ -32,6 +45,7 @@ program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
+program.add_typer(pipeline.commands, name="pipeline")
 
 
 @program.callback()

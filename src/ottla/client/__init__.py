@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.client.fetched import ConsumerRecord, TopicPartition
     from ottla.client.group_offsets import OffsetAndMetadata
     from ottla.client.list_offsets import OffsetAndTimestamp
+    from ottla.client.prepared import PreparedTransaction, PreparedTransactions
     from ottla.client.producer import Producer
     from ottla.client.transaction import Transaction
 
@@ -27,6 +28,8 @@ __all__ = [
     "ConsumerRecord",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "PreparedTransaction",
+    "PreparedTransactions",
     "Producer",
     "RecordMetadata",
     "TablePart",
@@ -42,6 +45,8 @@ _MODULES = {
     "ConsumerRecord": "fetched",
     "OffsetAndMetadata": "group_offsets",
     "OffsetAndTimestamp": "list_offsets",
+    "PreparedTransaction": "prepared",
+    "PreparedTransactions": "prepared",
     "Producer": "producer",
     "RecordMetadata": "deliveries",
     "TablePart": "deliveries",

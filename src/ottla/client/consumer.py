@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -23,7 +24,13 @@ from typing import TYPE_CHECKING, Self
 from ottla.client.brokers import Brokers
 from ottla.client.consumer_lookups import ConsumerLookups
 from ottla.client.consumer_settings import IsolationLevel, OffsetReset, isolation_number, reset_to
-from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, CorruptBatchError
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    CommitFailedError,
+    CorruptBatchError,
+    RequestTimedOutError,
+)
 from ottla.client.fetched import READ_COMMITTED, ConsumerRecord, TopicPartition
 from ottla.client.fetcher import Fetcher, FetchSettings
 from ottla.client.group_offsets import GroupProgress, OffsetAndMetadata
@@ -366,6 +373,33 @@ class Consumer(ConsumerLookups):
             self._subscription.rotate()
             self._wake()
         return to_table(parts)
+
+    async def fetch_range(
+        self, partition: tuple[str, int], until: int, *, max_bytes: int = 4 * 1024 * 1024, timeout_ms: float
+    ) -> tuple[pyarrow.RecordBatch, bool] | None:
+        """The next rows of one partition before the offset `until`; None when the position has come there.
+
+        With them comes whether their timestamps are the broker's. What a reader does not see (markers, what was
+        aborted, what compaction removed) is passed over. RequestTimedOutError if nothing comes.
+        """
+        from ottla.client.read_tables import take_typed_batch
+
+        reader = self._reader(partition)
+        deadline_s = _deadline_s(timeout_ms)
+        while reader.position is None or reader.position < until:
+            if not await self._ready(deadline_s):
+                raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")
+            rows, by_broker = take_typed_batch(reader, max_bytes, check_crc=self._check_crcs)
+            self._wake()
+            if rows is None or not rows.num_rows:
+                continue
+            offsets = rows.column("offset")
+            if offsets[-1].as_py() >= until:
+                inside = bisect_left(offsets, until, key=lambda each: each.as_py())
+                rows = rows.slice(0, inside)
+            if rows.num_rows:
+                return rows, by_broker
+        return None
 
     async def _ready(self, deadline_s: float | None) -> list[PartitionReader]:
         """The partitions that have data, as soon as one has. Empty when the time is over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import pyarrow as pa
 
 from ottla.client.partition_reader import PartitionReader
@@ -25,6 +27,25 @@ def take_record_batch(reader: PartitionReader, bytes_max: int, *, check_crc: boo
         return take_record_batch(reader, 0, check_crc=check_crc)  # one at a time, up to the damaged one
     reader.drop_through(batches[-1])
     return _with_partition(reader, columns), sum(len(batch.data) for batch in batches)
+
+
+def take_typed_batch(reader: PartitionReader, bytes_max: int, *, check_crc: bool) -> tuple[pa.RecordBatch | None, bool]:
+    """The columns of records (`ottla.records.arrow.SCHEMA`) without topic and partition; and whether the timestamps
+    are those of the broker, which all rows of one answer have in common.
+    """
+    batches, begin = reader.peek_batches(bytes_max)
+    if not batches:
+        return None, False
+    by_broker = batches[0].header.is_log_append_time
+    alike = list(takewhile(lambda batch: batch.header.is_log_append_time is by_broker, batches))
+    try:
+        columns = decode_record_batch(alike, from_offset=begin, check_crc=check_crc)
+    except CorruptRecords as damage:
+        if len(alike) == 1:
+            raise reader.damaged_at(alike[0].header.base_offset, damage) from damage
+        return take_typed_batch(reader, 0, check_crc=check_crc)
+    reader.drop_through(alike[-1])
+    return columns, by_broker
 
 
 def _with_partition(reader: PartitionReader, columns: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ottla.client.deliveries import RecordMetadata, TablePart
 from ottla.client.errors import ClientError
 from ottla.client.group_offsets import OffsetAndMetadata
+from ottla.client.prepared import PreparedTransaction
 from ottla.client.transactions import Transactions
 from ottla.records.record import HeaderRows
 
@@ -109,6 +110,14 @@ class Transaction:
         """All or nothing: TransactionAbortedError if it is nothing. The end of the block does it too."""
         self._is_over = True
         await self._transactions.end(commit=True)
+
+    async def prepare(self) -> PreparedTransaction | None:
+        """Waits until all of it is acknowledged, and leaves it open, for `PreparedTransactions` to end: also after this
+        producer is closed. It writes no more. None if nothing was sent: then it can go on with another transaction.
+        """
+        self._transactions.require_open(self._number)
+        self._is_over = True
+        return await self._transactions.prepare()
 
     async def abort(self) -> None:
         """Nobody who reads committed records sees any of it. The block goes on, without a transaction."""

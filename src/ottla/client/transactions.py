@@ -3,6 +3,8 @@
     READY --begin--> OPEN --commit--> ENDING --> READY
                       |                  ^
                       +------abort-------+
+                      |
+                      +--prepare--> PREPARED, which somebody else ends
 
 * What fails in a transaction makes it one that can only be aborted: nothing more is sent, and the commit aborts.
 * Before the end is asked for, no batch is under way any more.
@@ -33,6 +35,7 @@ from ottla.client.errors import (
 )
 from ottla.client.fetched import TopicPartition
 from ottla.client.group_offsets import GroupProgress
+from ottla.client.prepared import PreparedTransaction
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.sender import Sender
 from ottla.client.transaction_coordinator import TransactionCoordinators
@@ -46,6 +49,7 @@ class Phase(Enum):
     READY = auto()
     OPEN = auto()
     ENDING = auto()
+    PREPARED = auto()
 
 
 class Transactions:
@@ -136,6 +140,25 @@ class Transactions:
             await self._ask(requests.add_offsets(self.transactional_id, self._identity, progress.group_id))
             self._groups.add(progress.group_id)
         await self._coordinators.ask_group(progress.group_id, lambda: self._commit_request(progress))
+
+    async def prepare(self) -> PreparedTransaction | None:
+        """Nothing of it is under way any more. None if it is empty, so that there is nothing to end."""
+        self.require_open()
+        try:
+            await self._flush()
+        except DeliveryError as failure:
+            self._failure = self._failure or failure
+        if self._fatal is not None:
+            raise self._fatal
+        if self._failure is not None:
+            cause = self._failure
+            await self.end(commit=False)
+            raise failures.aborted(cause, "it can be tried again") from cause
+        if not self._has_begun:
+            self._phase = Phase.READY
+            return None
+        self._phase = Phase.PREPARED
+        return PreparedTransaction(self.transactional_id, *self._identity, self._version)
 
     async def end(self, *, commit: bool) -> None:
         """Goes on to the end also if the caller is cancelled."""

@@ -1,0 +1,96 @@
+"""`ottla pipeline sessions`: clicks to sessions and to views of pages."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, count_text, print_table, run, say
+from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 0.5
+INTERVAL = "1 second"
+
+
+def sessions(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help='Clicks: {"user": ..., "page": ..., "time": ...}', show_default=False)
+    ],
+    checkpoints: Annotated[
+        str, typer.Option("--checkpoints", metavar="DIR", help="Where it goes on after a stop.", show_default=False)
+    ],
+    sessions_to: Annotated[str | None, typer.Option("--sessions-to", help="[default: TOPIC-sessions]")] = None,
+    pages_to: Annotated[str | None, typer.Option("--pages-to", help="[default: TOPIC-pages]")] = None,
+    bad_to: Annotated[str | None, typer.Option("--bad-to", help="For what is no click. [default: TOPIC-bad]")] = None,
+    gap: Annotated[str, typer.Option("--gap", help="A session ends after so long without a click.")] = "30 minutes",
+    window: Annotated[str, typer.Option("--window", help="Views of pages are counted by it.")] = "1 minute",
+    late: Annotated[str, typer.Option("--late", help="How long to wait for clicks that come late.")] = "10 minutes",
+    continuous: Annotated[bool, typer.Option("--continuous", help="Go on as clicks come, until Ctrl-C.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = DEFAULT_MASTER,
+    conf: Settings = None,
+) -> None:
+    """Makes sessions and counts views of pages, by event time, back into topics; each result once."""
+    with spark_session("sessions", master, conf) as spark:
+        from ottla.spark.jobs.sessions import SessionTopics, session_outputs, start_output
+
+        topics = SessionTopics(
+            topic, sessions_to or f"{topic}-sessions", pages_to or f"{topic}-pages", bad_to or f"{topic}-bad"
+        )
+        run(_create(bootstrap, [topics.sessions, topics.pages, topics.bad]))
+        outputs = session_outputs(spark, bootstrap, topics, gap=gap, window=window, late=late)
+        interval = INTERVAL if continuous else None
+        queries = [
+            start_output(rows, bootstrap, into, checkpoints, interval=interval) for into, rows in outputs.items()
+        ]
+        try:
+            watch(queries)
+        finally:
+            for query in queries:
+                query.stop()
+        rows = [(query.name, *_totals(query)) for query in queries]
+        print_table(["into", "clicks read", "batches"], rows, right=["clicks read", "batches"])
+
+
+async def _create(bootstrap: str, names: list[str]) -> None:
+    from ottla.client import Admin
+    from ottla.client.errors import TopicExistsError
+
+    async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
+        for name in names:
+            try:
+                await admin.create_topic(name)
+            except TopicExistsError:
+                continue
+            say(f"created topic {name}")
+
+
+def watch(queries: list[StreamingQuery]) -> None:
+    """Says what each query does, until all have ended; raises what one of them failed with."""
+    seen: dict[str, int] = {}
+    while True:
+        active = [query.isActive for query in queries]
+        for query in queries:
+            progress = query.lastProgress
+            if progress is not None and progress.batchId != seen.get(query.name):
+                seen[query.name] = progress.batchId
+                say(
+                    f"{query.name}: batch {progress.batchId}  {count_text(progress.numInputRows, 'row')}  "
+                    f"{progress.processedRowsPerSecond or 0:,.0f} rows/s  {progress.batchDuration / 1000:.2f} s"
+                )
+            failure = query.exception()
+            if failure is not None:
+                raise failure
+        if not any(active):
+            return
+        time.sleep(POLL_S)
+
+
+def _totals(query: StreamingQuery) -> tuple[str, int]:
+    recent = query.recentProgress
+    return f"{sum(each.numInputRows for each in recent):,}", len(recent)

@@ -1,0 +1,90 @@
+"""A Spark session for a command: found, started, ended, and its failures in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import say
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[
+    str, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077, yarn, k8s://... .")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+]
+DEFAULT_MASTER = "local[2,4]"
+_CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator[SparkSession]:
+    """FailedError, in words for the person at the terminal, for whatever a job or Spark refuses inside."""
+    chosen = dict(_setting(text) for text in settings or [])
+    with failures_in_words():
+        from pyspark.sql import SparkSession
+
+        from ottla.spark.session import new_session
+
+        is_mine = SparkSession.getActiveSession() is None  # a program that has one already keeps it
+        if is_mine:
+            say(f"starting Spark ({master}) ...")
+        spark = new_session(f"ottla {app}", master=master, settings=chosen)
+        try:
+            yield spark
+        finally:
+            if is_mine:
+                spark.stop()
+
+
+@contextlib.contextmanager
+def failures_in_words() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as missing:
+        raise FailedError(
+            f"the pipeline needs PySpark and pyarrow: pip install 'ottla[spark]' ({missing})"
+        ) from missing
+    except Exception as failure:
+        sentence = _sentence(failure)
+        if sentence is None:
+            raise
+        raise FailedError(sentence) from failure
+
+
+def _sentence(failure: Exception) -> str | None:
+    """None for what is not a job's, Spark's or the session's."""
+    from pyspark.errors import PySparkException
+
+    from ottla.spark.jobs.failures import PipelineError
+    from ottla.spark.session import JavaMissingError
+
+    if isinstance(failure, PipelineError | JavaMissingError):
+        return str(failure)
+    if isinstance(failure, PySparkException):
+        return _innermost(str(failure))
+    return None
+
+
+def _innermost(text: str) -> str:
+    """Of a failure on a worker, what failed there: the last exception of the Python traceback inside."""
+    causes = [found for found in _CAUSE.findall(text) if not found[0].startswith("Spark")]
+    if not causes:
+        return f"Spark: {text.strip().splitlines()[0]}"
+    name, sentence = causes[-1]
+    return sentence if name.endswith("PipelineError") else f"Spark: {name}: {sentence}"
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f'"{text}" is no NAME=VALUE', param_hint="--conf")
+    return name, value

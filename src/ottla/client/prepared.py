@@ -1,0 +1,75 @@
+"""Transactions that one process has written and another one ends.
+
+    async with producer.transaction() as transaction:
+        await transaction.send_table("bills", table)
+        prepared = await transaction.prepare()      # all is acknowledged; the transaction stays open
+
+    async with PreparedTransactions("127.0.0.1:9092") as open_transactions:
+        await open_transactions.end(prepared, commit=True)
+
+Whoever ends it needs nothing but the value, which can be written down. To end it twice the same way does no harm. The
+coordinator aborts it when the producer's `transaction_timeout_ms` is over, and when somebody begins with the same
+transactional id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from ottla.client import transaction_requests as requests
+from ottla.client.batches import Identity
+from ottla.client.brokers import Brokers
+from ottla.client.metadata import Metadata
+from ottla.client.transaction_coordinator import TransactionCoordinators
+
+
+class PreparedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+    """The transaction version that it was begun with: it is ended with the same."""
+
+
+class PreparedTransactions:
+    """Start it with `async with`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "ottla-prepared",
+        timeout_ms: int = 60_000,
+        connect_timeout_ms: int = 10_000,
+    ) -> None:
+        self._brokers = Brokers(
+            bootstrap_servers,
+            client_id=client_id,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=min(timeout_ms, 30_000),
+        )
+        self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=300_000)
+        self._timeout_ms = timeout_ms
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._metadata.refresh()
+        except BaseException:
+            await self._brokers.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._brokers.close()
+
+    async def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
+        """Returns when the coordinator has promised it. BrokerRefusedError if it is not open, nor ended like this."""
+        coordinators = TransactionCoordinators(
+            self._brokers, self._metadata, prepared.transactional_id, self._timeout_ms
+        )
+        identity = Identity(prepared.producer_id, prepared.epoch)
+        await coordinators.ask(requests.end(prepared.transactional_id, identity, prepared.version, commit=commit))

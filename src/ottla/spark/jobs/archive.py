@@ -1,0 +1,120 @@
+"""Archives topics into Parquet, exactly once.
+
+    store = Store("archive")
+    for batch in archive_available(spark, BrokerLog("127.0.0.1:9092"), store, ["orders"]):
+        print(batch.rows, batch.lag)
+
+A batch reads ranges of offsets that begin where the manifest ends, writes files that nobody sees, and commits ranges
+and files in one step. Whatever dies in between leaves files that no commit names; the next run removes them and reads
+the same offsets again. There is no checkpoint that could say something else than the archive.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.archive_files import DATA, PREPARED, write_files
+from ottla.spark.jobs.archive_manifest import Change, Manifest, ManifestLog
+from ottla.spark.jobs.archive_plan import BatchPlan, plan_batch
+from ottla.spark.jobs.live_log import LiveLog
+from ottla.spark.jobs.ranges import OffsetRange
+from ottla.spark.jobs.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OFFSETS_A_BATCH = 1_000_000
+RETIRED_KEPT_MS = 3_600_000
+"""How long a reader that has loaded the manifest can go on with files that were merged meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedBatch:
+    commit_number: int
+    ranges: dict[TopicPartition, OffsetRange]
+    lost: dict[TopicPartition, OffsetRange]
+    rows: int
+    size_bytes: int
+    file_count: int
+    lag: int
+    """Offsets that were there when the run began and are not archived yet."""
+    duration_s: float
+
+
+def archive_available(
+    spark: SparkSession,
+    log: LiveLog,
+    store: Store,
+    topics: Sequence[str],
+    *,
+    offsets_max: int = OFFSETS_A_BATCH,
+    accept_loss: bool = False,
+) -> Iterator[ArchivedBatch]:
+    """What is in the log when it begins, batch by batch; each is archived when it is yielded."""
+    with store.writer_lock():
+        manifest_log = ManifestLog(store)
+        manifest = manifest_log.load()
+        sweep(store, manifest, now_ms())
+        ends = log.extents(log.partitions(topics))
+        while True:
+            begun = time.monotonic()
+            starts = log.extents(ends)  # retention goes on meanwhile
+            extents = {at: OffsetRange(min(starts[at].start, ends[at].end), ends[at].end) for at in ends}
+            plan = plan_batch(manifest, extents, offsets_max=offsets_max, accept_loss=accept_loss)
+            if not plan.ranges and not plan.lost:
+                return
+            number = manifest.commit_count
+            files = write_files(log.read(spark, plan.ranges), store, number, plan.ranges) if plan.ranges else []
+            change = Change("append", now_ms(), plan.ranges, plan.lost, files)
+            manifest = manifest_log.commit(manifest, change)
+            yield ArchivedBatch(
+                commit_number=number,
+                ranges=plan.ranges,
+                lost=plan.lost,
+                rows=sum(each.rows for each in files),
+                size_bytes=sum(each.size_bytes for each in files),
+                file_count=len(files),
+                lag=plan.lag,
+                duration_s=time.monotonic() - begun,
+            )
+
+
+def archive_continuously(
+    runs: Callable[[], Iterator[ArchivedBatch]], *, interval_s: float, wait: Callable[[float], object] = time.sleep
+) -> Iterator[ArchivedBatch]:
+    """One run of `archive_available` after another; new partitions are found at the beginning of each."""
+    while True:
+        found_any = False
+        for batch in runs():
+            found_any = True
+            yield batch
+        if not found_any:
+            wait(interval_s)
+
+
+def sweep(store: Store, manifest: Manifest, at_ms: int, *, retired_kept_ms: int = RETIRED_KEPT_MS) -> list[str]:
+    """Removes what runs that were killed have left, and merged files that no reader needs any more; their paths.
+
+    Only for who has the writer's lock: the files of a running batch look just like that.
+    """
+    gone = [each.path for each in store.list_files(PREPARED)]
+    for file in store.list_files(DATA, recursive=True):
+        if file.path in manifest.files:
+            continue
+        retired_ms = manifest.retired.get(file.path)
+        if retired_ms is None or retired_ms + retired_kept_ms <= at_ms:
+            gone.append(file.path)
+    for path in gone:
+        store.delete(path)
+    return gone
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+__all__ = ["ArchivedBatch", "BatchPlan", "archive_available", "archive_continuously", "sweep"]

@@ -1,0 +1,222 @@
+"""Writes records into Parquet files by topic, day and partition, on Spark's workers.
+
+A file is named after the range of offsets that its batch was asked for, the commit that will name it, and the attempt
+that wrote it. So a task that runs twice writes two files and never one over the other; the commit names those of the
+attempt that Spark took. Everything else stays unnamed, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.archive_manifest import ArchivedFile
+from ottla.spark.jobs.ranges import OffsetRange
+from ottla.spark.jobs.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+DATA = "data"
+PREPARED = "_prepared"
+FORMAT = "ottla_archive_files"
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+FILE_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+"""The topic, the day and the partition are in the path, as every reader of Parquet directories expects."""
+
+
+def write_files(
+    rows: DataFrame, store: Store, commit_number: int, ranges: dict[TopicPartition, OffsetRange]
+) -> list[ArchivedFile]:
+    """The files are durable when it returns. No reader sees them before a commit names them."""
+    prepared = f"{PREPARED}/{uuid.uuid4().hex}.json"
+    rows.sparkSession.dataSource.register(ArchiveFiles)
+    writer = rows.write.format(FORMAT).mode("append").option("root", store.root).option("prepared", prepared)
+    wanted = [[*at, each.start, each.end] for at, each in ranges.items()]
+    writer.option("commit", str(commit_number)).option("ranges", json.dumps(wanted)).save()
+    files = [ArchivedFile(**entry) for entry in json.loads(store.read(prepared))]
+    store.delete(prepared)
+    return files
+
+
+class ArchiveFiles(DataSource):
+    """What `write_files` writes to: its tasks give back the entries of their files."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return ArchiveFilesWriter(dict(self.options))
+
+
+class FilesWritten(WriterCommitMessage):
+    def __init__(self, files: list[ArchivedFile]) -> None:
+        self.entries = [asdict(each) for each in files]
+
+
+class ArchiveFilesWriter(DataSourceArrowWriter):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._root = options["root"]
+        self._prepared = options["prepared"]
+        self._commit_number = int(options["commit"])
+        rows = json.loads(options["ranges"])
+        self._ranges = {TopicPartition(topic, part): OffsetRange(start, end) for topic, part, start, end in rows}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task."""
+        store = Store(self._root)
+        attempt = uuid.uuid4().hex[:12]
+        open_files: dict[tuple[TopicPartition, str], FileWriter] = {}
+        for batch in iterator:
+            for at, date, part in split(batch):
+                writer = open_files.get((at, date))
+                if writer is None:
+                    asked = self._ranges[at]
+                    name = f"{asked.start:020d}-{asked.end:020d}.c{self._commit_number}.{attempt}.parquet"
+                    writer = open_files[at, date] = FileWriter(store, at, date, name, asked)
+                writer.append(part)
+        return FilesWritten([each.close() for each in open_files.values()])
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver's side, in a process of its own: the job finds the entries in a file."""
+        entries = [entry for each in messages if isinstance(each, FilesWritten) for entry in each.entries]
+        Store(self._root).create(self._prepared, json.dumps(entries).encode())
+
+
+def split(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, str, pa.Table]]:
+    """By partition and day (UTC)."""
+    table = pa.Table.from_batches([batch])
+    dates = pc.cast(pc.floor_temporal(pc.cast(table["timestamp"], pa.timestamp("us")), unit="day"), pa.date32())
+    table = table.append_column("date", dates)
+    keys = table.select(["topic", "partition", "date"]).group_by(["topic", "partition", "date"]).aggregate([])
+    for key in keys.to_pylist():
+        part = table
+        if keys.num_rows > 1:
+            is_mine = pc.and_(
+                pc.and_(pc.equal(table["topic"], key["topic"]), pc.equal(table["partition"], key["partition"])),
+                pc.equal(table["date"], pa.scalar(key["date"], pa.date32())),
+            )
+            part = table.filter(is_mine)
+        yield TopicPartition(key["topic"], key["partition"]), key["date"].isoformat(), shaped(part)
+
+
+def shaped(table: pa.Table) -> pa.Table:
+    """With the columns of the files, in their order and types."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in FILE_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=FILE_SCHEMA)
+
+
+class FileWriter:
+    """One file: its bytes are counted and summed up as they are written."""
+
+    def __init__(self, store: Store, at: TopicPartition, date: str, name: str, asked: OffsetRange) -> None:
+        directory = f"{DATA}/topic={at.topic}/date={date}/partition={at.partition}"
+        self._store, self._at, self._date, self._asked = store, at, date, asked
+        self._path = f"{directory}/{name}"
+        store.make_directory(directory)
+        self._sink = SummingSink(store.files.open_output_stream(store.full_path(self._path)))
+        named = {"ottla.topic": at.topic, "ottla.partition": str(at.partition), "ottla.date": date}
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"), FILE_SCHEMA.with_metadata(named), compression="zstd"
+        )
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._first: int | None = None
+        self._last = -1
+        self._rows = 0
+        self._timestamps: list[int] = []
+
+    def append(self, part: pa.Table) -> None:
+        bounds = pc.min_max(part["offset"]).as_py()
+        if bounds["min"] <= self._last or not self._asked.contains(OffsetRange(bounds["min"], bounds["max"] + 1)):
+            raise ValueError(
+                f"{self._at}: the source gave offsets {bounds['min']}-{bounds['max']} after {self._last}, "
+                f"asked for {self._asked}"
+            )
+        self._first = bounds["min"] if self._first is None else self._first
+        self._last = bounds["max"]
+        self._rows += len(part)
+        times = pc.min_max(pc.cast(part["timestamp"], pa.int64())).as_py()
+        self._timestamps = [min([times["min"], *self._timestamps]), max([times["max"], *self._timestamps])]
+        self._waiting.append(part)
+        self._waiting_bytes += part.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
+            self._waiting, self._waiting_bytes = [], 0
+
+    def close(self) -> ArchivedFile:
+        """Durable when it returns."""
+        self._flush()
+        self._writer.close()
+        self._sink.close()
+        self._store.sync(self._path)
+        if self._first is None:
+            raise ValueError(f"{self._path} has no record")
+        return ArchivedFile(
+            path=self._path,
+            topic=self._at.topic,
+            partition=self._at.partition,
+            date=self._date,
+            first_offset=self._first,
+            last_offset=self._last,
+            rows=self._rows,
+            size_bytes=self._sink.size_bytes,
+            crc32c=self._sink.crc32c,
+            timestamp_min_ms=self._timestamps[0] // 1000,
+            timestamp_max_ms=self._timestamps[1] // 1000,
+        )
+
+
+class SummingSink:
+    """A stream that knows the length and the checksum of what went through it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.size_bytes = 0
+        self.crc32c = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        content = bytes(data)
+        self.crc32c = crc32c(content, self.crc32c)
+        self.size_bytes += len(content)
+        self._stream.write(content)
+        return len(content)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._stream.close()

@@ -1,0 +1,67 @@
+"""What the next batch of an archive reads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.archive_manifest import Manifest
+from ottla.spark.jobs.failures import LostOffsetsError, PipelineError
+from ottla.spark.jobs.ranges import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    lost: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
+    lag: int = 0
+    """Offsets that are left for later batches."""
+
+
+def plan_batch(
+    manifest: Manifest,
+    extents: Mapping[TopicPartition, OffsetRange],
+    *,
+    offsets_max: int,
+    accept_loss: bool = False,
+) -> BatchPlan:
+    """From where the manifest ends, for each partition its share of `offsets_max` by what is waiting in it.
+
+    A partition that the manifest does not know begins with the first offset that is there. LostOffsetsError if
+    retention was faster than the archive, unless that is accepted: then the manifest says what is lost.
+    """
+    waiting: dict[TopicPartition, OffsetRange] = {}
+    lost: dict[TopicPartition, OffsetRange] = {}
+    for at, extent in sorted(extents.items()):
+        archived = manifest.end_of(at)
+        start = extent.start if archived is None else archived
+        if start > extent.end:
+            raise PipelineError(
+                f"{at} ends at offset {extent.end}, and the archive already has it up to {start}: the topic was "
+                f"deleted and created again, or this is another cluster. Archive it into another directory"
+            )
+        if start < extent.start:
+            lost[at] = OffsetRange(start, extent.start)
+            start = extent.start
+        waiting[at] = OffsetRange(start, extent.end)
+    if lost and not accept_loss:
+        raise LostOffsetsError(
+            "gone from the broker before they were archived: "
+            + ", ".join(f"{at} offsets {each}" for at, each in lost.items())
+            + ". --accept-loss goes on after them; the manifest and 'archive verify' will say that they are missing"
+        )
+    ranges = shares(waiting, offsets_max)
+    lag = sum(len(each) for each in waiting.values()) - sum(len(each) for each in ranges.values())
+    return BatchPlan(ranges, lost, lag)
+
+
+def shares(waiting: Mapping[TopicPartition, OffsetRange], offsets_max: int) -> dict[TopicPartition, OffsetRange]:
+    """The beginning of each range, in proportion; at least one offset of each, so that none starves."""
+    total = sum(len(each) for each in waiting.values())
+    taken = {}
+    for at, each in waiting.items():
+        share = len(each) if total <= offsets_max else max(1, len(each) * offsets_max // total)
+        if len(each):
+            taken[at] = OffsetRange(each.start, each.start + min(share, len(each)))
+    return taken

@@ -1,0 +1,219 @@
+"""Change logs as DataFrames: records to changes, changes to the rows of a table.
+
+A change has the row's key, its value as JSON text, and the operation `u` (is now so) or `d` (is gone). Two envelopes:
+
+- plain: the record's key is the primary key, the value a JSON object; no value is a delete.
+- debezium: the JSON of a Debezium connector, with or without its schema; a tombstone after a delete is a delete too.
+
+A record that is neither has a `reason`. Nothing is guessed about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ottla.spark.jobs.failures import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+UPSERT, DELETE = "u", "d"
+STATE_COLUMNS = ["_key", "_partition", "_offset", "_timestamp", "_value"]
+"""Of a table's rows, before those that its values have. Where a row comes from, and its value as it came."""
+_BIGINT_DIGITS = 18
+
+
+class Envelope(StrEnum):
+    PLAIN = "plain"
+    DEBEZIUM = "debezium"
+
+
+def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
+    """key, value, op, topic, partition, offset, timestamp, and the reason why a record is no change."""
+    from pyspark.sql import functions as sf
+
+    text = sf.col("value").cast("string")
+    # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
+    parsed = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit("]")))
+    rows = records.select(
+        sf.col("key").cast("string").alias("_k"),
+        text.alias("_t"),
+        parsed.alias("_p"),
+        *["topic", "partition", "offset", "timestamp"],
+    )
+    key, value, op, reason = _debezium() if envelope is Envelope.DEBEZIUM else _plain()
+    broken = (
+        sf.when(sf.col("_k").isNull(), sf.lit("no key"))
+        .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
+        .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
+        .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
+        .when(_is_not_json(), sf.lit("the value is not JSON"))
+        .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
+        .otherwise(reason)
+    )
+    return rows.select(
+        key.alias("key"),
+        sf.when(op == UPSERT, value).alias("value"),
+        op.alias("op"),
+        *["topic", "partition", "offset", "timestamp"],
+        broken.alias("reason"),
+    )
+
+
+def _is_not_json() -> Column:
+    """Nothing, or more than one value."""
+    from pyspark.sql import functions as sf
+
+    return (
+        sf.col("_p").isNull()
+        | sf.expr("try_variant_get(_p, '$[0]', 'variant') IS NULL OR _t RLIKE '^\\\\s*$'")
+        | (sf.expr("try_variant_get(_p, '$[1]', 'variant') IS NOT NULL"))
+    )
+
+
+def _plain() -> tuple[Column, Column, Column, Column]:
+    from pyspark.sql import functions as sf
+
+    op = sf.when(sf.col("_t").isNull(), DELETE).otherwise(UPSERT)
+    return sf.col("_k"), sf.col("_t"), op, sf.lit(None).cast("string")
+
+
+def _debezium() -> tuple[Column, Column, Column, Column]:
+    from pyspark.sql import functions as sf
+
+    def field(name: str, kind: str) -> Column:
+        inside, bare = (f"try_variant_get(_p, '$[0].{path}{name}', '{kind}')" for path in ("payload.", ""))
+        return sf.expr(f"CASE WHEN {_IS_WRAPPED} THEN {inside} ELSE {bare} END")
+
+    wrapped_key = sf.expr("try_variant_get(try_parse_json(_k), '$.payload', 'variant')")
+    key = sf.coalesce(sf.to_json(wrapped_key), sf.col("_k"))
+    named = field("op", "string")
+    after = sf.to_json(field("after", "variant"))
+    is_upsert = named.isin("c", "u", "r")
+    op = sf.when(sf.col("_t").isNull() | (named == "d"), DELETE).otherwise(UPSERT)
+    reason = (
+        sf.when(named.isNull(), sf.lit('no "op": this is no envelope of Debezium'))
+        .when(named == "t", sf.lit("a truncate says nothing about single rows"))
+        .when(~is_upsert & (named != "d"), sf.concat(sf.lit('unknown "op": '), named))
+        .when(is_upsert & (after.isNull() | ~after.startswith("{")), sf.lit('no row in "after"'))
+    )
+    return key, after, op, reason
+
+
+_IS_WRAPPED = "try_variant_get(_p, '$[0].payload', 'variant') IS NOT NULL"
+
+
+def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
+    """The rows after the changes, from nothing or from the rows of a snapshot. Within a key the last one counts.
+
+    The order is (partition, offset): a key is always in the same partition, as long as a topic keeps their number.
+    """
+    from pyspark.sql import functions as sf
+
+    rows = changes.select("key", "partition", "offset", "op", "timestamp", "value")
+    if base is not None:
+        known = [
+            sf.col("_key").alias("key"),
+            sf.col("_partition").alias("partition"),
+            sf.col("_offset").alias("offset"),
+        ]
+        before = base.select(
+            *known, sf.lit(UPSERT).alias("op"), sf.col("_timestamp").alias("timestamp"), sf.col("_value").alias("value")
+        )
+        rows = before.unionByName(rows)
+    last = sf.max(sf.struct("partition", "offset", "op", "timestamp", "value")).alias("last")
+    folded = rows.groupBy("key").agg(last).where(sf.col("last.op") != DELETE)
+    return folded.select(
+        sf.col("key").alias("_key"), *(sf.col(f"last.{name[1:]}").alias(name) for name in STATE_COLUMNS[1:])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    state: DataFrame
+    """Persisted: for whoever folds to unpersist."""
+    rows: int
+    changes: int
+    bad_records: int
+
+
+def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
+    """`latest` of the good ones, with everything counted in the one pass over the records."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    seen = Observation()
+    is_bad = sf.col("reason").isNotNull()
+    watched = changes.observe(seen, sf.count(sf.lit(1)).alias("changes"), sf.count_if(is_bad).alias("bad"))
+    state = latest(watched.where(~is_bad), base).persist()
+    row_count = state.count()
+    return Folded(state, row_count, seen.get["changes"], seen.get["bad"])
+
+
+def infer_columns(state: DataFrame) -> dict[str, str]:
+    """Names and types of the values' fields, by name. What is neither text, number nor truth becomes JSON text."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import DataType, StructType
+
+    found = state.agg(sf.schema_of_variant_agg(sf.try_parse_json("_value")).alias("schema")).collect()[0]["schema"]
+    if not found or not found.startswith("OBJECT<"):
+        return {}
+    schema = DataType.fromDDL(found.replace("OBJECT<", "STRUCT<"))
+    fields = schema.fields if isinstance(schema, StructType) else []
+    return {each.name: column_type(each.dataType) for each in fields}
+
+
+def parse_columns(ddl: str) -> dict[str, str]:
+    """Of `id BIGINT, name STRING`. PipelineError if Spark does not know that."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromDDL(ddl)
+    except (PySparkException, ValueError) as mistake:
+        raise PipelineError(f'"{ddl}" is no schema: {str(mistake).strip().splitlines()[0]}') from mistake
+    if not isinstance(schema, StructType):
+        raise PipelineError(f'"{ddl}" is one type; a schema has names too, as in "id BIGINT, name STRING"')
+    return {each.name: each.dataType.simpleString() for each in schema.fields}
+
+
+def column_type(inferred: DataType) -> str:
+    """A type that does not change with the next row, as far as JSON allows that: a number has no fixed scale."""
+    from pyspark.sql.types import BooleanType, DecimalType, DoubleType, FloatType, LongType
+
+    if isinstance(inferred, BooleanType | LongType):
+        return inferred.simpleString()
+    if isinstance(inferred, DecimalType):
+        return "decimal(38,0)" if inferred.scale == 0 and inferred.precision > _BIGINT_DIGITS else "double"
+    return "double" if isinstance(inferred, DoubleType | FloatType) else "string"
+
+
+def with_columns(state: DataFrame, columns: dict[str, str]) -> DataFrame:
+    """The rows with a column for each field, after those of STATE_COLUMNS. Of names that Spark takes for the same one,
+    only the first has a column; `_value` has all."""
+    from pyspark.sql import functions as sf
+
+    chosen = distinct_names(columns, taken=STATE_COLUMNS)
+    if not chosen:
+        return state.select(*STATE_COLUMNS)
+    row = sf.from_json("_value", ", ".join(f"{_quoted(name)} {columns[name]}" for name in chosen))
+    opened = state.select(*STATE_COLUMNS, row.alias("_row"))
+    return opened.select(*STATE_COLUMNS, *(sf.col("_row")[name].alias(name) for name in chosen))
+
+
+def distinct_names(names: Sequence[str] | dict[str, str], *, taken: Sequence[str] = ()) -> list[str]:
+    known = {name.lower() for name in taken}
+    chosen = []
+    for name in names:
+        if name.lower() not in known:
+            known.add(name.lower())
+            chosen.append(name)
+    return chosen
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

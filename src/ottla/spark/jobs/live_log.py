@@ -1,0 +1,103 @@
+"""The live log as the jobs see it: where it begins and ends, where a time is in it, and its records as a DataFrame."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ottla.client import Consumer
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ottla.client.consumer_settings import IsolationLevel
+
+T = TypeVar("T")
+
+RECORD_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+"""Of every DataFrame of records, as Spark's Kafka connector has it."""
+RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+
+
+class LiveLog(Protocol):
+    """What jobs need of a broker."""
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]: ...
+
+    def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        """From the first offset that is still there to the end of what is committed."""
+        ...
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
+        """The first record that is not before the time; None if all are."""
+        ...
+
+    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame: ...
+
+
+@dataclass(frozen=True)
+class BrokerLog:
+    """A cluster of Ottla or Apache Kafka. `options` go to the source, as `spark.read.format("ottla")` has them."""
+
+    bootstrap: str
+    isolation_level: IsolationLevel = "read_committed"
+    source: str = "ottla"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        async def ask(consumer: Consumer) -> list[TopicPartition]:
+            return [at for topic in topics for at in await consumer.partitions(topic)]
+
+        return sorted(self._ask(ask))
+
+    def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+        wanted = list(partitions)
+
+        async def ask(consumer: Consumer) -> dict[TopicPartition, OffsetRange]:
+            # The end first: retention that runs in between cannot make a range of less than nothing out of it.
+            ends = await consumer.end_offsets(wanted)
+            starts = await consumer.beginning_offsets(wanted)
+            return {at: OffsetRange(starts[at], max(starts[at], ends[at])) for at in wanted}
+
+        return self._ask(ask)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
+        async def ask(consumer: Consumer) -> dict[TopicPartition, int | None]:
+            found = await consumer.offsets_for_time(dict.fromkeys(partitions, time_ms))
+            return {at: None if each is None else each.offset for at, each in found.items()}
+
+        return self._ask(ask)
+
+    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        wanted = {at: each for at, each in ranges.items() if len(each)}
+        if not wanted:
+            return spark.createDataFrame([], RECORD_SCHEMA)
+        assigned: dict[str, list[int]] = {}
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), each in wanted.items():
+            assigned.setdefault(topic, []).append(partition)
+            starts.setdefault(topic, {})[str(partition)] = each.start
+            ends.setdefault(topic, {})[str(partition)] = each.end
+        reader = spark.read.format(self.source).option("kafka.bootstrap.servers", self.bootstrap)
+        reader = reader.option("assign", json.dumps(assigned)).option("includeHeaders", "true")
+        reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(ends))
+        reader = reader.option("failOnDataLoss", "true").option("kafka.isolation.level", self.isolation_level)
+        return reader.options(**self.options).load().select(*RECORD_COLUMNS)
+
+    def _ask(self, question: Callable[[Consumer], Awaitable[T]]) -> T:
+        async def work() -> T:
+            async with Consumer(
+                self.bootstrap, isolation_level=self.isolation_level, client_id="ottla-pipeline"
+            ) as consumer:
+                return await question(consumer)
+
+        return asyncio.run(work())

@@ -1,0 +1,118 @@
+"""Makes a table of a change log: the next snapshot is the last one and the changes since.
+
+table = Table(Store("tables/customers"))
+materialize(spark, History.open("customers", archive=None, log=BrokerLog(bootstrap)), table, Envelope.DEBEZIUM)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.changes import Envelope, Folded, fold, infer_columns, parse_changes, with_columns
+from ottla.spark.jobs.failures import PipelineError
+from ottla.spark.jobs.ranges import OffsetRange
+from ottla.spark.jobs.table_history import History, refuse_bad_records
+from ottla.spark.jobs.tables import DEAD_LETTERS, SNAPSHOTS, Snapshot, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEAD_LETTER_ADVICE = "Nothing was changed; --bad-records dead-letter sets them aside with their reasons, and goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializeOptions:
+    dead_letters: bool = False
+    """Sets records aside that are no changes, with their reasons. Otherwise one of them is a BadRecordsError."""
+    incomplete: bool = False
+    """Takes what is left of a log whose beginning is gone. Otherwise that is a LostOffsetsError."""
+    columns: dict[str, str] | None = None
+    """Names and Spark types of the values' fields; inferred from the rows if not given."""
+
+
+def materialize(
+    spark: SparkSession, history: History, table: Table, envelope: Envelope, options: MaterializeOptions | None = None
+) -> Snapshot | None:
+    """The new snapshot; None if nothing has happened since the last one."""
+    options = options or MaterializeOptions()
+    with table.store.writer_lock():
+        known = table.require(history.topic, envelope)
+        table.sweep(known)
+        last = known[-1] if known else None
+        wanted, begins = changes_since(history, last)
+        if last is not None and not any(len(each) for each in wanted.values()):
+            return None
+        plan = history.plan(wanted)
+        if not options.incomplete:
+            plan.check()
+        begins |= {at.partition: many[-1].end for at, many in plan.missing.items()}
+        changes = parse_changes(history.read(spark, plan), envelope)
+        folded = fold(changes, table.read(spark, last) if last is not None else None)
+        try:
+            return _write(table, folded, changes, options, _next(history, envelope, last, wanted, begins))
+        finally:
+            folded.state.unpersist()
+
+
+def changes_since(history: History, last: Snapshot | None) -> tuple[dict[TopicPartition, OffsetRange], dict[int, int]]:
+    """What the next snapshot reads, and where its history begins. PipelineError if the log is another one."""
+    wanted = {}
+    for at, end in history.ends.items():
+        start = last.offset_of(at) if last is not None else 0
+        if start > end:
+            raise PipelineError(
+                f"{at} ends at offset {end}, and the table already has its changes up to {start}: the topic was "
+                f"deleted and created again, or this is another cluster. Make a new table of it"
+            )
+        wanted[at] = OffsetRange(start, end)
+    return wanted, dict(last.begins) if last is not None else {}
+
+
+def _next(
+    history: History,
+    envelope: Envelope,
+    last: Snapshot | None,
+    wanted: dict[TopicPartition, OffsetRange],
+    begins: dict[int, int],
+) -> Snapshot:
+    """The snapshot to be, before its rows are known."""
+    number = last.number + 1 if last is not None else 0
+    return Snapshot(
+        number=number,
+        topic=history.topic,
+        envelope=envelope,
+        at_ms=time.time_ns() // 1_000_000,
+        path=f"{SNAPSHOTS}/{number:08d}-{uuid.uuid4().hex[:12]}",
+        covers={at.partition: each.end for at, each in wanted.items()},
+        begins={at.partition: begins.get(at.partition, 0) for at in wanted},
+        rows=0,
+        changes=0,
+    )
+
+
+def _write(
+    table: Table, folded: Folded, changes: DataFrame, options: MaterializeOptions, snapshot: Snapshot
+) -> Snapshot:
+    dead_letters = None
+    if folded.bad_records:
+        bad = changes.where("reason IS NOT NULL")
+        if not options.dead_letters:
+            refuse_bad_records(bad, folded.bad_records, DEAD_LETTER_ADVICE)
+        dead_letters = f"{DEAD_LETTERS}/{snapshot.path.split('/')[-1]}"
+        table.write(bad, dead_letters)
+    columns = options.columns if options.columns is not None else infer_columns(folded.state)
+    table.write(with_columns(folded.state, columns), snapshot.path)
+    written = replace(
+        snapshot,
+        rows=folded.rows,
+        changes=folded.changes,
+        columns=columns,
+        bad_records=folded.bad_records,
+        dead_letters=dead_letters,
+    )
+    table.commit(written)
+    return written

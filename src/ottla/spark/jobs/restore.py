@@ -1,0 +1,133 @@
+"""The table of a change log as it was: the newest snapshot that is old enough, and the changes up to the point.
+
+A point is a time or an offset for each partition; what is before it counts, what is at it or after it does not. Of a
+time that is, as brokers see it, everything before the first record that is not older: a clock that went back does not
+tear the history of a partition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.changes import Envelope, fold, infer_columns, parse_changes, with_columns
+from ottla.spark.jobs.failures import PipelineError
+from ottla.spark.jobs.ranges import OffsetRange
+from ottla.spark.jobs.table_history import History, refuse_bad_records
+from ottla.spark.jobs.tables import Snapshot, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SKIP_ADVICE = "--bad-records skip leaves them out"
+_PLACE = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    offsets: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """Everything there is."""
+
+
+Point = AtTime | AtOffsets | AtEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    rows: DataFrame
+    """With the columns of the values' fields after those that say where a row comes from."""
+    state: DataFrame
+    """Persisted, until `close`."""
+    cut: dict[TopicPartition, int]
+    snapshot: Snapshot | None
+    from_archive: int
+    from_log: int
+    """Offsets that were read from each."""
+    row_count: int
+    bad_records: int
+
+    def close(self) -> None:
+        self.state.unpersist()
+
+
+def parse_offsets(text: str, partition_count: int) -> AtOffsets | None:
+    """`1200` of a topic with one partition, `0:1200,1:900` of any; None if it is neither. PipelineError if it does not
+    name every partition."""
+    if text.isdecimal():
+        if partition_count != 1:
+            raise PipelineError(f"the topic has {partition_count} partitions: name an offset of each, as 0:1200,1:900")
+        return AtOffsets({0: int(text)})
+    places = [_PLACE.fullmatch(each.strip()) for each in text.split(",")]
+    if not all(places):
+        return None
+    offsets = {int(each.group(1)): int(each.group(2)) for each in places if each is not None}
+    if sorted(offsets) != list(range(partition_count)):
+        raise PipelineError(
+            f"the topic has partitions 0 to {partition_count - 1}: name an offset of each, and only once"
+        )
+    return AtOffsets(offsets)
+
+
+def cut_at(spark: SparkSession, history: History, point: Point) -> dict[TopicPartition, int]:
+    """For each partition the first offset that does not count."""
+    ends = history.ends
+    if isinstance(point, AtEnd):
+        return ends
+    if isinstance(point, AtTime):
+        return history.offsets_at(spark, point.time_ms)
+    beyond = {at: point.offsets[at.partition] for at in ends if point.offsets[at.partition] > ends[at]}
+    if beyond:
+        named = ", ".join(f"{at} ends at {ends[at]}, not {offset}" for at, offset in beyond.items())
+        raise PipelineError(f"this has not happened yet: {named}")
+    return {at: point.offsets[at.partition] for at in ends}
+
+
+def choose_snapshot(snapshots: list[Snapshot], cut: Mapping[TopicPartition, int]) -> Snapshot | None:
+    """The newest that has nothing later than the cut. Pure."""
+    return next((each for each in reversed(snapshots) if each.is_before(cut)), None)
+
+
+def restore(
+    spark: SparkSession,
+    history: History,
+    point: Point,
+    envelope: Envelope,
+    *,
+    table: Table | None = None,
+    skip_bad: bool = False,
+    incomplete: bool = False,
+    columns: dict[str, str] | None = None,
+) -> Restored:
+    """LostOffsetsError if changes before the point are nowhere any more, unless `incomplete`."""
+    cut = cut_at(spark, history, point)
+    snapshot = choose_snapshot(table.require(history.topic, envelope), cut) if table is not None else None
+    starts = {at: snapshot.offset_of(at) if snapshot is not None else 0 for at in cut}
+    plan = history.plan({at: OffsetRange(starts[at], end) for at, end in cut.items()})
+    if not incomplete:
+        plan.check()
+    changes = parse_changes(history.read(spark, plan), envelope)
+    folded = fold(changes, table.read(spark, snapshot) if table is not None and snapshot is not None else None)
+    if folded.bad_records and not skip_bad:
+        refuse_bad_records(changes.where("reason IS NOT NULL"), folded.bad_records, SKIP_ADVICE)
+    return Restored(
+        rows=with_columns(folded.state, infer_columns(folded.state) if columns is None else columns),
+        state=folded.state,
+        cut=cut,
+        snapshot=snapshot,
+        from_archive=sum(len(each) for many in plan.archive.values() for each in many),
+        from_log=sum(len(each) for many in plan.live.values() for each in many),
+        row_count=folded.rows,
+        bad_records=folded.bad_records,
+    )

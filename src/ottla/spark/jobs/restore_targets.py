@@ -1,0 +1,168 @@
+"""Where a restored table goes: Parquet, CSV or SQLite. All of it is there afterwards, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.jobs.changes import STATE_COLUMNS, distinct_names
+from ottla.spark.jobs.failures import PipelineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+KINDS = ("parquet", "csv", "sqlite")
+POSTGRESQL_SCHEMES = ("postgresql://", "postgres://")
+DEFAULT_KEY_COLUMN = "_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    kind: str
+    path: str
+    table: str
+    """Of a database."""
+
+
+def parse_target(text: str, default_table: str) -> Target:
+    """`parquet:DIR`, `csv:FILE`, `sqlite:FILE`, `sqlite:FILE#TABLE`; by its ending without that. PipelineError if it is
+    none of them."""
+    if text.startswith(POSTGRESQL_SCHEMES):
+        raise PipelineError(
+            "restoring into PostgreSQL is not there yet: it needs a driver that Ottla does not depend on so far. "
+            "Restore into CSV (csv:FILE) and load that with COPY ... FROM ... CSV HEADER"
+        )
+    kind, colon, path = text.partition(":")
+    if not colon or kind not in KINDS:
+        endings = {".parquet": "parquet", ".csv": "csv", ".sqlite": "sqlite", ".db": "sqlite"}
+        kind, path = endings.get(Path(text.partition("#")[0]).suffix, ""), text
+    if not kind or not path:
+        raise PipelineError(
+            f'"{text}" is no place to restore to: parquet:DIR, csv:FILE, sqlite:FILE or sqlite:FILE#TABLE'
+        )
+    table = default_table
+    if kind == "sqlite" and "#" in path:
+        path, _, table = path.partition("#")
+    return Target(kind, path, table)
+
+
+def check_is_free(target: Target, *, overwrite: bool) -> None:
+    """PipelineError if something is there that nobody said may go."""
+    if overwrite or not os.path.exists(target.path):
+        return
+    if target.kind != "sqlite":
+        raise PipelineError(f"{target.path} is there already; --overwrite replaces it")
+    with contextlib.closing(sqlite3.connect(target.path)) as database:
+        if database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [target.table]).fetchone():
+            raise PipelineError(f"{target.path} has a table {target.table} already; --overwrite replaces it")
+
+
+def table_for_output(rows: DataFrame, *, key_column: str = DEFAULT_KEY_COLUMN, with_origin: bool = False) -> DataFrame:
+    """The key, then the values' fields. A field that has the key column's name is the key column: it has its type.
+
+    `with_origin` adds partition, offset and timestamp of the change that each row comes from.
+    """
+    from pyspark.sql import functions as sf
+
+    fields = [name for name in rows.columns if name not in STATE_COLUMNS]
+    origin = STATE_COLUMNS[1:4] if with_origin else []
+    named = [name for name in fields if name.lower() == key_column.lower()]
+    key = sf.col(f"`{named[0]}`") if named else sf.col(DEFAULT_KEY_COLUMN)
+    rest = distinct_names([name for name in fields if name not in named], taken=[key_column, *origin])
+    quoted = [sf.col("`" + name.replace("`", "``") + "`") for name in rest]
+    return rows.select(key.alias(key_column), *quoted, *origin)
+
+
+def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) -> None:
+    """PipelineError if the place is taken."""
+    check_is_free(target, overwrite=overwrite)
+    parent = os.path.dirname(os.path.abspath(target.path))
+    os.makedirs(parent, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".restore-", dir=parent) as temporary:
+        staged = os.path.join(temporary, "rows")
+        rows.write.parquet(f"file://{staged}")
+        if target.kind == "parquet":
+            _replace(staged, target.path)
+        elif target.kind == "csv":
+            whole = os.path.join(temporary, "rows.csv")
+            _write_csv(staged, whole)
+            _replace(whole, target.path)
+        else:
+            _write_sqlite(staged, target)
+
+
+def _replace(staged: str, path: str) -> None:
+    for file in [staged, *(str(each) for each in Path(staged).rglob("*"))] if os.path.isdir(staged) else [staged]:
+        handle = os.open(file, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    os.replace(staged, path)
+
+
+def _batches(directory: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    from pyarrow import dataset
+
+    found = dataset.dataset(directory, format="parquet")
+    return found.schema, found.to_batches()
+
+
+def _write_csv(staged: str, path: str) -> None:
+    from pyarrow import csv
+
+    schema, batches = _batches(staged)
+    with csv.CSVWriter(path, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_sqlite(staged: str, target: Target) -> None:
+    """In one transaction."""
+    schema, batches = _batches(staged)
+    table = _quoted(target.table)
+    columns = ", ".join(f"{_quoted(each.name)} {_sqlite_type(each.type)}" for each in schema)
+    places = ", ".join("?" for _ in schema)
+    with contextlib.closing(sqlite3.connect(target.path, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.execute(f"DROP TABLE IF EXISTS {table}")
+            database.execute(f"CREATE TABLE {table} ({columns}, PRIMARY KEY ({_quoted(schema[0].name)}))")
+            for batch in batches:
+                rows = zip(*(_sqlite_values(column) for column in batch.columns), strict=True)
+                database.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+            database.execute("COMMIT")
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+
+
+def _sqlite_type(kind: pa.DataType) -> str:
+    import pyarrow.types as types
+
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return "INTEGER"
+    return "REAL" if types.is_floating(kind) else "TEXT"
+
+
+def _sqlite_values(column: pa.Array) -> list[Any]:
+    """SQLite has neither decimals nor timestamps."""
+    import pyarrow as pa
+    import pyarrow.types as types
+
+    if types.is_decimal(column.type) or types.is_temporal(column.type):
+        column = column.cast(pa.string())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

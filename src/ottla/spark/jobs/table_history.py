@@ -1,0 +1,93 @@
+"""The history of a change log: the archive and the live log as one sequence of changes for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ottla.client.fetched import TopicPartition
+from ottla.spark.jobs.archive_manifest import Manifest, ManifestLog
+from ottla.spark.jobs.archive_read import first_offsets_at, read_archive
+from ottla.spark.jobs.change_plan import ChangePlan, plan_changes
+from ottla.spark.jobs.failures import BadRecordsError, PipelineError
+from ottla.spark.jobs.live_log import LiveLog
+from ottla.spark.jobs.ranges import OffsetRange
+from ottla.spark.jobs.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BAD_RECORDS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class History:
+    """What is known of a topic. Without a live log, only what is archived."""
+
+    topic: str
+    archive: Store | None
+    manifest: Manifest
+    log: LiveLog | None
+    live: dict[TopicPartition, OffsetRange]
+
+    @classmethod
+    def open(cls, topic: str, *, archive: Store | None, log: LiveLog | None) -> History:
+        """PipelineError if there is nothing of the topic anywhere."""
+        manifest = ManifestLog(archive).load() if archive is not None else Manifest()
+        live = log.extents(log.partitions([topic])) if log is not None else {}
+        history = cls(topic, archive, manifest, log, live)
+        if not history.partitions:
+            place = f"the archive {archive.root}" if archive is not None else "what was named"
+            raise PipelineError(f'there is nothing of the topic "{topic}" in {place}, and no live log to read it from')
+        return history
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return sorted({*self.live, *self.manifest.partitions(self.topic)})
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """One past the last offset that is known of each partition."""
+        return {
+            at: max(self.live[at].end if at in self.live else 0, self.manifest.end_of(at) or 0)
+            for at in self.partitions
+        }
+
+    def offsets_at(self, spark: SparkSession, time_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is not before the time: everything that is before it, is before."""
+        found: dict[TopicPartition, int] = {}
+        if self.archive is not None:
+            found = first_offsets_at(spark, self.archive, self.manifest, self.partitions, time_ms)
+        rest = [at for at in self.live if at not in found]
+        later = self.log.offsets_at(rest, time_ms) if self.log is not None and rest else {}
+        found |= {at: offset for at, offset in later.items() if offset is not None}
+        return self.ends | found
+
+    def plan(self, wanted: Mapping[TopicPartition, OffsetRange]) -> ChangePlan:
+        archived = {at: self.manifest.archived(at) for at in self.partitions}
+        return plan_changes(wanted, archived, self.live)
+
+    def read(self, spark: SparkSession, plan: ChangePlan) -> DataFrame:
+        """The records of a plan, in no order."""
+        parts = []
+        if self.archive is not None and plan.archive:
+            parts.append(read_archive(spark, self.archive, self.manifest, plan.archive))
+        rounds = max((len(many) for many in plan.live.values()), default=0)
+        for number in range(rounds if self.log is not None else 0):
+            ranges = {at: many[number] for at, many in plan.live.items() if len(many) > number}
+            parts.append(self.log.read(spark, ranges))  # type: ignore[union-attr] # no rounds without a log
+        if not parts:
+            return read_archive(spark, Store("."), Manifest(), {})
+        return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def refuse_bad_records(bad: DataFrame, count: int, advice: str) -> None:
+    """BadRecordsError with the first of them, if there are any."""
+    if not count:
+        return
+    first = bad.orderBy("partition", "offset").limit(BAD_RECORDS_SHOWN).collect()
+    named = "; ".join(f"{row['topic']}-{row['partition']} offset {row['offset']}: {row['reason']}" for row in first)
+    more = f" (and {count - len(first)} more)" if count > len(first) else ""
+    raise BadRecordsError(f"{count} records are no changes of a row: {named}{more}. {advice}")

@@ -1,0 +1,113 @@
+"""`kafka.*` options: what our client has a setting for, what means nothing here, and what is refused.
+
+The names are Kafka's. Settings of Kafka's own client that have no counterpart (buffers of sockets, heartbeats of a
+group that nobody joins) are accepted and change nothing; those that would change what a job reads, writes or trusts are
+refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla.spark.options_text import OptionError, to_bool, to_int
+
+PREFIX = "kafka."
+SERVERS = "kafka.bootstrap.servers"
+GROUP = "kafka.group.id"
+
+Parser = Callable[[str, str], Any]
+
+
+def _isolation(name: str, text: str) -> str:
+    if text not in {"read_uncommitted", "read_committed"}:
+        raise OptionError(name, text, "is read_uncommitted or read_committed")
+    return text
+
+
+def _acks(name: str, text: str) -> str | int:
+    known: dict[str, str | int] = {"all": "all", "-1": "all", "1": 1, "0": 0}
+    if text not in known:
+        raise OptionError(name, text, "is all, 1 or 0")
+    return known[text]
+
+
+def _text(name: str, text: str) -> str:
+    return text
+
+
+_EVERYWHERE: dict[str, tuple[str, Parser]] = {
+    "client.id": ("client_id", _text),
+    "request.timeout.ms": ("request_timeout_ms", to_int),
+    "socket.connection.setup.timeout.ms": ("connect_timeout_ms", to_int),
+    "metadata.max.age.ms": ("metadata_max_age_ms", to_int),
+}
+FOR_CONSUMERS: dict[str, tuple[str, Parser]] = {
+    **_EVERYWHERE,
+    "isolation.level": ("isolation_level", _isolation),
+    "check.crcs": ("check_crcs", to_bool),
+    "client.rack": ("client_rack", _text),
+    "fetch.max.bytes": ("fetch_max_bytes", to_int),
+    "fetch.min.bytes": ("fetch_min_bytes", to_int),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", to_int),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", to_int),
+}
+FOR_PRODUCERS: dict[str, tuple[str, Parser]] = {
+    **_EVERYWHERE,
+    "acks": ("acks", _acks),
+    "enable.idempotence": ("idempotence", to_bool),
+    "compression.type": ("compression", _text),
+    "linger.ms": ("linger_ms", to_int),
+    "batch.size": ("batch_bytes", to_int),
+    "buffer.memory": ("buffer_bytes", to_int),
+    "max.request.size": ("max_request_bytes", to_int),
+    "max.in.flight.requests.per.connection": ("max_in_flight", to_int),
+    "delivery.timeout.ms": ("delivery_timeout_ms", to_int),
+    "retry.backoff.ms": ("retry_backoff_ms", to_int),
+    "transaction.timeout.ms": ("transaction_timeout_ms", to_int),
+}
+
+_REFUSED = {
+    "auto.offset.reset": "say where to begin with startingOffsets; Spark's checkpoint knows where to go on",
+    "enable.auto.commit": "Spark's checkpoint has the offsets; kafka.group.id names a group that is told of them",
+    "key.deserializer": "keys come as binary; cast the column",
+    "value.deserializer": "values come as binary; cast the column",
+    "key.serializer": "keys are written as they are; cast the column to string or binary",
+    "value.serializer": "values are written as they are; cast the column to string or binary",
+    "interceptor.classes": "there are no interceptors here",
+    "partitioner.class": "rows go where Java's default partitioner sends them, or where the column partition says",
+    "transactional.id": "transactional ids follow from the query; ottla.delivery chooses between transactions and none",
+}
+_SECURITY = ("sasl.", "ssl.")
+
+
+def kafka_settings(options: Mapping[str, str], known: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
+    """Arguments of our consumer or producer. OptionError for what is refused."""
+    settings: dict[str, Any] = {}
+    for full_name, text in options.items():
+        name = full_name.lower().removeprefix(PREFIX)
+        if not full_name.lower().startswith(PREFIX):
+            continue
+        check_security(full_name, name, text)
+        if name in _REFUSED:
+            raise OptionError(full_name, text, f"is not supported: {_REFUSED[name]}")
+        if name in known:
+            argument, parse = known[name]
+            settings[argument] = parse(full_name, text.strip())
+    return settings
+
+
+def check_security(full_name: str, name: str, text: str) -> None:
+    """Whoever asks for encryption or a password must not be connected without."""
+    if name == "security.protocol" and text.strip().upper() != "PLAINTEXT":
+        raise OptionError(full_name, text, "is not supported: this client connects with PLAINTEXT only")
+    if name.startswith(_SECURITY):
+        shown = "..."  # it may be a password
+        raise OptionError(full_name, shown, "is not supported: this client connects with PLAINTEXT only")
+
+
+def bootstrap_servers(options: Mapping[str, str]) -> str:
+    servers = options.get(SERVERS, "").strip()
+    if not servers:
+        raise OptionError(SERVERS, "", 'must be given, for example "127.0.0.1:9092"')
+    return servers

@@ -1,0 +1,209 @@
+"""How a batch that tasks have written comes to be there, once. Runs on the driver, and at the beginning of each task.
+
+A batch is decided by one record (`sink_decisions`) that names every transaction of it; only then are they ended, one
+after the other. Whoever comes later finishes what was decided, and never decides it again. docs/spark.md has the
+argument, step by step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ottla.client import Admin, PreparedTransaction, PreparedTransactions
+from ottla.client.errors import BrokerRefusedError, ClientError
+from ottla.spark.options_sink import SinkOptions
+from ottla.spark.sink_decisions import Decision, DecisionLog, ids_of
+
+log = logging.getLogger("ottla.spark")
+
+_COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
+_ABORTED = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
+
+
+class SinkError(Exception):
+    """A batch could not be written as a whole; says what is there now, and what to do."""
+
+
+@dataclass
+class TaskWrite(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    query: str
+    run: str
+    task: int
+    attempt: int
+    rows: int
+    skipped: bool
+    """The batch was decided before: the rows are there, or will be."""
+    transaction: PreparedTransaction | None
+
+
+class SinkCommit:
+    """Of one query, or of one named batch write."""
+
+    def __init__(self, options: SinkOptions, query: str, run: str) -> None:
+        self._options = options
+        self._query = query
+        self._run = run
+
+    def log(self) -> DecisionLog:
+        return DecisionLog(self._options, self._query)
+
+    async def enter_task(self, batch: int) -> bool:
+        """Whether the batch is decided already. What an earlier run left open is out of the way then."""
+        async with self.log() as decisions:
+            last = decisions.last
+            if last is not None and not last.done and last.batch < batch:
+                await self._finish(decisions, last, done=False)  # other tasks may do the same just now
+            if last is None or last.run != self._run:
+                await self._abort_leftovers(() if last is None or last.done else last.transactions)
+            return last is not None and last.batch >= batch
+
+    async def commit(self, batch: int, writes: Sequence[TaskWrite]) -> None:
+        """Returns when the batch is there."""
+        written = [each.transaction for each in writes if each.transaction is not None]
+        async with self.log() as decisions:
+            last = decisions.last
+            if last is not None and last.batch > batch:
+                raise SinkError(
+                    f"batch {batch} comes after batch {last.batch} was decided: another run of query {self._query} has "
+                    "gone on. End this one"
+                )
+            if last is None or last.batch < batch:
+                if any(each.skipped for each in writes):
+                    raise SinkError(f"batch {batch} of query {self._query} was taken back meanwhile; start it again")
+                await self._require_open(written)
+                last = Decision(batch, self._run, tuple(written))
+                await self.record(decisions, last)
+            else:
+                await self._abort(each for each in written if each not in last.transactions)
+            if not last.done:
+                await self._finish(decisions, last)
+            if any(each.attempt for each in writes):
+                await self._abort_leftovers(last.transactions, of_this_run=True)
+
+    async def abort(self, batch: int, writes: Sequence[TaskWrite]) -> None:
+        """Of tasks whose batch failed, or whose commit did. What was decided stays."""
+        async with self.log() as decisions:
+            if decisions.last is not None and decisions.last.batch >= batch:
+                return
+            await self._abort(each.transaction for each in writes if each.transaction is not None)
+
+    # Steps that have a name, so that a test can die between them.
+
+    async def record(self, decisions: DecisionLog, decision: Decision) -> None:
+        if decision.transactions:
+            await decisions.record(decision)
+
+    async def end_one(self, open_transactions: PreparedTransactions, each: PreparedTransaction) -> None:
+        await open_transactions.end(each, commit=True)
+
+    async def record_done(self, decisions: DecisionLog) -> None:
+        await decisions.record_done()
+
+    # How it goes on.
+
+    async def _finish(self, decisions: DecisionLog, decision: Decision, *, done: bool = True) -> None:
+        """`done`: writes down that it is."""
+        refused: list[PreparedTransaction] = []
+        async with PreparedTransactions(self._options.servers) as open_transactions:
+            for each in decision.transactions:
+                try:
+                    await self.end_one(open_transactions, each)
+                except BrokerRefusedError as refusal:
+                    log.warning("Transaction %s cannot be committed now: %s", each.transactional_id, refusal)
+                    refused.append(each)
+        if refused:
+            await self._settle_lost(decisions, decision, refused)
+        if decision.transactions and done:
+            await self.record_done(decisions)
+
+    async def _settle_lost(
+        self, decisions: DecisionLog, decision: Decision, refused: Sequence[PreparedTransaction]
+    ) -> None:
+        """Some are not open any more: the driver was away for longer than transactions live."""
+        states = await self._states(refused)
+        lost = [each for each in refused if states[each] not in _COMMITTED]
+        if not lost:
+            return
+        what = f"batch {decision.batch} of query {self._query}"
+        names = ", ".join(f"{each.transactional_id} ({states[each]})" for each in lost)
+        if len(lost) == len(decision.transactions) and all(states[each] in _ABORTED for each in lost):
+            await decisions.record(Decision(decision.batch - 1, decision.run, done=True))
+            raise SinkError(f"nothing of {what} was written: {names}. Start the query again: it is written anew")
+        if self._options.accept_lost:
+            log.warning("%s goes on without what was lost: %s", what, names)
+            return
+        raise SinkError(
+            f"{what} is written in part: the broker has aborted {names}, because the query was away for longer than "
+            "kafka.transaction.timeout.ms, and the others are committed. Set ottla.lost.transactions=accept to go on "
+            "without them"
+        )
+
+    async def _require_open(self, transactions: Sequence[PreparedTransaction]) -> None:
+        """Nothing is decided that cannot be done: if a transaction is gone by now the batch fails, and comes again."""
+        if not transactions:
+            return
+        async with Admin(self._options.servers) as admin:
+            found = await admin.describe_transactions(each.transactional_id for each in transactions)
+        for each in transactions:
+            now = found.get(each.transactional_id)
+            if now is None or now.state != "Ongoing" or (now.producer_id, now.producer_epoch) != each[1:3]:
+                state = "gone" if now is None else f"{now.state}, epoch {now.producer_epoch}"
+                raise SinkError(
+                    f"transaction {each.transactional_id} of a task is not open any more ({state}): it took longer "
+                    "than kafka.transaction.timeout.ms, or another attempt of the task has begun. Nothing is written; "
+                    "the batch comes again"
+                )
+
+    async def _states(self, transactions: Sequence[PreparedTransaction]) -> dict[PreparedTransaction, str]:
+        async with Admin(self._options.servers) as admin:
+            found = await admin.describe_transactions(each.transactional_id for each in transactions)
+        return {
+            each: "unknown"
+            if (now := found.get(each.transactional_id)) is None or now.producer_id != each.producer_id
+            else now.state
+            for each in transactions
+        }
+
+    async def _abort(self, transactions: Iterable[PreparedTransaction]) -> None:
+        async with PreparedTransactions(self._options.servers) as open_transactions:
+            for each in transactions:
+                try:
+                    await open_transactions.end(each, commit=False)
+                except BrokerRefusedError as refusal:  # it is not open any more, which is what we want
+                    log.debug("%s is not aborted: %s", each.transactional_id, refusal)
+
+    async def _abort_leftovers(self, keep: Iterable[PreparedTransaction], *, of_this_run: bool = False) -> None:
+        """Transactions of tasks that died keep readers of committed records waiting. Those of this run may be those of
+        tasks that run now, unless all have ended."""
+        kept = {each.transactional_id for each in keep} | {f"{ids_of(self._query)}decisions"}
+        own = f"{ids_of(self._query)}{self._run[:8]}:"
+        async with Admin(self._options.servers) as admin:
+            for each in await admin.list_transactions(states=["Ongoing"]):
+                name = each.transactional_id
+                if name.startswith(own) and not of_this_run:
+                    continue
+                if name.startswith(ids_of(self._query)) and name not in kept:
+                    await admin.fence_producer(name)
+
+
+async def end_all(options: SinkOptions, writes: Sequence[TaskWrite], *, commit: bool) -> None:
+    """Of a batch write without a name: nobody will come to finish it, so nothing is written down."""
+    done = 0
+    transactions = [each.transaction for each in writes if each.transaction is not None]
+    async with PreparedTransactions(options.servers) as open_transactions:
+        for each in transactions:
+            try:
+                await open_transactions.end(each, commit=commit)
+            except ClientError as failure:
+                if commit:
+                    raise SinkError(
+                        f"{done} of {len(transactions)} transactions of the write are committed, and {each} is not: "
+                        f"{failure}. With ottla.txn.app.id and ottla.txn.version it could be finished"
+                    ) from failure
+            done += 1

@@ -1,0 +1,84 @@
+"""`spark.read.format("ottla")`: from offsets or times to offsets or times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ottla.spark.offsets import OffsetRange, Offsets, split
+from ottla.spark.offsets_lookup import Lookups
+from ottla.spark.options import read_options
+from ottla.spark.source_filters import Wanted, narrowed
+from ottla.spark.source_read import ReadRange, lost, read_range
+from ottla.spark.source_schema import check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_schema(schema)
+        self._options = read_options(options, streaming=False)
+        self._schema = schema
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Spark looks at every row again: what is certain about offsets is less than what a filter says."""
+        self._wanted = narrowed(self._wanted, filters)
+        return filters
+
+    def partitions(self) -> Sequence[ReadRange]:
+        lookups = Lookups(self._options)
+        try:
+            start = lookups.resolve(self._options.start, "startingOffsets")
+            end = lookups.resolve(self._options.end, "endingOffsets")
+            ranges = self._checked(lookups, start, end)
+            ranges = self._filtered(lookups, ranges)
+        finally:
+            lookups.close()
+        parts = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [ReadRange(*each.at, each.start, each.end) for each in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, ReadRange):
+            return iter(())  # what Spark makes of a plan without tasks
+        keep = self._wanted.keep if self._wanted.limits_rows else None
+        return read_range(self._options, self._schema, partition, keep)
+
+    def _checked(self, lookups: Lookups, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """Ranges that are there. What retention removed is lost; what is not yet there is a mistake."""
+        fail = self._options.fail_on_data_loss
+        both = sorted(start.keys() & end.keys())
+        first, last = lookups.earliest(both), lookups.latest(both)
+        ranges = []
+        for at in both:
+            since, until = start[at], end[at]
+            if since < first[at] and until > since:
+                lost(f"Records of {at} from offset {since} to {min(first[at], until)} are gone.", fail=fail)
+                since = first[at]
+            if until > last[at]:
+                lost(f"Records of {at} from offset {last[at]} to {until} are not there.", fail=fail)
+                until = last[at]
+            if since > last[at]:
+                lost(f"The log of {at} ends with offset {last[at]}, before {since}, where to begin.", fail=fail)
+                continue
+            ranges.append(OffsetRange(at, since, until))
+        return ranges
+
+    def _filtered(self, lookups: Lookups, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        wanted = self._wanted
+        chosen = [each for each in ranges if wanted.includes(each.at)]
+        if wanted.time_min_ms is not None:
+            found = lookups.at_times({each.at: max(0, wanted.time_min_ms) for each in chosen})
+            begins = {at: offset for at, offset in found.items() if offset is not None}
+            chosen = [each._replace(start=max(each.start, begins[each.at])) for each in chosen if each.at in begins]
+        if wanted.offset_min is not None:
+            chosen = [each._replace(start=max(each.start, wanted.offset_min)) for each in chosen]
+        if wanted.offset_end is not None:
+            chosen = [each._replace(end=min(each.end, wanted.offset_end)) for each in chosen]
+        return [each for each in chosen if each.size]

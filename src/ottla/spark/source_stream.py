@@ -1,0 +1,163 @@
+"""`spark.readStream.format("ottla")`: micro-batches of offset ranges, from Spark's checkpoint.
+
+Two beginnings are symbols, so that a query that dies in its first batch begins at the same place again: an empty
+offset, whose batch reads nothing and only writes down where "latest" was; and -2 for a partition read from its earliest
+record.
+
+A group that the job names is told how far the query is: whenever Spark asks for more, the batch before is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ottla.client.errors import ClientError
+from ottla.spark.offsets import OffsetRange, Offsets, from_json, limited, split, to_json
+from ottla.spark.offsets_lookup import Lookups
+from ottla.spark.options import EARLIEST, LATEST, read_options
+from ottla.spark.source_read import ReadRange, lost, read_range
+from ottla.spark.source_schema import check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("ottla.spark")
+Json = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_schema(schema)
+        self._options = read_options(options, streaming=True)
+        self._schema = schema
+        self._lookups = Lookups(self._options)
+        self._target: Offsets | None = None
+        """Of Trigger.AvailableNow: where the logs ended when the query began."""
+        self._newest: Offsets = {}
+        self._committed: Offsets = {}
+        self._last_batch_s = time.monotonic()
+
+    # How far.
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        bound = self._options.start
+        partitions = self._lookups.required_partitions()
+        if bound.kind == "latest" or LATEST in bound.numbers.values():
+            return {}
+        if bound.kind == "earliest":
+            return to_json(dict.fromkeys(partitions, EARLIEST))
+        resolved = self._lookups.resolve(bound, "startingOffsets")
+        if bound.kind == "offsets":  # what is earliest stays a symbol
+            resolved |= {at: EARLIEST for at, offset in bound.numbers.items() if offset == EARLIEST}
+        return to_json(resolved)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limit = self._options.max_offsets
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = self._lookups.latest(self._lookups.required_partitions())
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
+        if not start:
+            return to_json(self._lookups.resolve(self._options.start, "startingOffsets"))
+        begin = from_json(start)
+        self._tell_group(begin)
+        end = self._target if self._target is not None else self._lookups.latest(self._lookups.partitions())
+        if not end:
+            lost(f"{', '.join(start)} is not there any more: what was not read of it is gone.", fail=self._fails)
+            return start
+        self._newest = end
+        begin = self._begun(begin, end)
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(end)
+        if self._target is None and self._is_too_little(begin, end):
+            return start
+        self._last_batch_s = time.monotonic()
+        return to_json(limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
+        return to_json(self._newest) or None
+
+    def commit(self, end: Json) -> None:
+        """One batch late, and not for the last one: `latestOffset` knows it earlier."""
+
+    def stop(self) -> None:
+        self._lookups.close()
+
+    @property
+    def _fails(self) -> bool:
+        return self._options.fail_on_data_loss
+
+    def _begun(self, begin: Offsets, end: Offsets) -> Offsets:
+        """Numbers for what is a symbol, and for partitions that are new."""
+        symbols = [at for at, offset in begin.items() if offset == EARLIEST and at in end]
+        return {**begin, **self._lookups.earliest([*symbols, *(end.keys() - begin.keys())])}
+
+    def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
+        if self._options.min_offsets is None:
+            return False
+        waited_ms = (time.monotonic() - self._last_batch_s) * 1000
+        waiting = sum(max(0, end[at] - begin[at]) for at in end)
+        return waiting < self._options.min_offsets and waited_ms < self._options.max_delay_ms
+
+    def _tell_group(self, done: Offsets) -> None:
+        group = self._options.group
+        known = {at: offset for at, offset in done.items() if offset >= 0}
+        if group is None or not known or known == self._committed:
+            return
+        try:
+            self._lookups.commit(group, known)
+        except ClientError as failure:  # it is for onlookers: the checkpoint is what counts
+            log.warning("Group %s is not told how far the query is: %s", group, failure)
+        self._committed = known
+
+    # What to read.
+
+    def partitions(self, start: Json, end: Json) -> Sequence[ReadRange]:
+        if not start:
+            return []
+        ranges = self._ranges(from_json(start), from_json(end))
+        parts = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        return [ReadRange(*each.at, each.start, each.end) for each in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, ReadRange):
+            return iter(())
+        return read_range(self._options, self._schema, partition)
+
+    def _ranges(self, begin: Offsets, end: Offsets) -> list[OffsetRange]:
+        fail = self._fails
+        there = self._lookups.partitions()
+        if gone := sorted(map(str, (begin.keys() | end.keys()) - there)):
+            lost(f"{', '.join(gone)} is not there any more: what was not read of it is gone.", fail=fail)
+        first = self._lookups.earliest(sorted(end.keys() & there))
+        ranges = []
+        for at in sorted(first):
+            since, until = begin.get(at), end[at]
+            if since is None and first[at] > 0:
+                lost(f"{at} is new to the query, and its records before offset {first[at]} are gone.", fail=fail)
+            if since is None or since == EARLIEST:
+                since = first[at]
+            if until < since and until >= first[at]:
+                lost(f"The log of {at} ended with offset {until}, before {since}, which was read.", fail=fail)
+            elif since < first[at] and since < until:
+                lost(f"Records of {at} from offset {since} to {min(first[at], until)} are gone.", fail=fail)
+            ranges.append(OffsetRange(at, max(since, first[at]), until))
+        return ranges
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To a worker goes what a task needs; connections stay here."""
+        return {"_options": self._options, "_schema": self._schema}

@@ -1,0 +1,1 @@
+"""The data pipeline: real Spark in local mode, real brokers."""
