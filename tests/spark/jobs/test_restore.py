@@ -7,7 +7,6 @@ import json
 import random
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,14 +68,10 @@ def test_restored_tables_equal_the_model_before_and_after_retention(
 
     def check(points: list[tuple[Point, list[int]]], table: Table | None) -> None:
         history = History.open(topic, archive=archive, log=log)
-
-        def restored(point: Point) -> tuple[list[int], dict[str, str]]:
+        for point, cut in points:
             found = restore(spark, history, point, Envelope.PLAIN, table=table, columns={})
-            return list(found.cut.values()), values(found)
-
-        with ThreadPoolExecutor(3) as pool:  # a small restore is mostly planning
-            for (point, cut), found in zip(points, pool.map(restored, [each for each, _ in points]), strict=True):
-                assert found == (cut, model.table(cut)), point
+            assert list(found.cut.values()) == cut, point
+            assert values(found) == model.table(cut), point
 
     points = [random_point(chance, model) for _ in range(POINTS)]
     check(points, table)
