@@ -115,8 +115,8 @@ async def end_in_turn(producer: Producer, topics: list[str], number: int) -> lis
 
 
 async def again_if_taken_back(world: World, transact: Callable[[], Awaitable[T]]) -> T:
-    """Where leaders move, a coordinator that does not know yet that it was replaced may know nothing of a partition
-    that was added at the next one. Then the transaction is aborted, and tried again as an application would."""
+    """Where leaders move, a leader can forget what it asked the coordinator before it appends, and refuse the batch.
+    Then the transaction is aborted, and tried again as an application would."""
     while True:
         try:
             return await transact()
