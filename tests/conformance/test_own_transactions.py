@@ -12,9 +12,8 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -26,12 +25,10 @@ from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import (
     ClientError,
     CommitFailedError,
-    DeliveryError,
     ProducerFencedError,
     RebalancingError,
     TransactionAbortedError,
 )
-from ottla.model.errors import ErrorCode
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
 from tests.conformance.own_worker import CRASHES, consumer_of, transformed
 from tests.conformance.test_transactions import read as read_by_librdkafka
@@ -114,24 +111,13 @@ async def end_in_turn(producer: Producer, topics: list[str], number: int) -> lis
     return values
 
 
-async def again_if_taken_back(world: World, transact: Callable[[], Awaitable[T]]) -> T:
-    """Where leaders move, a leader can forget what it asked the coordinator before it appends, and refuse the batch.
-    Then the transaction is aborted, and tried again as an application would."""
-    while True:
-        try:
-            return await transact()
-        except DeliveryError as refused:
-            if world.mover is None or refused.error is not ErrorCode.invalid_txn_state:
-                raise
-
-
 async def test_all_or_nothing_over_partitions_and_topics(world: World, fresh_topic: TopicOf, version: int) -> None:
     topics = [await made(world, fresh_topic("own-one")), await made(world, fresh_topic("own-two"))]
     committed: list[tuple[str, bytes]] = []
     sent: list[tuple[str, bytes]] = []
     async with Producer(world.bootstrap, transactional_id=fresh("own"), linger_ms=1) as producer:
         for number in range(6):
-            values = await again_if_taken_back(world, partial(end_in_turn, producer, topics, number))
+            values = await end_in_turn(producer, topics, number)
             sent += values if number % 3 != 1 else []
             committed += values if number % 3 == 0 else []
     for topic in topics:

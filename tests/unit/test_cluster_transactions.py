@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
+from ottla.broker.partition import Partition
 from ottla.broker.verifying import Verifying
 from ottla.client.apis import open_connection
 from ottla.client.connection import Address
@@ -209,3 +211,60 @@ def test_a_connection_waits_for_the_coordinator_of_its_first_batch(bench: Cluste
 
     assert bench.run(work()) == [(0, offset) for offset in range(5)]
     assert verifier.asked == 1
+
+
+class Meanwhile:
+    """A coordinator that says yes, and something happens before its answer comes."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        self._happen: Callable[[], None] | None = happen
+
+    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+        await asyncio.sleep(0.1)
+        if self._happen is not None:
+            self._happen()
+            self._happen = None
+        return {}
+
+
+def give_up_and_lead_again(partition: Partition) -> None:
+    leading = partition.leading
+    assert leading is not None
+    partition.stand_by(partition.leader_epoch)
+    partition.lead(leading, partition.leader_epoch + 1)
+
+
+@pytest.mark.parametrize(("version", "told"), [(11, ErrorCode.not_leader_or_follower), (12, NONE)])
+def test_a_leader_that_has_forgotten_what_it_asked(bench: ClusterBench, version: int, told: ErrorCode) -> None:
+    """It asks again by itself, or the producer comes again to whoever leads. An error that ends the transaction would
+    be wrong: nothing is wrong with the transaction."""
+    bench.run(bench.create(TOPIC, factor=1))
+    leader = bench.leader(TOPIC)
+    partition = bench.partition(leader, TOPIC)
+    bench.broker(leader).verifier = Meanwhile(partial(give_up_and_lead_again, partition))
+
+    async def work() -> list[ErrorCode]:
+        async with peer_of(bench, leader) as peer:
+            return [ErrorCode((await peer.produce(b"1", producer=(7, 0, 0), version=version)).error) for _ in range(2)]
+
+    assert bench.run(work()) == [told, NONE]
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_partition_that_comes_to_be_led_while_others_are_asked_for(bench: ClusterBench, version: int) -> None:
+    """It was not asked for: it is not taken unasked, and the producer is not told that its transaction is wrong."""
+    bench.run(bench.create(TOPIC, partitions=4, factor=1))
+    leaders = [bench.leader(TOPIC, at) for at in range(4)]
+    leader = next(number for number in bench.ids if leaders.count(number) > 1)
+    early, late, *_ = (bench.partition(leader, TOPIC, at) for at in range(4) if leaders[at] == leader)
+    leading = late.leading
+    assert leading is not None
+    bench.broker(leader).verifier = Meanwhile(lambda: late.lead(leading, late.leader_epoch + 1))
+    late.stand_by(late.leader_epoch)
+
+    async def work() -> list[list[ErrorCode]]:
+        async with peer_of(bench, leader) as peer:
+            places = early.index, late.index
+            return [await peer.produce_to(places, producer=(7, 0, 0), version=version) for _ in range(2)]
+
+    assert bench.run(work()) == [[NONE, ErrorCode.not_leader_or_follower], [NONE, NONE]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -60,22 +60,40 @@ class Peer:
         key: bytes | None = b"key",
     ) -> PartitionProduced:
         """`producer` is its id, its epoch and the first sequence."""
+        batch = self._batch(values, producer, key, transactional=transactional)
+        given = transactional_id if transactional else None
+        (result,) = await self._produce({partition: batch}, version, given)
+        return result
+
+    async def produce_to(
+        self, partitions: Iterable[int], *, producer: tuple[int, int, int], version: int
+    ) -> list[ErrorCode]:
+        """The same record to each, in one request."""
+        batches = {at: self._batch([b"%d" % at], producer, b"key", transactional=True) for at in partitions}
+        return [ErrorCode(result.error) for result in await self._produce(batches, version, "tx")]
+
+    def _batch(
+        self, values: Iterable[bytes], producer: tuple[int, int, int], key: bytes | None, *, transactional: bool
+    ) -> bytearray:
         producer_id, producer_epoch, sequence = producer
         now_ms = self._now_ms()
-        batch = encode_batch(
+        return encode_batch(
             [Record(place, now_ms, key, value) for place, value in enumerate(values)],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=sequence,
             transactional=transactional,
         )
+
+    async def _produce(
+        self, batches: Mapping[int, bytearray], version: int, transactional_id: str | None
+    ) -> list[PartitionProduced]:
         topic: TopicKey = self._topic_id if version >= PRODUCE_IDS_FROM else self._topic
-        given = transactional_id if transactional else None
-        body = encode_produce_request(version, given, -1, 30_000, [(topic, [(partition, batch)])])
+        body = encode_produce_request(version, transactional_id, -1, 30_000, [(topic, list(batches.items()))])
         whole = memoryview(await self._send(request_header(PRODUCE, version, 1, "test") + b"".join(body)))
         at = parse_response_header(PRODUCE, version, whole)[1]
-        ((_, [result]),) = parse_produce_response(whole[at:], version).topics
-        return result
+        ((_, results),) = parse_produce_response(whole[at:], version).topics
+        return list(results)
 
     async def end(
         self,

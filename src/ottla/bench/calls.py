@@ -26,8 +26,8 @@ class RefusedError(Exception):
 class Caller:
     """A plain connection: one request, one reply."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S) -> None:
+        self._connection = socket.create_connection((host, port), timeout=timeout_s)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:

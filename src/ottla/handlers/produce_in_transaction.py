@@ -31,6 +31,7 @@ _UNREACHED = frozenset(
         ErrorCode.request_timed_out,
     }
 )
+NOT_LED = Refused(ErrorCode.not_leader_or_follower, "not led here since before its transaction's coordinator was asked")
 Place = tuple[TopicKey, int]
 
 
@@ -59,6 +60,8 @@ class InTransaction:
         self.transaction_version = 2 if ctx.version >= VERSION_2_FROM else 0
         self.refused: dict[Place, Refused] = {}
         self._guards: dict[Place, int] = {}
+        self._leader_epochs: dict[Place, int] = {}
+        """Before the coordinator was asked: a partition that was given up meanwhile has forgotten its guards."""
         self._asked: dict[TopicPartition, Place] = {}
         self._producer: tuple[int, int] = (-1, -1)
         self._headers = headers = {
@@ -104,8 +107,13 @@ class InTransaction:
 
     def _take_guard(self, place: Place, header: BatchHeader) -> None:
         partition = self._partition(place)
-        if partition is None or not partition.is_led_here or partition.topic.internal:
+        if partition is None or not partition.is_led_here:
+            # It may be led here by the time that the coordinator has answered for the others; it was not asked for.
+            self.refused[place] = NOT_LED
             return
+        if partition.topic.internal:
+            return
+        self._leader_epochs[place] = partition.leader_epoch
         guard = guard_for(partition.log, header, self._ctx.broker.clock.now_ms())
         if isinstance(guard, Refused):
             self.refused[place] = guard
@@ -139,6 +147,10 @@ class InTransaction:
             error = errors.get(name, ErrorCode.none)
             if error is not ErrorCode.none:
                 self.refused[place] = self._as_told(error)
+        for place, leader_epoch in self._leader_epochs.items():
+            partition = self._partition(place)
+            if partition is None or not partition.is_led_here or partition.leader_epoch != leader_epoch:
+                self.refused[place] = NOT_LED
 
     def _as_told(self, error: ErrorCode) -> Refused:
         """In words that the client knows. One that is to come again must not look for another leader first."""

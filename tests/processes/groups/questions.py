@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,6 +20,8 @@ OFFSET_COMMIT = ClientApi(8, "OffsetCommit", (9, 9))
 GROUP_KEY = 0
 WAIT_S = 60.0
 ANSWER_S = 5.0
+ASK_S = 2.0
+"""Of one broker, before another one is asked."""
 MOVING = frozenset(
     {
         ErrorCode.coordinator_not_available,
@@ -43,20 +46,26 @@ def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> 
 
 
 def coordinator_of(bootstrap: str, group: str) -> tuple[int, int]:
-    """Its id and its port. Waits until there is one."""
+    """Its id and its port. Waits until there is one, and passes by brokers that do not answer: some are paused."""
+    told = "nobody answers"
     deadline_s = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline_s:
+    for address in itertools.cycle(bootstrap.split(",")):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{group} has no coordinator: {told}")
+        host, _, port = address.rpartition(":")
         try:
-            with any_broker(bootstrap) as caller:
+            with Caller(int(port), host, timeout_s=ASK_S) as caller:
                 reply = caller.call(FIND_COORDINATOR, {"key_type": GROUP_KEY, "coordinator_keys": [group]})
-        except OSError:
-            time.sleep(0.1)  # it went while it was asked
+        except OSError as error:
+            told = f"{address}: {error}"
+            time.sleep(0.1)
             continue
         (found,) = reply.coordinators
         if not found.error_code:
             return int(found.node_id), int(found.port)
+        told = str(found)
         time.sleep(0.1)
-    raise TimeoutError(f"{group} has no coordinator: {found}")
+    raise AssertionError("the circle of brokers has ended")
 
 
 def commit_as(
