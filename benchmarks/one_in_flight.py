@@ -1,6 +1,6 @@
 """What one record costs a cluster when the producer waits for each: three brokers as processes, librdkafka.
 
-    python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache]
+    python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache] [--quiet-partitions 0]
 
 Prints requests a second, latencies, and the CPU time a record of the leader and of each follower. What is compared
 has to run at the same time of day on the same machine: run it in two work trees in turns.
@@ -27,7 +27,7 @@ WARM_UP_COUNT = 300
 def main() -> None:
     arguments = parse_arguments()
     for acks in arguments.acks:
-        measure(acks, arguments.seconds, arguments.durability)
+        measure(acks, arguments.seconds, arguments.durability, arguments.quiet_partitions)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,13 +35,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--acks", nargs="+", default=["1", "all"], choices=["1", "all"])
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--durability", default="cache", choices=["memory", "cache", "disk"])
+    parser.add_argument("--quiet-partitions", type=int, default=0, help="others, that nobody writes to")
     return parser.parse_args()
 
 
-def measure(acks: str, seconds: float, durability: str) -> None:
+def measure(acks: str, seconds: float, durability: str, quiet_partitions: int) -> None:
     with tempfile.TemporaryDirectory() as directory, ClusterProcesses(Path(directory), 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 3, config={"ottla.durability": durability})])[TOPIC].result()
+        if quiet_partitions:
+            admin.create_topics([NewTopic("quiet", quiet_partitions, 3)])["quiet"].result()
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks, "linger.ms": 0})
         for _ in range(WARM_UP_COUNT):
             write_one(producer)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.broker.session_watching import PartitionKey, SessionWatching
 from ottla.model.errors import ErrorCode
 from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.wire.produce import TopicKey
@@ -23,8 +24,6 @@ INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 IDLE_MS = 120_000
 """A session that was not used for this long may make room for another."""
-
-PartitionKey = tuple[TopicKey, int]
 
 
 class LastTold(NamedTuple):
@@ -49,8 +48,11 @@ class FetchSession:
     next_epoch: int = 1
     used_ms: float = 0.0
     followed: dict[PartitionKey, Followed] = field(default_factory=dict)
+    watching: SessionWatching | None = None
+    """Of a follower."""
 
     def update(self, request: FetchRequest) -> None:
+        watching = self.watching
         for topic, partitions in request.topics:
             for partition in partitions:
                 key = (topic, partition.partition)
@@ -59,9 +61,21 @@ class FetchSession:
                     self.followed[key] = Followed(partition)
                 else:
                     known.wanted = partition
+                if watching is not None:
+                    watching.changed[key] = None
         for topic, indexes in request.forgotten:
             for index in indexes:
                 self.followed.pop((topic, index), None)
+                if watching is not None:
+                    watching.forget((topic, index))
+
+    def changed(self, watching: SessionWatching) -> list[tuple[TopicKey, FetchPartition]]:
+        followed = self.followed
+        return [(key[0], followed[key].wanted) for key in watching.changed if key in followed]
+
+    def end(self) -> None:
+        if self.watching is not None:
+            self.watching.end()
 
 
 class FetchPlan(NamedTuple):
@@ -69,12 +83,26 @@ class FetchPlan(NamedTuple):
 
     session: FetchSession | None
     partitions: Sequence[tuple[TopicKey, FetchPartition]]
+    """All of them; of a follower's session, nothing."""
     is_incremental: bool
     error: ErrorCode = ErrorCode.none
 
     @property
     def session_id(self) -> int:
         return self.session.session_id if self.session is not None else NO_SESSION
+
+    @property
+    def is_empty(self) -> bool:
+        if self.session is not None and self.session.watching is not None:
+            return not self.session.followed
+        return not self.partitions
+
+    def to_look_at(self) -> Sequence[tuple[TopicKey, FetchPartition]]:
+        """For each look anew: of a follower's session, what may have something new."""
+        session = self.session
+        if session is None or session.watching is None or not self.is_incremental:
+            return self.partitions
+        return session.changed(session.watching)
 
     def trimmed(self, answers: Sequence[tuple[TopicKey, PartitionData]]) -> list[tuple[TopicKey, PartitionData]]:
         """Leaves out what the reader knows already; partitions that had records go to the end of the line, so that
@@ -115,25 +143,40 @@ class FetchSessions:
 
     def plan(self, request: FetchRequest, *, by_topic_id: bool) -> FetchPlan:
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             session = None
             if request.session_epoch == INITIAL_EPOCH:
                 session = self._open(request, by_topic_id)
             return FetchPlan(session, list(_all(request)), is_incremental=False)
         return self._next_step(request, by_topic_id)
 
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.end()
+
+    def _end_watching(self, now_ms: float) -> None:
+        """Partitions do not tell those who left. One that comes back after all looks at everything once."""
+        for session in self._sessions.values():
+            if now_ms - session.used_ms < IDLE_MS:
+                return
+            session.end()
+
     def _open(self, request: FetchRequest, by_topic_id: bool) -> FetchSession | None:
         """None if all slots are in use: the reader gets a full answer and no session."""
         now = self._now_ms()
+        self._end_watching(now)
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.used_ms < IDLE_MS:
                 return None
-            del self._sessions[oldest.session_id]
+            self._end(oldest.session_id)
         session_id = self._new_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_id()
         session = FetchSession(session_id, by_topic_id, used_ms=now)
+        if request.replica_id >= 0:
+            session.watching = SessionWatching()
         session.update(request)
         self._sessions[session_id] = session
         return session
@@ -150,8 +193,12 @@ class FetchSessions:
         session.used_ms = self._now_ms()
         self._sessions.move_to_end(session.session_id)
         session.update(request)
-        partitions = [(topic, entry.wanted) for (topic, _), entry in session.followed.items()]
-        return FetchPlan(session, partitions, is_incremental=True)
+        if session.watching is None:
+            partitions = [(topic, entry.wanted) for (topic, _), entry in session.followed.items()]
+            return FetchPlan(session, partitions, is_incremental=True)
+        if session.watching.is_all_due(session.used_ms):
+            session.watching.changed |= dict.fromkeys(session.followed)
+        return FetchPlan(session, [], is_incremental=True)
 
 
 def _all(request: FetchRequest) -> Iterator[tuple[TopicKey, FetchPartition]]:

@@ -12,7 +12,7 @@ from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.blocking import resolve, run_blocking
 from ottla.broker.judging import UNGUARDED, Appended, Guarded, judge
 from ottla.broker.refused_batches import RefusedBatches
-from ottla.broker.waits import Settled, Wakeups
+from ottla.broker.waits import FetchWatch, ReplicaWatch, Settled, Wakeups
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import FileLog
@@ -70,13 +70,6 @@ class PartitionEvents(Protocol):
     def reset_log(self, partition: Partition, offset: int, done: Completion) -> None: ...
 
 
-class FetchWatch(NamedTuple):
-    key: int
-    look_again: Callable[[], None]
-    watermark_moved: Callable[[], None] | None = None
-    """Of a follower: there is nothing to fetch, but something to be told."""
-
-
 class Partition:
     def __init__(
         self, topic: Topic, index: int, log: AnyLog, *, node_id: int, leader_epoch: int, wakeups: Wakeups
@@ -110,7 +103,7 @@ class Partition:
         """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
         self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
-        self._replica_watches: dict[int, FetchWatch] = {}
+        self._replica_watches: dict[int, ReplicaWatch] = {}
         self._is_unannounced = False
         """There may be records that followers have not been told of."""
         log.events = self
@@ -291,11 +284,12 @@ class Partition:
             return Refused(ErrorCode.offset_out_of_range)
         return self.log.read(offset, max_bytes, self.log.end_offset)
 
-    def watch(self, watch: FetchWatch, *, as_follower: bool = False) -> None:
-        watches = self._replica_watches if as_follower else self._fetch_watches
-        watches[watch.key] = watch
-        if not as_follower:
-            self._announce()
+    def watch(self, watch: FetchWatch) -> None:
+        self._fetch_watches[watch.key] = watch
+        self._announce()
+
+    def watch_as_follower(self, watch: ReplicaWatch) -> None:
+        self._replica_watches[watch.key] = watch
 
     def unwatch(self, key: int) -> None:
         self._fetch_watches.pop(key, None)
@@ -361,8 +355,7 @@ class Partition:
         if self._fetch_watches:
             self.wake_fetches()
         for watch in self._replica_watches.values():
-            if watch.watermark_moved is not None:
-                watch.watermark_moved()
+            watch.watermark_moved()
 
     def on_isr_changed(self) -> None:
         """Whoever waits for more replicas than are in sync now is told so: it may try again (idempotence keeps what is
@@ -384,13 +377,13 @@ class Partition:
         if self.leading is None:
             return
         self._on_replica_acknowledged()
-        if self._replica_watches:
-            self._is_unannounced = True
-            if self._fetch_watches:
-                self._announce()
-            else:
-                for watch in self._replica_watches.values():
-                    self._wakeups.wake_later(watch.key, watch.look_again)
+        if self._fetch_watches:
+            self._wake_replicas()
+            return
+        for watch in self._replica_watches.values():
+            if watch.changed():
+                self._is_unannounced = True
+                self._wakeups.wake_later(watch.key, watch.look_again)
 
     def _announce(self) -> None:
         if self._is_unannounced:
@@ -399,7 +392,8 @@ class Partition:
     def _wake_replicas(self) -> None:
         self._is_unannounced = False
         for watch in self._replica_watches.values():
-            self._wakeups.wake(watch.key, watch.look_again)
+            if watch.changed():
+                self._wakeups.wake(watch.key, watch.look_again)
 
     # -- the log tells ----------------------------------------------------------------------------------------
 

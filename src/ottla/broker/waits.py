@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla.model.errors import ErrorCode
 from ottla.ports import Clock, Timer
@@ -16,6 +16,22 @@ LATER_MS = 3.0
 
 Settled = Callable[[ErrorCode], None]
 """Told once: `none` when the records are acknowledged, else why they are not."""
+
+
+class FetchWatch(NamedTuple):
+    key: int
+    look_again: Callable[[], None]
+
+
+class ReplicaWatch(NamedTuple):
+    """Of a follower."""
+
+    key: int
+    look_again: Callable[[], None]
+    changed: Callable[[], bool]
+    """There is something new. False if nobody waits for it now: it is found by the next request."""
+    watermark_moved: Callable[[], None]
+    """There is nothing to fetch, but something to be told."""
 
 
 class Expires(Protocol):

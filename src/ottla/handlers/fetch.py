@@ -17,7 +17,9 @@ import asyncio
 from collections.abc import Sequence
 
 from ottla.broker.fetch_sessions import FetchPlan
-from ottla.broker.partition import FetchWatch, Partition
+from ottla.broker.partition import Partition
+from ottla.broker.session_watching import PartitionKey
+from ottla.broker.waits import FetchWatch, ReplicaWatch
 from ottla.handlers.api import Api, Buffers, Context
 from ottla.handlers.fetch_looking import Looking
 from ottla.log.batches import Slice
@@ -25,6 +27,7 @@ from ottla.log.contract import ColdRead
 from ottla.model.errors import ErrorCode, Refused
 from ottla.wire.fetch import (
     TOPIC_IDS_FROM,
+    FetchPartition,
     FetchRequest,
     PartitionData,
     encode_fetch_response,
@@ -64,10 +67,12 @@ class Fetch:
         "_is_behind",
         "_is_hurried",
         "_is_urgent",
+        "_looked_at",
         "_looking",
         "_plan",
         "_request",
         "_watched",
+        "_watching",
     )
 
     def __init__(self, ctx: Context, request: FetchRequest, plan: FetchPlan) -> None:
@@ -76,7 +81,9 @@ class Fetch:
         self._plan = plan
         self._began_s = ctx.broker.clock.seconds()
         self._has_waited = False
-        self._looking = Looking(ctx, request)
+        self._watching = plan.session.watching if plan.session is not None else None
+        self._looking = Looking(ctx, request, self._watching)
+        self._looked_at: Sequence[tuple[TopicKey, FetchPartition]] = ()
         self._future: asyncio.Future[Buffers] | None = None
         self._watched: list[Partition] = []
         self._bytes = 0
@@ -90,6 +97,7 @@ class Fetch:
     def begin(self) -> Buffers | asyncio.Future[Buffers]:
         answers = self._look()
         if self._is_enough():
+            self._note_served(answers)
             if not self._cold:
                 return self._encode(answers)
             self._future = asyncio.get_running_loop().create_future()
@@ -127,18 +135,16 @@ class Fetch:
             or bool(self._cold)
             or self._bytes >= self._request.min_bytes
             or self._request.max_wait_ms <= 0
-            or not self._plan.partitions
+            or self._plan.is_empty
             or self._ctx.broker.stopping
         )
 
     def _park(self) -> None:
         self._has_waited = True
-        watch = FetchWatch(id(self), self.look_again, self.hurry)
-        for topic, wanted in self._plan.partitions:
-            partition = self._looking.partition(topic, wanted.partition)
-            if partition is not None:
-                partition.watch(watch, as_follower=self._looking.as_follower)
-                self._watched.append(partition)
+        if self._watching is not None:
+            self._watching.waiting = self
+        else:
+            self._watch_all()
         self._ctx.broker.deadlines.add(self._request.max_wait_ms, self)
         if self._looking.as_follower:
             self._ctx.connection.waiting_fetch = self
@@ -147,13 +153,46 @@ class Fetch:
         assert self._future is not None
         self._future.add_done_callback(lambda _: self._unpark())
 
+    def _watch_all(self) -> None:
+        for topic, wanted in self._looked_at:
+            partition = self._looking.partition(topic, wanted.partition)
+            if partition is None:
+                continue
+            self._watched.append(partition)
+            if self._looking.as_follower:
+                partition.watch_as_follower(ReplicaWatch(id(self), self.look_again, self._waits, self.hurry))
+            else:
+                partition.watch(FetchWatch(id(self), self.look_again))
+
+    def _waits(self) -> bool:
+        return not self.ended
+
     def _unpark(self) -> None:
+        if self._watching is not None and self._watching.waiting is self:
+            self._watching.waiting = None
         watched, self._watched = self._watched, []
         for partition in watched:
             partition.unwatch(id(self))
 
+    def _note_served(self, answers: Sequence[Answer]) -> None:
+        """What is answered now need not be looked at for the next answer, unless there was no room for it. What gets
+        records is asked for again in any case, from behind them."""
+        if self._watching is None:
+            return
+        left: dict[PartitionKey, None] = {}
+        if self._bytes or self._cold:
+            for (topic, wanted), (_, data) in zip(self._looked_at, answers, strict=True):
+                if not data.records_size and self._has_more(topic, wanted):
+                    left[topic, wanted.partition] = None
+        self._watching.changed = left
+
+    def _has_more(self, topic: TopicKey, wanted: FetchPartition) -> bool:
+        partition = self._looking.partition(topic, wanted.partition)
+        return partition is not None and partition.log_end_offset > wanted.fetch_offset
+
     def _finish(self, answers: list[Answer]) -> None:
         self._unpark()
+        self._note_served(answers)
         if self._cold:
             self._finish_cold(answers)
         elif self._future is not None and not self._future.done():
@@ -195,7 +234,8 @@ class Fetch:
         self._cold = []
         budget = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes, REPLY_BYTES_MAX)
         answers: list[Answer] = []
-        for topic, wanted in self._plan.partitions:
+        self._looked_at = self._plan.to_look_at()
+        for topic, wanted in self._looked_at:
             has_some = self._bytes > 0 or bool(self._cold)
             data, cold, is_urgent, is_behind = self._looking.look(
                 topic, wanted, budget - self._bytes, has_some=has_some
@@ -223,7 +263,7 @@ class Fetch:
         """What is given, how long it took, and what went wrong."""
         broker, is_replica = self._ctx.broker, self._looking.as_follower
         size_bytes = 0
-        for (topic, wanted), (_, data) in zip(self._plan.partitions, answers, strict=True):
+        for (topic, wanted), (_, data) in zip(self._looked_at, answers, strict=True):
             if data.records_size:
                 size_bytes += data.records_size
                 found = broker.topic_by(topic)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ottla.broker.divergence import NO_COMMON_EPOCH, divergence
 from ottla.broker.partition import Partition
+from ottla.broker.session_watching import SessionWatching
 from ottla.handlers.api import Context
 from ottla.handlers.partitions import check_leader_epoch
 from ottla.log.batches import Slice
@@ -30,9 +31,10 @@ class Looked(NamedTuple):
 class Looking:
     """One request's way of looking."""
 
-    __slots__ = ("_broker", "_committed_only", "_request", "as_follower")
+    __slots__ = ("_broker", "_committed_only", "_request", "_watching", "as_follower")
 
-    def __init__(self, ctx: Context, request: FetchRequest) -> None:
+    def __init__(self, ctx: Context, request: FetchRequest, watching: SessionWatching | None = None) -> None:
+        self._watching = watching
         self._broker = ctx.broker
         self._request = request
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -47,6 +49,8 @@ class Looking:
         partition = self.partition(topic, wanted.partition)
         if partition is None:
             return _failed(wanted, self._missing(topic, wanted.partition))
+        if self._watching is not None:
+            self._watching.watch((topic, wanted.partition), partition)
         error = self._refusal(partition, wanted)
         if error is not ErrorCode.none:
             return _failed(wanted, error)

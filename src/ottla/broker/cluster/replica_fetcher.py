@@ -5,6 +5,9 @@ The request waits at the leader until there is something new. When the set of pa
 is asked to answer at once, and the next request names the new set: a new follower must not wait for an old one's
 silence.
 
+A round costs what is new, not what is followed: only partitions of the last answer, and those whose disk has taken
+more, can have something else to ask for. Now and then all of them are looked at.
+
 Synced ends travel on the same connection, by themselves (`synced_reports`).
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -27,7 +30,7 @@ from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
 from ottla.ports import Clock
-from ottla.wire.fetch import FetchPartition
+from ottla.wire.fetch import FetchPartition, FetchRequest
 from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.wire.primitives import MalformedRequest
 from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
@@ -46,6 +49,7 @@ FLUSH_EVERY_BYTES = 16 * 1024 * 1024
 """What a lagging replica leaves to be synced at once: a long sync delays the journal of the live ones."""
 FLUSH_WAIT_S = 10.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
+ALL_EVERY_MS = 500.0
 DISK_WAIT_S = 1.0
 """A lagging partition goes on then in any case: its disk may be slow, or the log may have failed."""
 SESSION_ERRORS = frozenset(
@@ -86,6 +90,10 @@ class ReplicaFetcher:
         self._followed: dict[Key, Partition] = {}
         self._held_back: set[Key] = set()
         """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
+        self._touched: dict[Key, None] = {}
+        """What may have something else to ask for than before."""
+        self._all_at_ms = 0.0
+        self._are_lags_known = False
         self._changed = asyncio.Event()
         self._waits_at_leader = False
         self.connection: Connection | None = None
@@ -126,7 +134,9 @@ class ReplicaFetcher:
     def on_acknowledged(self, partition: Partition) -> None:
         """This broker's disk has more of it."""
         self._disk_took_some.set()
-        self._reports.note(_key_of(partition), partition)
+        key = _key_of(partition)
+        self._touched[key] = None
+        self._reports.note(key, partition)
         self._reports.send_soon()
 
     # -- fetching ---------------------------------------------------------------------------------------------
@@ -159,16 +169,12 @@ class ReplicaFetcher:
         session = ReplicaSession(self._broker_id, self._broker_epoch)
         self._reports.start_over()
         while True:
-            self._changed.clear()
-            wanted = self._wanted()
-            if not wanted:
+            request = self._next_request(session)
+            if request is None:
                 await self._changed.wait()
                 continue
-            wait_ms = WAIT_MS_MAX if all(self._is_lag_known(key) for key in wanted) else 0
-            body = encode_fetch_request(FETCH_VERSION, session.request(wanted, self._round_bytes, wait_ms))
+            body = encode_fetch_request(FETCH_VERSION, request)
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
-            for key in wanted:
-                self._reports.forget(key)  # the request has it
             self._reports.repeat_all(self._followed)
             self._reports.send()
             response = parse_fetch_response(await self._answered(reply), FETCH_VERSION)
@@ -176,12 +182,36 @@ class ReplicaFetcher:
                 session.reset()
                 continue
             session.on_reply(response.session_id)
-            self._take(wanted, response)
-            self._note_silence(wanted.keys() - _answered(response))
+            self._take(session.asked, response)
+            if not self._are_lags_known:
+                self._note_silence(session.asked.keys() - _answered(response))
             if self.lane.waits_for_disk:
                 self._unflushed_bytes += _size_of(response)
                 await self._until_disk_has_it()
                 await self._until_flushed()
+
+    def _next_request(self, session: ReplicaSession) -> FetchRequest | None:
+        """None if there is nothing to ask for. What the request says of synced ends need not be reported."""
+        now_ms = self._clock.monotonic_ms()
+        touched, self._touched = self._touched, {}
+        is_all_due = session.is_new or self._changed.is_set() or now_ms >= self._all_at_ms
+        if not is_all_due and self._are_lags_known and not self.lane.waits_for_disk:
+            changes = {key: self._next_fetch(key, self._followed.get(key)) for key in touched}
+            if any(changes.values()) or any(key not in changes for key in session.asked):
+                for key, wanted in changes.items():
+                    if wanted is not None:
+                        self._reports.forget(key)
+                return session.request_again(changes, self._round_bytes)
+        self._changed.clear()
+        self._all_at_ms = now_ms + ALL_EVERY_MS
+        found = {key: self._next_fetch(key, partition) for key, partition in self._followed.items()}
+        asked = {key: wanted for key, wanted in found.items() if wanted is not None}
+        for key in asked:
+            self._reports.forget(key)
+        self._are_lags_known = all(map(self._is_lag_known, asked))
+        if not asked:
+            return None
+        return session.request(asked, self._round_bytes, WAIT_MS_MAX if self._are_lags_known else 0)
 
     async def _answered(self, reply: asyncio.Future[memoryview]) -> memoryview:
         self._waits_at_leader = True
@@ -233,25 +263,22 @@ class ReplicaFetcher:
         partition = self._followed.get(key)
         return partition is not None and partition.log.failed is None and partition.log.acknowledged_end < end
 
-    def _wanted(self) -> dict[Key, FetchPartition]:
-        wanted: dict[Key, FetchPartition] = {}
-        for key, partition in self._followed.items():
-            if key in self._held_back or partition.following is None:
-                continue
-            fetch = partition.following.next_fetch(min(self.lane.partition_bytes_max, self._round_bytes))
-            if fetch is not None:
-                wanted[key] = fetch
-            elif partition.log.truncating:
-                # By whoever followed before: nobody tells us when that is over.
-                self._clock.call_later(RETRY_MS, self._on_changed)
-        return wanted
+    def _next_fetch(self, key: Key, partition: Partition | None) -> FetchPartition | None:
+        if partition is None or key in self._held_back or partition.following is None:
+            return None
+        fetch = partition.following.next_fetch(min(self.lane.partition_bytes_max, self._round_bytes))
+        if fetch is None and partition.log.truncating:
+            # By whoever followed before: nobody tells us when that is over.
+            self._clock.call_later(RETRY_MS, self._on_changed)
+        return fetch
 
-    def _take(self, asked: dict[Key, FetchPartition], response: FetchResponse) -> None:
+    def _take(self, asked: Mapping[Key, FetchPartition], response: FetchResponse) -> None:
         for topic, answers in response.topics:
             if not isinstance(topic, UUID):
                 continue
             for answer in answers:
                 key = (topic, answer.partition)
+                self._touched[key] = None
                 partition = self._followed.get(key)
                 if partition is None or partition.following is None or key not in asked:
                     continue

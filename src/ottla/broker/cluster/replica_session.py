@@ -23,10 +23,39 @@ class ReplicaSession:
         self._epoch = 0
         self._known: dict[Key, FetchPartition] = {}
 
+    @property
+    def asked(self) -> Mapping[Key, FetchPartition]:
+        """What the leader knows that we ask for."""
+        return self._known
+
+    @property
+    def is_new(self) -> bool:
+        return self._epoch == 0
+
     def request(self, wanted: Mapping[Key, FetchPartition], bytes_max: int, wait_ms: int = WAIT_MS_MAX) -> FetchRequest:
-        changed = [key for key, partition in wanted.items() if self._known.get(key) != partition]
+        """Of everything that is wanted."""
+        changed = {key: partition for key, partition in wanted.items() if self._known.get(key) != partition}
         forgotten = [key for key in self._known if key not in wanted]
         self._known = dict(wanted)
+        return self._request(changed, forgotten, bytes_max, wait_ms)
+
+    def request_again(
+        self, changes: Mapping[Key, FetchPartition | None], bytes_max: int, wait_ms: int = WAIT_MS_MAX
+    ) -> FetchRequest:
+        """Of the same but for changes; None is not wanted now."""
+        known = self._known
+        changed, forgotten = dict[Key, FetchPartition](), list[Key]()
+        for key, partition in changes.items():
+            if partition is None:
+                if known.pop(key, None) is not None:
+                    forgotten.append(key)
+            elif known.get(key) != partition:
+                known[key] = changed[key] = partition
+        return self._request(changed, forgotten, bytes_max, wait_ms)
+
+    def _request(
+        self, changed: Mapping[Key, FetchPartition], forgotten: list[Key], bytes_max: int, wait_ms: int
+    ) -> FetchRequest:
         return FetchRequest(
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch,
@@ -36,7 +65,7 @@ class ReplicaSession:
             isolation_level=0,
             session_id=self._session_id,
             session_epoch=self._epoch,
-            topics=_grouped({key: wanted[key] for key in changed}),
+            topics=_grouped(changed),
             forgotten=_grouped({key: key[1] for key in forgotten}),
         )
 
