@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.broker.housekeeping import OFFSETS_RESERVED
-from ottla.broker.partition import FetchWatch
+from ottla.broker.waits import FetchWatch
 from ottla.log.memory_log import MemoryLog
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId

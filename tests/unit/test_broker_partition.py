@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from ottla.broker.judging import Appended
-from ottla.broker.partition import FetchWatch, Partition
+from ottla.broker.partition import Partition
+from ottla.broker.waits import FetchWatch
 from ottla.client.outcomes import Outcome, outcome_of
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead

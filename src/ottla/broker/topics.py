@@ -47,8 +47,10 @@ class Topic:
 
     def partition(self, index: int) -> Partition | None:
         """None if it is not here."""
+        if 0 <= index < len(self.partitions) and self.partitions[index].index == index:
+            return self.partitions[index]  # all of them are here, or those before it
         if self.spread is None:
-            return self.partitions[index] if 0 <= index < len(self.partitions) else None
+            return None
         return next((partition for partition in self.partitions if partition.index == index), None)
 
     def has(self, index: int) -> bool:

@@ -75,11 +75,14 @@ class Looking:
             return Looked(data._replace(diverging=diverging), is_urgent=True)
         if has_some and budget <= 0:  # what it has counts all the same
             return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
+        is_behind = min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark
+        if wanted.fetch_offset == partition.log.end_offset:
+            data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
+            return Looked(data, is_behind=is_behind)
         limit = min(wanted.max_bytes, budget)
         outcome = partition.read_as_follower(wanted.fetch_offset, limit)
-        looked = self._looked(partition, wanted, outcome, limit, has_some)
-        is_behind = min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark
-        return looked._replace(is_behind=is_behind)
+        data, cold, is_urgent, _ = self._looked(partition, wanted, outcome, limit, has_some)
+        return Looked(data, cold, is_urgent, is_behind)
 
     def _looked(
         self,

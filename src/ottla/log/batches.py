@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 TRIM_AFTER = 512
 _GONE = memoryview(b"")
@@ -53,7 +53,7 @@ class BatchList:
         self._views.append(view)
         self.size_bytes += len(view)
 
-    def append_run(self, run: ProduceRun) -> None:
+    def append_run(self, run: BatchRun) -> None:
         self._bases += run.bases
         self._ends += run.ends
         self._views += run.batches

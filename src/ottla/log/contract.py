@@ -17,7 +17,7 @@ from ottla.model.errors import Refused
 from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.records.batch import BatchHeader
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 
 class Damage(NamedTuple):
@@ -77,11 +77,11 @@ class Log(Protocol):
         """Header and batch carry the offset and epoch already; the offset is `end_offset`."""
         ...
 
-    def takes_run(self, run: ProduceRun) -> bool:
+    def takes_run(self, run: BatchRun) -> bool:
         """Whether all these batches can be taken now, as they are."""
         ...
 
-    def append_run(self, run: ProduceRun) -> None:
+    def append_run(self, run: BatchRun) -> None:
         """Many batches, stamped, their producers noted: the same as appending one after another."""
         ...
 

@@ -31,7 +31,7 @@ from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Completion
 from ottla.records.batch import BatchHeader
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 LAZY_WRITE_BYTES = 1024 * 1024
 EARLY_WRITE_BYTES = 256 * 1024
@@ -137,7 +137,7 @@ class FileLog:
             return Refused(ErrorCode.kafka_storage_error, sentence_for(error, self.directory))
         return None
 
-    def takes_run(self, run: ProduceRun) -> bool:
+    def takes_run(self, run: BatchRun) -> bool:
         """Whether there is nothing to do before these batches are appended. If not, they come one by one, and the
         first of them makes room or is refused."""
         segment, size_bytes, journal = self.segments[-1], run.size_bytes, self.shared.journal
@@ -147,7 +147,7 @@ class FileLog:
             return False
         return refusal_of_any(self) is None
 
-    def append_run(self, run: ProduceRun) -> None:
+    def append_run(self, run: BatchRun) -> None:
         """The same as appending each; what the batches say of their producers is noted already."""
         segment = self.segments[-1]
         position = segment.append_run(run)

@@ -20,7 +20,7 @@ from ottla.model.ids import LogKey
 from ottla.model.topic_config import TopicConfig
 from ottla.ports import Completion
 from ottla.records.batch import BatchHeader, read_header
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 from ottla.records.validation import first_at_or_after, max_timestamp_record
 
 
@@ -66,10 +66,10 @@ class MemoryLog:
             f"memory logs hold their {limit} bytes: shorten retention, or raise ottla.memory.max.bytes",
         )
 
-    def takes_run(self, run: ProduceRun) -> bool:
+    def takes_run(self, run: BatchRun) -> bool:
         return self.refusal(run.size_bytes, run.record_count) is None
 
-    def append_run(self, run: ProduceRun) -> None:
+    def append_run(self, run: BatchRun) -> None:
         self.epochs.note(run.leader_epoch, run.bases[0])
         self._batches.append_run(run)
         self._after_append(run.size_bytes, run.ends[-1], max(run.max_timestamps))

@@ -28,10 +28,7 @@ def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
         _note_control(header, batch, known)
         return
     if header.base_sequence >= 0:
-        noted = ProducerBatch(
-            header.base_sequence, header.last_sequence, header.base_offset, header.next_offset, header.max_timestamp
-        )
-        known.producers.record(header.producer_id, header.producer_epoch, noted)
+        note_sequence(header, known)
     else:
         _note_unnumbered(header, known)
     if header.is_transactional:
@@ -42,6 +39,13 @@ def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
             header.max_timestamp,
             is_transactional=True,
         )
+
+
+def note_sequence(header: BatchHeader, known: Known) -> None:
+    noted = ProducerBatch(
+        header.base_sequence, header.last_sequence, header.base_offset, header.next_offset, header.max_timestamp
+    )
+    known.producers.record(header.producer_id, header.producer_epoch, noted)
 
 
 def _note_unnumbered(header: BatchHeader, known: Known) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ottla.log.segment import Segment
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 GATHERED_BYTES_MAX = 8 * 1024 * 1024
 
@@ -67,7 +67,7 @@ class PendingWrites:
         last.size_bytes += size
         self.size_bytes += size
 
-    def add_run(self, segment: Segment, position: int, run: ProduceRun) -> None:
+    def add_run(self, segment: Segment, position: int, run: BatchRun) -> None:
         last = self._last_for(segment, position)
         last.batches += run.batches
         last.ends += run.ends

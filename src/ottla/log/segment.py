@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from ottla.log.index import ENTRY_BYTES, SparseIndex
 from ottla.ports import DataFile, FileSystem
 from ottla.records.batch import BatchHeader
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -126,7 +126,7 @@ class Segment:
         self.end_offset = header.next_offset
         return position
 
-    def append_run(self, run: ProduceRun) -> int:
+    def append_run(self, run: BatchRun) -> int:
         """Notes batches that follow one another at the end; returns the position of the first."""
         first_position = self.appended_end
         positions = list(accumulate(map(len, run.batches), initial=first_position))

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Protocol
 
 from ottla.log.batches import BatchList
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 ENTRY_BYTES = 400
 """What a cached batch costs besides its bytes: objects, list places. Without it, a cache of small batches would take
@@ -53,7 +53,7 @@ class TailCache:
         if self._size_bytes > self._size_bytes_max:
             self._shrink()
 
-    def add_run(self, log: CachedLog, run: ProduceRun) -> None:
+    def add_run(self, log: CachedLog, run: BatchRun) -> None:
         log.tail.append_run(run)
         count = len(run)
         self._note(log, count)

@@ -28,7 +28,7 @@ LOG_OVERHEAD_BYTES = 12
 CRC_COVERS_FROM = 21
 MAGIC = 2
 
-_HEADER = Struct(">qiibIhiqqqhii")
+HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET = Struct(">q")
 _EPOCH = Struct(">i")
 _EPOCH_AT = 12
@@ -110,11 +110,11 @@ class Batch(NamedTuple):
 
 def read_header(data: Buffer, at: int = 0) -> BatchHeader:
     """The caller has made sure that HEADER_BYTES are there."""
-    return BatchHeader._make(_HEADER.unpack_from(data, at))
+    return BatchHeader._make(HEADER.unpack_from(data, at))
 
 
 def write_header(into: bytearray | memoryview, header: BatchHeader, at: int = 0) -> None:
-    _HEADER.pack_into(into, at, *header)
+    HEADER.pack_into(into, at, *header)
 
 
 def checksum(batch: Buffer) -> int:

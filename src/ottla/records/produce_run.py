@@ -44,6 +44,26 @@ VERSION_MAX = 13
 _UNUSUAL_BITS = CONTROL_BIT | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT
 
 
+class BatchRun(Protocol):
+    """What a log needs of batches that it appends as one."""
+
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def batches(self) -> list[memoryview]: ...
+    @property
+    def max_timestamps(self) -> list[int]: ...
+    @property
+    def bases(self) -> list[int]: ...
+    @property
+    def ends(self) -> list[int]: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    def __len__(self) -> int: ...
+
+
 class ProduceRun(Protocol):
     """What the extension's runs and the plain ones both are."""
 

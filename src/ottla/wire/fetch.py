@@ -20,6 +20,7 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
+from ottla.wire import replica_fetch
 from ottla.wire.primitives import (
     DECODE_ERRORS,
     I32,
@@ -32,6 +33,7 @@ from ottla.wire.primitives import (
     uvarint_bytes,
 )
 from ottla.wire.produce import Buffer, TopicKey, topic_key_bytes
+from ottla.wire.replica_fetch import Head, Wanted
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
@@ -114,11 +116,32 @@ class PartitionData(NamedTuple):
 def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
     """Raises MalformedRequest."""
     try:
+        if version == replica_fetch.VERSION and (one := replica_fetch.unpack_request(body)) is not None:
+            return _request_of_one(*one)
         if version >= FLEXIBLE_FROM:
             return _parse_flexible_request(body, version)
         return _parse_legacy_request(Reader(body), version)
     except DECODE_ERRORS as error:
         raise MalformedRequest(f"Fetch: {error}") from None
+
+
+def _request_of_one(head: Head, topic_id: UUID, wanted: Wanted, replica: tuple[int, int]) -> FetchRequest:
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+    index, epoch, offset, last_epoch, start, bytes_max, watermark, end = wanted
+    partition = FetchPartition(index, epoch, offset, last_epoch, start, bytes_max, None, watermark, end)
+    replica_id, replica_epoch = replica
+    return FetchRequest(
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        [(topic_id, [partition])],
+        [],
+        replica_epoch=replica_epoch,
+    )
 
 
 def _parse_flexible_request(data: memoryview, version: int) -> FetchRequest:
@@ -241,6 +264,10 @@ def encode_fetch_response(
     topics: Sequence[tuple[TopicKey, Sequence[PartitionData]]],
 ) -> list[Buffer]:
     """The body as buffers to be sent one after another."""
+    if version == replica_fetch.VERSION and len(topics) == 1 and not throttle_ms and not error:
+        ((key, partitions),) = topics
+        if len(partitions) == 1 and (one := _response_of_one(session_id, key, partitions[0])) is not None:
+            return one
     flexible = version >= FLEXIBLE_FROM
     head = bytearray(RESPONSE_HEAD_V7.pack(throttle_ms, error, session_id) if version >= 7 else I32.pack(throttle_ms))
     head += uvarint_bytes(len(topics) + 1) if flexible else I32.pack(len(topics))
@@ -266,6 +293,13 @@ def encode_fetch_response(
     if head:
         buffers.append(head)
     return buffers
+
+
+def _response_of_one(session_id: int, topic: TopicKey, data: PartitionData) -> list[Buffer] | None:
+    is_plain = data.aborted is None and data.diverging is None and data.current_leader is None
+    if not is_plain or data.preferred_read_replica >= 0:
+        return None
+    return replica_fetch.pack_answer(session_id, topic, data[:5], data.records, data.records_size)
 
 
 def _flexible_result(data: PartitionData) -> bytes:

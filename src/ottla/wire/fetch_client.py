@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from ottla.wire import replica_fetch
 from ottla.wire.fetch import (
     ABORTED,
     ACKNOWLEDGED_END_TAG,
@@ -51,6 +52,8 @@ class FetchResponse(NamedTuple):
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
+    if version == replica_fetch.VERSION and len(request.topics) == 1 and (one := _encode_one(request)) is not None:
+        return one
     flexible = version >= FLEXIBLE_FROM
     no_tags = b"\0" if flexible else b""
     count_bytes = _compact_count_bytes if flexible else I32.pack
@@ -76,6 +79,24 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
     if flexible:
         out += _request_tags(version, request)
     return bytes(out)
+
+
+def _encode_one(request: FetchRequest) -> bytes | None:
+    """A follower's, of one partition."""
+    ((topic, partitions),) = request.topics
+    if len(partitions) != 1 or request.forgotten or request.rack_id or request.cluster_id is not None:
+        return None
+    *wanted, directory_id, watermark, acknowledged_end = partitions[0]
+    is_told = watermark != MAX_HIGH_WATERMARK and acknowledged_end != UNKNOWN_END
+    if directory_id is not None or not is_told or request.replica_id < 0:
+        return None
+    index, epoch, offset, last_epoch, start, bytes_max = wanted
+    return replica_fetch.pack_request(
+        request[1:7],
+        topic,
+        (index, epoch, offset, last_epoch, start, bytes_max, watermark, acknowledged_end),
+        (request.replica_id, request.replica_epoch),
+    )
 
 
 def _compact_count_bytes(count: int) -> bytes:
@@ -128,6 +149,9 @@ def _tagged_fields(fields: dict[int, bytes]) -> bytes:
 def parse_fetch_response(body: memoryview, version: int) -> FetchResponse:
     """Raises MalformedRequest."""
     try:
+        if version == replica_fetch.VERSION and (one := replica_fetch.unpack_answer(body)) is not None:
+            session_id, topic_id, marks, records = one
+            return FetchResponse(0, 0, session_id, [(topic_id, [FetchedPartition(*marks, None, -1, records)])])
         return _parse_response(Reader(body), version)
     except DECODE_ERRORS as error:
         raise MalformedRequest(f"Fetch response: {error}") from None

@@ -7,10 +7,11 @@ The client id keeps the legacy encoding in every version.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from ottla.wire.primitives import DECODE_ERRORS, I32, MalformedRequest, Reader, Writer, decoding, skip_tagged_fields_at
+from ottla.wire.primitives import DECODE_ERRORS, I32, MalformedRequest, Writer, skip_tagged_fields_at
 
 API_VERSIONS_KEY = 18
 
@@ -31,6 +32,7 @@ flexible from their first."""
 FIRST_FLEXIBLE_VERSION = {key: first for first, keys in _KEYS_BY_FIRST_FLEXIBLE_VERSION.items() for key in keys}
 _NEVER_FLEXIBLE = frozenset({17, 47})
 _FIXED_PART = Struct(">hhih")
+_KEYS = Struct(">hhi")
 
 
 class RequestHeader(NamedTuple):
@@ -70,12 +72,16 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """What a client sends before the body (the frame's size comes before it)."""
+    return _KEYS.pack(api_key, version, correlation_id) + _rest_of_request_header(
+        client_id, is_flexible(api_key, version)
+    )
+
+
+@lru_cache(1024)
+def _rest_of_request_header(client_id: str | None, flexible: bool) -> bytes:
     writer = Writer()
-    writer.i16(api_key)
-    writer.i16(version)
-    writer.i32(correlation_id)
     writer.nullable_string(client_id)
-    if is_flexible(api_key, version):
+    if flexible:
         writer.no_tagged_fields()
     return bytes(writer.out)
 
@@ -88,12 +94,11 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 def parse_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
     """The correlation id and where the body starts."""
-    return decoding(_parse_response, api_key, version, frame)
-
-
-def _parse_response(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
-    reader = Reader(frame)
-    correlation_id = reader.i32()
-    if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
-        reader.skip_tagged_fields()
-    return correlation_id, reader.at
+    try:
+        (correlation_id,) = I32.unpack_from(frame)
+        if api_key == API_VERSIONS_KEY or not is_flexible(api_key, version):
+            return correlation_id, I32.size
+        is_plain = frame[I32.size] == 0
+        return correlation_id, I32.size + 1 if is_plain else skip_tagged_fields_at(frame, I32.size)
+    except DECODE_ERRORS as error:
+        raise MalformedRequest(f"response header: {error}") from None

@@ -335,7 +335,7 @@ def topic_id_at(data: memoryview, at: int) -> tuple[UUID, int]:
     end = at + 16
     if end > len(data):
         raise MalformedRequest("a topic id is cut off")
-    return _uuid_of(bytes(data[at:end])), end
+    return uuid_of(bytes(data[at:end])), end
 
 
 def skip_tagged_fields_at(data: memoryview, at: int) -> int:
@@ -359,7 +359,7 @@ def uvarint_bytes(value: int) -> bytes:
 
 
 @lru_cache(4096)
-def _uuid_of(raw: bytes) -> UUID:
+def uuid_of(raw: bytes) -> UUID:
     """Making a UUID costs as much as parsing the rest of a small request; the same few come again and again."""
     return UUID(bytes=raw)
 

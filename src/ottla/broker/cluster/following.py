@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.lanes import LIVE, Lag
 from ottla.log.file_log import FileLog
+from ottla.log.notes import note_sequence
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
-from ottla.records.batch import crc_matches, read_header, split_batches
+from ottla.records.batch import BatchHeader, crc_matches, read_header, split_batches
 from ottla.records.compacted import is_placeholder, rest_of_placeholder
 from ottla.records.control import end_of_transaction
 from ottla.records.errors import CorruptRecords
+from ottla.records.followed_run import find_followed_run
 from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchedPartition
 
@@ -95,26 +97,45 @@ class Following:
 
     def _append(self, records: memoryview) -> ErrorCode:
         log = self._partition.log
+        at = 0
         try:
-            for header, batch in split_batches(records):
-                if not crc_matches(batch, header):
-                    return ErrorCode.corrupt_message
-                if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
-                    # The leader has compacted: our end may be where one of several batches began that are gone there.
-                    batch = memoryview(rest_of_placeholder(header, log.end_offset))
-                    header = read_header(batch)
-                if header.base_offset != log.end_offset:
-                    return ErrorCode.corrupt_message
-                if not log.epochs.latest <= header.leader_epoch <= self.leader_epoch:
-                    return ErrorCode.corrupt_message
-                if header.is_control:
-                    end_of_transaction(header, batch)  # one that cannot be read is not taken
-                refused = log.refusal(len(batch), header.record_count)
-                if refused is not None:
-                    return refused.error
-                log.append(header, batch)
+            while at < len(records):
+                run = find_followed_run(records, at, log.end_offset, log.epochs.latest, self.leader_epoch)
+                if run is not None and log.takes_run(run):
+                    for header in run.numbered:
+                        note_sequence(header, log)
+                    log.append_run(run)
+                    at += run.size_bytes
+                    continue
+                first = next(split_batches(records[at:]), None)
+                if first is None:
+                    break
+                error = self._append_one(*first)
+                if error is not ErrorCode.none:
+                    return error
+                at += first.header.size_bytes
         except CorruptRecords:
             return ErrorCode.corrupt_message
+        return ErrorCode.none
+
+    def _append_one(self, header: BatchHeader, batch: memoryview) -> ErrorCode:
+        log = self._partition.log
+        if not crc_matches(batch, header):
+            return ErrorCode.corrupt_message
+        if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
+            # The leader has compacted: our end may be where one of several batches began that are gone there.
+            batch = memoryview(rest_of_placeholder(header, log.end_offset))
+            header = read_header(batch)
+        if header.base_offset != log.end_offset:
+            return ErrorCode.corrupt_message
+        if not log.epochs.latest <= header.leader_epoch <= self.leader_epoch:
+            return ErrorCode.corrupt_message
+        if header.is_control:
+            end_of_transaction(header, batch)  # one that cannot be read is not taken
+        refused = log.refusal(len(batch), header.record_count)
+        if refused is not None:
+            return refused.error
+        log.append(header, batch)
         return ErrorCode.none
 
     def _follow_marks(self, answer: FetchedPartition) -> None:

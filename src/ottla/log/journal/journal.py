@@ -32,7 +32,7 @@ from ottla.log.journal.ring_files import RingFile
 from ottla.model.histogram import Histogram
 from ottla.ports import Clock, Disk, DiskQueue
 from ottla.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
-from ottla.records.produce_run import ProduceRun
+from ottla.records.produce_run import BatchRun
 
 _log = logging.getLogger(__name__)
 _APPEND = int(Mutation.APPEND)
@@ -170,12 +170,12 @@ class Journal:
         if not self._busy:
             self._schedule()
 
-    def takes_run(self, run: ProduceRun) -> bool:
+    def takes_run(self, run: BatchRun) -> bool:
         """Whether these batches fit into the open group."""
         group = self._open
         return group.at + group.payload_bytes + run.size_bytes + len(run) * ENTRY_BYTES <= self._group_bytes_max
 
-    def append_run(self, log: JournaledLog, run: ProduceRun) -> None:
+    def append_run(self, log: JournaledLog, run: BatchRun) -> None:
         """Journals many batches at once, as `append_batch` does with each; `takes_run` was asked before."""
         group = self._open
         end = group.at + len(run) * ENTRY_BYTES

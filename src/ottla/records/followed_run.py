@@ -1,0 +1,85 @@
+"""Batches that a follower got from its leader and can append as one.
+
+As with a run of produce requests (`produce_run`), most of what a log does for a batch is not about its bytes. Here the
+batches have their offsets and epochs already: they must follow on one another, be of one epoch and whole, and need no
+note but of their producers' sequences. The first batch that is any different ends the run, and goes the general way.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from ottla.records.batch import (
+    CONTROL_BIT,
+    CRC_COVERS_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
+
+SIZE_BYTES_MAX = 1 << 20
+"""More at once would only make it less likely that a segment has the room."""
+_UNUSUAL_BITS = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+class FollowedRun:
+    """What a log needs of a run; see `produce_run`."""
+
+    __slots__ = ("bases", "batches", "ends", "leader_epoch", "max_timestamps", "numbered", "record_count", "size_bytes")
+
+    def __init__(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.batches: list[memoryview] = []
+        self.bases: list[int] = []
+        self.ends: list[int] = []
+        self.max_timestamps: list[int] = []
+        self.numbered: list[BatchHeader] = []
+        """Of idempotent producers."""
+        self.record_count = 0
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def find_followed_run(
+    records: memoryview, at: int, next_offset: int, epoch_min: int, epoch_max: int
+) -> FollowedRun | None:
+    """The batches from `at` on; None if the first has to go the general way. A checksum is computed of each."""
+    end = len(records)
+    run: FollowedRun | None = None
+    while end - at >= HEADER_BYTES:
+        fields = HEADER.unpack_from(records, at)
+        base_offset, length, epoch, magic, crc, attributes, last_offset_delta, _, max_timestamp, producer_id, *rest = (
+            fields
+        )
+        size = length + LOG_OVERHEAD_BYTES
+        if magic != MAGIC or base_offset != next_offset or size < HEADER_BYTES or size > end - at:
+            break
+        if attributes & _UNUSUAL_BITS or max_timestamp < 0 or last_offset_delta < 0:
+            break
+        if run is None:
+            if not epoch_min <= epoch <= epoch_max:
+                return None
+            run = FollowedRun(epoch)
+        elif epoch != run.leader_epoch or run.size_bytes + size > SIZE_BYTES_MAX:
+            break
+        if producer_id >= 0 and rest[1] < 0:
+            break  # it has no sequence number
+        batch = records[at : at + size]
+        if crc32c(batch[CRC_COVERS_FROM:]) != crc:
+            break
+        if producer_id >= 0:
+            run.numbered.append(BatchHeader._make(fields))
+        next_offset = base_offset + last_offset_delta + 1
+        run.batches.append(batch)
+        run.bases.append(base_offset)
+        run.ends.append(next_offset)
+        run.max_timestamps.append(max_timestamp)
+        run.record_count += rest[2]
+        run.size_bytes += size
+        at += size
+    return run if run is not None and run.batches else None

@@ -1,0 +1,105 @@
+"""Fetch v18 in the shape that brokers exchange for every record: one partition, nothing forgotten, a follower's fields.
+
+The same bytes as `wire.fetch` and `wire.fetch_client` write and read, in one step instead of one for each field. What
+has any other shape is for those: the functions here return None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ottla.wire.primitives import uuid_of, uvarint_at, uvarint_bytes
+
+if TYPE_CHECKING:
+    from ottla.wire.produce import Buffer, TopicKey
+
+VERSION = 18
+_ONE = 2
+"""The length of an array with one item, as compact arrays have it."""
+_HEAD = Struct(">iiibiiB16sB")
+"""Wait, min bytes, max bytes, isolation, session id and epoch; topics: one, its id, partitions: one."""
+_PARTITION = Struct(">iiqiqi")
+_FIELDS = Struct(">3sq3sq")
+"""Two tagged fields: the watermark, and an end of our own (10000 is 0x90 0x4e)."""
+_BEFORE_WATERMARK, _BEFORE_END = b"\x02\x01\x08", b"\x90\x4e\x08"
+_TAIL = Struct(">6siqB")
+_BEFORE_REPLICA = b"\x00\x01\x01\x01\x01\x0d"
+"""The topic's tags: none; forgotten: none; rack: empty; one tag, the replica's id and epoch."""
+_PARTITION_AT = _HEAD.size
+_FIELDS_AT = _PARTITION_AT + _PARTITION.size
+_TAIL_AT = _FIELDS_AT + _FIELDS.size
+_REQUEST_BYTES = _TAIL_AT + _TAIL.size
+Wanted = tuple[int, int, int, int, int, int, int, int]
+"""A partition's index, leader epoch, offset, last fetched epoch, log start, max bytes, watermark, acknowledged end."""
+Head = tuple[int, int, int, int, int, int]
+
+_ANSWER = Struct(">ihiB16sBihqqqBi")
+"""Throttle, error, session id; topics: one, its id, partitions: one: index, error, watermark, last stable offset, log
+start; aborted: not asked for; no other replica to read from."""
+_NO_OTHER_REPLICA = -1
+_ANSWER_TAIL = b"\x00\x00\x00"
+"""Tags of the partition, of the topic, of the response: none."""
+
+
+def pack_request(head: Head, topic: TopicKey, wanted: Wanted, replica: tuple[int, int]) -> bytes | None:
+    if not isinstance(topic, UUID):
+        return None
+    return b"".join(
+        (
+            _HEAD.pack(*head, _ONE, topic.bytes, _ONE),
+            _PARTITION.pack(*wanted[:6]),
+            _FIELDS.pack(_BEFORE_WATERMARK, wanted[6], _BEFORE_END, wanted[7]),
+            _TAIL.pack(_BEFORE_REPLICA, *replica, 0),
+        )
+    )
+
+
+def unpack_request(body: memoryview) -> tuple[Head, UUID, Wanted, tuple[int, int]] | None:
+    if len(body) != _REQUEST_BYTES:
+        return None
+    *head, topic_count, topic_id, partition_count = _HEAD.unpack_from(body)
+    before_watermark, watermark, before_end, end = _FIELDS.unpack_from(body, _FIELDS_AT)
+    before_replica, replica_id, replica_epoch, tags = _TAIL.unpack_from(body, _TAIL_AT)
+    if (
+        topic_count != _ONE
+        or partition_count != _ONE
+        or before_watermark != _BEFORE_WATERMARK
+        or before_end != _BEFORE_END
+        or before_replica != _BEFORE_REPLICA
+        or tags
+    ):
+        return None
+    wanted = (*_PARTITION.unpack_from(body, _PARTITION_AT), watermark, end)
+    return tuple(head), uuid_of(topic_id), wanted, (replica_id, replica_epoch)
+
+
+def pack_answer(
+    session_id: int,
+    topic: TopicKey,
+    marks: tuple[int, int, int, int, int],
+    records: Sequence[Buffer],
+    size: int,
+) -> list[Buffer] | None:
+    """`marks`: the partition's index, error, watermark, last stable offset, log start."""
+    if not isinstance(topic, UUID) or not size:
+        return None
+    head = _ANSWER.pack(0, 0, session_id, _ONE, topic.bytes, _ONE, *marks, 0, _NO_OTHER_REPLICA)
+    return [head + uvarint_bytes(size + 1), *records, _ANSWER_TAIL]
+
+
+def unpack_answer(body: memoryview) -> tuple[int, UUID, tuple[int, int, int, int, int], memoryview] | None:
+    """The session's id, the topic's, the marks and the records."""
+    if len(body) < _ANSWER.size + 4 or body[-3:] != _ANSWER_TAIL:
+        return None
+    throttle_ms, error, session_id, topic_count, topic_id, partition_count, *rest = _ANSWER.unpack_from(body)
+    index, partition_error, watermark, last_stable_offset, start, aborted, other_replica = rest
+    if throttle_ms or error or aborted or topic_count != _ONE or partition_count != _ONE:
+        return None
+    size, at = uvarint_at(body, _ANSWER.size)
+    if other_replica != _NO_OTHER_REPLICA or at + size - 1 != len(body) - len(_ANSWER_TAIL):
+        return None
+    marks = index, partition_error, watermark, last_stable_offset, start
+    return session_id, uuid_of(topic_id), marks, body[at : at + size - 1]
