@@ -11,6 +11,7 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, say, size_text
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
+from ottla.cli.pipeline_stop import until_interrupted
 from ottla.cli.since import duration_ms
 
 if TYPE_CHECKING:
@@ -68,8 +69,14 @@ def run(
             if merged is not None and merged.merged:
                 say(f"merged {count_text(merged.merged, 'file')} into {merged.into}")
 
-        batches = archive_continuously(once, interval_s=interval_ms / 1000) if continuous else once()
-        _report(batches, as_json=as_json)
+        if not continuous:
+            _report(once(), as_json=as_json)
+            return
+        with until_interrupted() as stop:
+            batches = archive_continuously(
+                once, interval_s=interval_ms / 1000, wait=stop.wait, is_over=lambda: stop.is_wanted
+            )
+            _report(batches, as_json=as_json)
 
 
 def _say_who_waits(bootstrap: str, topics: list[str], group: str | None) -> None:

@@ -97,14 +97,21 @@ def _tell(tell: Tell | None, manifest: Manifest, partitions: Iterable[TopicParti
 
 
 def archive_continuously(
-    runs: Callable[[], Iterator[ArchivedBatch]], *, interval_s: float, wait: Callable[[float], object] = time.sleep
+    runs: Callable[[], Iterator[ArchivedBatch]],
+    *,
+    interval_s: float,
+    wait: Callable[[float], object] = time.sleep,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[ArchivedBatch]:
-    """One run of `archive_available` after another; new partitions are found at the beginning of each."""
-    while True:
+    """One run of `archive_available` after another, until it is over; new partitions are found at the beginning of
+    each."""
+    while not is_over():
         found_any = False
         for batch in runs():
             found_any = True
             yield batch
+            if is_over():
+                return
         if not found_any:
             wait(interval_s)
 
