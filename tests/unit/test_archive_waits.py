@@ -123,6 +123,14 @@ def archive(bench: GroupsCluster, group: str, offset: int) -> None:
     bench.run(commit())
 
 
+def configure(bench: GroupsCluster, values: dict[str, str], *reset: str) -> None:
+    async def change() -> None:
+        async with Admin(bench.bootstrap) as admin:
+            await admin.alter_configs(TOPIC, set_values=values, delete=reset)
+
+    bench.run(change())
+
+
 def group_elsewhere(bench: GroupsCluster, number: int) -> str:
     """A group whose coordinator is another broker."""
     return next(name for name in map(str, range(100)) if bench.coordinator(name) != number)
@@ -142,12 +150,7 @@ def test_segments_go_on_all_replicas_when_they_are_archived(bench: GroupsCluster
     fill(bench, "nobody yet")
     leader = bench.leader(TOPIC)
     group = group_here(bench, leader) if is_here else group_elsewhere(bench, leader)
-
-    async def wait_for_that_group() -> None:
-        async with Admin(bench.bootstrap) as admin:
-            await admin.alter_configs(TOPIC, set_values={"ottla.archive.group": group})
-
-    bench.run(wait_for_that_group())
+    configure(bench, {"ottla.archive.group": group})
     bench.world.run_for(MUCH_LATER_S)
     assert starts(bench) == {0}, "nothing is archived"
     waits = bench.broker(leader).housekeeping.archive_waits
@@ -163,18 +166,12 @@ def test_segments_go_on_all_replicas_when_they_are_archived(bench: GroupsCluster
 
 
 def test_a_coordinator_that_cannot_be_asked_has_archived_nothing(bench: GroupsCluster) -> None:
-    bench.run(bench.create(TOPIC, factor=1, retention_ms="1000", segment_bytes="1024"))
+    fill(bench, "nobody yet", factor=1, retention_ms="3600000")
     leader = bench.leader(TOPIC)
     group = group_elsewhere(bench, leader)
-
-    async def wait_for_that_group() -> None:
-        async with Admin(bench.bootstrap) as admin:
-            await admin.alter_configs(TOPIC, set_values={"ottla.archive.group": group})
-
-    bench.run(wait_for_that_group())
-    bench.run(bench.write(TOPIC, [b"x" * 400] * RECORDS))
-    fault = bench.world.network.cut([bench.name(leader)], [bench.name(bench.coordinator(group))])
     archive(bench, group, RECORDS)
+    fault = bench.world.network.cut([bench.name(leader)], [bench.name(bench.coordinator(group))])
+    configure(bench, {"ottla.archive.group": group, "retention.ms": "1000"})
     bench.world.run_for(MUCH_LATER_S)
     assert starts(bench) == {0}
     fault.heal()
@@ -218,7 +215,7 @@ def test_a_bound_in_time(bench: GroupsCluster) -> None:
     assert starts(bench) <= {0, 2}
     bench.world.run_for(2 * MUCH_LATER_S)
     bench.until(lambda: starts(bench) == {RECORDS})
-    assert any(f"offsets 2 to {RECORDS - 1}" in text and "has come to 2" in text for text in reports(bench))
+    assert any("offsets 2 to" in text and "has come to 2" in text for text in reports(bench))
 
 
 def test_records_are_deleted_by_hand_whether_archived_or_not(bench: GroupsCluster) -> None:
@@ -241,12 +238,7 @@ def test_records_are_deleted_by_hand_whether_archived_or_not(bench: GroupsCluste
 def test_a_topic_that_waits_for_nobody_any_more(bench: GroupsCluster) -> None:
     fill(bench, "archive")
     bench.world.run_for(MUCH_LATER_S)
-
-    async def change() -> None:
-        async with Admin(bench.bootstrap) as admin:
-            await admin.alter_configs(TOPIC, delete=["ottla.archive.group"])
-
-    bench.run(change())
+    configure(bench, {}, "ottla.archive.group")
     bench.until(lambda: starts(bench) == {RECORDS})
     leader = bench.leader(TOPIC)
     assert bench.broker(leader).housekeeping.archive_waits.waiting_bytes(bench.partition(leader, TOPIC)) == 0

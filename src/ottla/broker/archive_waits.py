@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.archive")
 
+ASKING_INTERVAL_MS = 1000.0
+"""A partition asks at most that often: with a retention of seconds it is looked at more often than an archive moves."""
+
 
 @dataclass(slots=True)
 class Wait:
@@ -39,6 +42,7 @@ class Wait:
     """When each segment was first wanted gone, by its base offset."""
     size_bytes: int = 0
     asking: asyncio.Task[None] | None = None
+    asked_ms: float = -ASKING_INTERVAL_MS
 
 
 class ArchiveWaits:
@@ -64,7 +68,8 @@ class ArchiveWaits:
         now_ms = self._broker.clock.monotonic_ms()
         wait.since_ms = {each.base_offset: wait.since_ms.get(each.base_offset, now_ms) for each in found}
         wait.size_bytes = sum(each.appended_end for each in found)
-        if wait.asking is None:
+        if wait.asking is None and now_ms - wait.asked_ms >= ASKING_INTERVAL_MS:
+            wait.asked_ms = now_ms
             wait.asking = asyncio.ensure_future(self._ask(partition, wait))
             wait.asking.add_done_callback(_report_failure)
 
