@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.client import Admin
+from ottla.client import Admin, Producer
 from ottla.testing import Cluster
-from tests.processes.traffic import ends, read, write
+from tests.processes.traffic import ends, read
 
 RECORDS = 60
 RETENTION_MS = 500
@@ -47,7 +47,14 @@ def wait_for_start(cluster: Cluster, topic: str, is_reached: Callable[[int], boo
 def fill(cluster: Cluster, topic: str, **configs: object) -> None:
     settings = {"retention_ms": RETENTION_MS, "segment_bytes": 4096, **configs}
     cluster.create_topic(topic, 1, replication_factor=3, **settings)
-    write(cluster.bootstrap_servers, topic, [b"x" * 1000] * RECORDS)
+
+    async def write() -> None:
+        """One by one: a segment takes a batch as a whole, however large it is."""
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(RECORDS):
+                await producer.send(topic, b"x" * 1000, partition=0)
+
+    asyncio.run(write())
 
 
 def test_retention_waits_for_the_archive(caplog: pytest.LogCaptureFixture) -> None:

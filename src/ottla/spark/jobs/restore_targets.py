@@ -18,7 +18,7 @@ from ottla.spark.jobs.failures import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ("parquet", "csv", "sqlite")
 DEFAULT_KEY_COLUMN = "_key"
@@ -100,7 +100,8 @@ def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) ->
         os.makedirs(parent, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=parent) as temporary:
         staged = os.path.join(temporary, "rows")
-        rows.write.parquet(f"file://{staged}")
+        with _instants_with_a_zone(rows.sparkSession):
+            rows.write.parquet(f"file://{staged}")
         if target.kind == "parquet":
             _replace(staged, target.path)
         elif target.kind == "csv":
@@ -111,6 +112,18 @@ def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) ->
             restore_postgres.write_table(target.path, target.table, *_batches(staged), overwrite=overwrite)
         else:
             _write_sqlite(staged, target)
+
+
+@contextlib.contextmanager
+def _instants_with_a_zone(spark: SparkSession) -> Iterator[None]:
+    """Spark writes times as INT96 by default, of which other readers cannot tell that they are UTC."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name) or "INT96"
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def _replace(staged: str, path: str) -> None:
