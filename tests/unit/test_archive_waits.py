@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -206,6 +207,17 @@ def test_a_bound_in_bytes(bench: GroupsCluster) -> None:
     archive(bench, "archive", RECORDS)
     bench.until(lambda: starts(bench) == {RECORDS})
     assert waits.deleted_unarchived == {TOPIC: start}
+
+
+def test_a_bound_of_nothing_gives_up_each_record_once(bench: GroupsCluster) -> None:
+    """The segment that is written to goes too, and a segment as a whole, however large a batch has made it."""
+    fill(bench, "archive", ottla_archive_wait_max_bytes="0")
+    bench.run(bench.write(TOPIC, [b"x" * 5000]))
+    bench.until(lambda: starts(bench) == {RECORDS + 1})
+    bench.world.run_for(MUCH_LATER_S)
+    spans = [re.search(r"offsets (\d+) to (\d+)", text) for text in reports(bench)]
+    given_up = [offset for span in spans if span for offset in range(int(span[1]), int(span[2]) + 1)]
+    assert sorted(given_up) == list(range(RECORDS + 1))
 
 
 def test_a_bound_in_time(bench: GroupsCluster) -> None:
