@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ottla.cli.output import print_table
+from ottla.cli.output import print_table, say
 from ottla.client.fetched import TopicPartition
 from ottla.spark.jobs.archive_files import DATA, FILE_SCHEMA, FileWriter
 from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
@@ -165,7 +165,9 @@ def main() -> None:
     spark = new_session("benchmark of restore")
     table = Table(Store(str(directory / "table")))
     if not table.snapshots():
+        made_s = time.monotonic()
         make_snapshot(spark, Store(str(directory / "archive")), table, arguments.changes)
+        say(f"made the snapshot in {time.monotonic() - made_s:.1f} s")
     shown = []
     for step in steps(spark, directory, arguments.changes):
         if arguments.only not in step.name:
@@ -175,6 +177,7 @@ def main() -> None:
             began_s = time.monotonic()
             rows = step.run()
             took_s.append(time.monotonic() - began_s)
+            say(f"{step.name}: {took_s[-1]:.1f} s")
         speed = f"{step.changes / min(took_s):,.0f}"
         shown.append((step.name, f"{step.changes:,}", f"{rows:,}", f"{took_s[0]:.1f}", f"{min(took_s):.1f}", speed))
     headings = ["step", "changes", "rows", "first run s", "best s", "changes/s"]

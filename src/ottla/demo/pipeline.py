@@ -9,20 +9,17 @@ import asyncio
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.client import Admin, Producer, TopicPartition
-from ottla.demo.customers import Day
+from ottla.demo.customers import MINUTE_MS, Day
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from ottla.spark.jobs.archive_manifest import Manifest
-    from ottla.spark.jobs.store import Store
 
 TOPIC = "customers"
 PARTITIONS = 3
@@ -90,7 +87,7 @@ def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: Pipeli
     story.archived = sum(batch.rows for batch in archive_available(spark, log, store, [TOPIC], tell=tell))
     story.faults = len(verify(store, deep=True).faults)
     manifest = ManifestLog(store).load()
-    story.rows_by_minute = _rows_by_minute(spark, store, manifest)
+    story.rows_by_minute = rows_by_minute(directory / "archive" / path for path in sorted(manifest.files))
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
     deadline_s = time.monotonic() + RETENTION_PATIENCE_S
     while True:
@@ -101,24 +98,21 @@ def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: Pipeli
     say(f"{story.archived:,} records archived; retention waited for that, and leaves {story.left_in_log:,} in the log")
 
 
-def _rows_by_minute(spark: SparkSession, store: Store, manifest: Manifest) -> list[tuple[int, int]]:
-    """How large the table was, out of the archive."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
+def rows_by_minute(files: Iterable[Path]) -> list[tuple[int, int]]:
+    """How large the table was, out of the archive's files: any reader of Parquet will do."""
+    import pyarrow.parquet as pq
 
-    from ottla.spark.jobs.archive_read import read_archive
-    from ottla.spark.jobs.changes import UPSERT, Envelope, parse_changes
-
-    is_there = (sf.col("op") == UPSERT).cast("int")
-    was_there = sf.coalesce(sf.lag(is_there).over(Window.partitionBy("key").orderBy("partition", "offset")), sf.lit(0))
-    changes = parse_changes(read_archive(spark, store, manifest), Envelope.PLAIN)
-    moves = changes.select(sf.date_trunc("minute", "timestamp").alias("minute"), (is_there - was_there).alias("more"))
-    found = moves.groupBy("minute").agg(sf.sum("more").alias("more")).orderBy("minute").collect()
-    rows, count = [], 0
-    for each in found:
-        count += each["more"]
-        rows.append((int(each["minute"].timestamp() * 1000), count))
-    return rows
+    there: set[bytes] = set()
+    counts: dict[int, int] = {}
+    tables = [pq.read_table(each, columns=["key", "value", "timestamp"], partitioning=None) for each in files]
+    changes = sorted(
+        ((row["timestamp"], row["key"], row["value"]) for table in tables for row in table.to_pylist()),
+        key=lambda change: change[0],
+    )
+    for at, key, value in changes:
+        (there.discard if value is None else there.add)(key)
+        counts[int(at.timestamp() * 1000) // MINUTE_MS * MINUTE_MS] = len(there)
+    return list(counts.items())
 
 
 def _restore(spark: SparkSession, bootstrap: str, directory: Path, day: Day, story: PipelineStory, say: Say) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -65,31 +63,36 @@ def interrupting(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def test_an_archive_that_is_interrupted_goes_on(
-    spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+    spark: SparkSession,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In a process of its own, as a person has it; `spark` is only there for the second run."""
     topic, store = new_topic(1), Store(str(tmp_path / "archive"))
     command = ["pipeline", "archive", "run", topic, "--into", store.root, "--group", f"archive-of-{topic}"]
     command += ["--bootstrap", cluster.bootstrap_servers]
-    produce_raw(cluster.bootstrap_servers, topic, [(b"k", b"%d" % number) for number in range(10)])
 
     def archived() -> int:
         manifest = ManifestLog(store).load() if store.exists("_manifest") else None
         return (manifest.end_of(TopicPartition(topic, 0)) or 0) if manifest is not None else 0
 
-    program = [sys.executable, "-m", "ottla", *command, "--continuous", "--every", "100ms"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        try:
-            wait_until(lambda: archived() == 10 or running.poll() is not None, "the first batch is archived")
-            produce_raw(cluster.bootstrap_servers, topic, [(b"k", b"%d" % number) for number in range(10, 15)])
-            wait_until(lambda: archived() == 15 or running.poll() is not None, "what came later is archived too")
-            running.send_signal(signal.SIGINT)
-            out, err = running.communicate(timeout=TIMEOUT_S)
-        finally:
-            running.kill()
-    assert (running.returncode, "Traceback" in err) == (0, False), err
-    assert out.splitlines()[-1].startswith("archived 15 records in 2 batches")
-    produce_raw(cluster.bootstrap_servers, topic, [(b"k", b"%d" % number) for number in range(15, 18)])
+    def add(numbers: range) -> None:
+        produce_raw(cluster.bootstrap_servers, topic, [(b"k", b"%d" % number) for number in numbers])
+
+    def watch_and_add(ended: threading.Event) -> None:
+        wait_until(lambda: archived() == 10 or ended.is_set(), "the first batch is archived")
+        add(range(10, 15))
+        wait_until(lambda: archived() == 15 or ended.is_set(), "what came later is archived too")
+
+    add(range(10))
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with interrupting(watch_and_add):
+        code = main([*command, "--continuous", "--every", "100ms"])
+    assert code == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("archived 15 records in 2 batches")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    add(range(15, 18))
     assert main(command) == 0
     assert (archived(), verify(store, deep=True).faults) == (18, [])
     told = with_admin(cluster.bootstrap_servers, lambda admin: admin.group_offsets(f"archive-of-{topic}"))
