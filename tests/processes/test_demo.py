@@ -5,12 +5,30 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ottla.demo.__main__ import _pipeline
+from ottla.demo.customers import a_day
+from ottla.spark.session import JavaMissingError, find_java_home
 
 RECORDS = 30_000
 
 
-def test_the_demo_proves_its_point() -> None:
-    command = [sys.executable, "-m", "ottla.demo", "--records", str(RECORDS), "--seed", "7"]
+def has_spark() -> bool:
+    try:
+        find_java_home()
+        import pyspark  # noqa: F401 - whether it is there
+    except (JavaMissingError, ImportError):
+        return False
+    return True
+
+
+def test_the_demo_proves_its_point(tmp_path: Path) -> None:
+    plot = tmp_path / "demo.html"
+    command = [sys.executable, "-m", "ottla.demo", "--records", str(RECORDS), "--seed", "7", "--plot", str(plot)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every acknowledged record is there, once and in order." in done.stdout
@@ -19,3 +37,40 @@ def test_the_demo_proves_its_point() -> None:
     assert [rows[name] for name in ("missing", "doubled", "reordered", "misplaced")] == ["0"] * 4
     assert "is killed with -9, the leader of partitions" in done.stdout
     assert "has everything again" in done.stdout
+    if not has_spark():
+        assert "The pipeline is left out" in done.stdout
+        return
+    assert "The restored table is the one that was there, row by row" in done.stdout
+    assert "leaves 0 in the log" in done.stdout
+    drawn = plot.read_text(encoding="utf-8")
+    assert f"restored: {len(a_day(7, 0).before):,}" in drawn
+    assert "<polyline" in drawn
+    assert "http" not in drawn, "nothing from elsewhere"
+
+
+def test_without_java_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    console = Console(record=True, width=500)
+    assert _pipeline(console, "127.0.0.1:1", tmp_path, 7, tmp_path / "demo.html")
+    said = console.export_text()
+    assert "The pipeline is left out. Spark needs Java 17 or later" in said
+    assert "Install" in said
+    assert not (tmp_path / "demo.html").exists()
+
+
+def test_a_day_is_the_same_for_the_same_seed_and_its_bad_job_halves_the_table() -> None:
+    day = a_day(3, 0, changes_a_minute=5)
+    assert day == a_day(3, 0, changes_a_minute=5)
+    table: dict[int, str] = {}
+    for change in day.changes:
+        if change.timestamp_ms == day.bad_job_ms and table == day.before:
+            assert change.row is None
+        if change.row is None:
+            del table[change.id]
+        else:
+            table[change.id] = change.row
+    assert table == day.after
+    assert day.bad_job_deleted == (len(day.before) + 1) // 2
+    assert [each.timestamp_ms for each in day.changes] == sorted(each.timestamp_ms for each in day.changes)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.archive_progress import GroupsTell
+from ottla.broker.archive_waits import ArchiveWaits
 from ottla.broker.blocking import resolve, run_blocking
 from ottla.log.compaction.compaction import Limits
 from ottla.log.compaction.compactor import Candidate, Compactor
@@ -46,6 +48,8 @@ class Housekeeping:
         self._number = 0
         self._taking_reserve = False
         self._reserving = asyncio.Lock()
+        self._archive_progress = GroupsTell(broker)
+        self.archive_waits = ArchiveWaits(broker, self._archive_progress)
 
     def start(self) -> None:
         now = self._broker.clock.monotonic_ms()
@@ -60,6 +64,8 @@ class Housekeeping:
             self._timer.cancel()
         if self.compactor is not None:
             self.compactor.stop()
+        self.archive_waits.stop()
+        self._archive_progress.stop()
 
     def _arm(self) -> None:
         if not self._stopped:
@@ -88,6 +94,8 @@ class Housekeeping:
         now = self._broker.clock.monotonic_ms()
         for partition in topic.partitions:
             self._plan(partition, now + self._retention_interval_ms(partition))
+            if not topic.config.archive_group:
+                self.archive_waits.forget(partition)
 
     def _plan(self, partition: Partition, at: float) -> None:
         self._planned[partition] = at
@@ -103,6 +111,7 @@ class Housekeeping:
                 continue
             if partition.deleted:
                 del self._planned[partition]
+                self.archive_waits.forget(partition)
                 continue
             self._apply_retention(partition, wall_ms)
             self._plan(partition, now + self._retention_interval_ms(partition))
@@ -111,6 +120,8 @@ class Housekeeping:
         log = partition.log
         if isinstance(log, MemoryLog):
             log.apply_retention(wall_ms)
+        elif partition.topic.config.archive_group:
+            self.archive_waits.look(partition, wall_ms)
         elif self._broker.store.flusher is not None:
             apply_retention(log, self._broker.store.flusher, wall_ms, partition.high_watermark)
 

@@ -11,6 +11,7 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, say, size_text
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
+from ottla.cli.pipeline_stop import until_interrupted
 from ottla.cli.since import duration_ms
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def run(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on after records that retention was faster with.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Commit what is archived to this group: topics whose ottla.archive.group it is."),
+    ] = None,
     merge: Annotated[bool, typer.Option("--merge/--no-merge", help="Merge small files in the end.")] = True,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -48,19 +53,39 @@ def run(
     with spark_session("archive", master, conf) as spark:
         from ottla.spark.jobs.archive import archive_available, archive_continuously
         from ottla.spark.jobs.archive_compaction import FILES_A_RUN_LEAVES, compact
+        from ottla.spark.jobs.archive_group import ArchiveGroup
         from ottla.spark.jobs.live_log import BrokerLog
         from ottla.spark.jobs.store import Store
 
         store, log = Store(into), BrokerLog(bootstrap)
+        _say_who_waits(bootstrap, topics, group)
+        tell = None if group is None else ArchiveGroup(bootstrap, group, say).tell
 
         def once() -> Iterator[ArchivedBatch]:
-            yield from archive_available(spark, log, store, topics, offsets_max=batch_offsets, accept_loss=accept_loss)
+            yield from archive_available(
+                spark, log, store, topics, offsets_max=batch_offsets, accept_loss=accept_loss, tell=tell
+            )
             merged = compact(spark, store, files_min=FILES_A_RUN_LEAVES) if merge else None
             if merged is not None and merged.merged:
                 say(f"merged {count_text(merged.merged, 'file')} into {merged.into}")
 
-        batches = archive_continuously(once, interval_s=interval_ms / 1000) if continuous else once()
-        _report(batches, as_json=as_json)
+        if not continuous:
+            _report(once(), as_json=as_json)
+            return
+        with until_interrupted() as stop:
+            batches = archive_continuously(
+                once, interval_s=interval_ms / 1000, wait=stop.wait, is_over=lambda: stop.is_wanted
+            )
+            _report(batches, as_json=as_json)
+
+
+def _say_who_waits(bootstrap: str, topics: list[str], group: str | None) -> None:
+    """Retention that waits for a group that nobody commits to keeps everything up to its bound: easy to overlook."""
+    from ottla.spark.jobs.archive_group import groups_that_wait
+
+    for topic, waited_for in groups_that_wait(bootstrap, topics).items():
+        if waited_for != group:
+            say(f"retention of {topic} waits for the group {waited_for}; --group {waited_for} says it is archived")
 
 
 def _report(batches: Iterator[ArchivedBatch], *, as_json: bool) -> None:

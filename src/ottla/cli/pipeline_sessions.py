@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,15 @@ import typer
 
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, count_text, print_table, run, say
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, spark_session
+from ottla.cli.pipeline_stop import Stop, until_interrupted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.5
 INTERVAL = "1 second"
+BATCH_PATIENCE_S = 30.0
+"""How long a query may take to end its batch before it is stopped in the middle: the next run does that batch again."""
 
 
 def sessions(
@@ -49,7 +53,10 @@ def sessions(
             start_output(rows, bootstrap, into, checkpoints, interval=interval) for into, rows in outputs.items()
         ]
         try:
-            watch(queries)
+            with until_interrupted() if continuous else contextlib.nullcontext(Stop()) as stop:
+                watch(queries, stop)
+                for query in queries:
+                    end_between_batches(query)
         finally:
             for query in queries:
                 query.stop()
@@ -70,10 +77,17 @@ async def _create(bootstrap: str, names: list[str]) -> None:
             say(f"created topic {name}")
 
 
-def watch(queries: list[StreamingQuery]) -> None:
-    """Says what each query does, until all have ended; raises what one of them failed with."""
+def end_between_batches(query: StreamingQuery) -> None:
+    deadline_s = time.monotonic() + BATCH_PATIENCE_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+        time.sleep(POLL_S / 10)
+    query.stop()
+
+
+def watch(queries: list[StreamingQuery], stop: Stop) -> None:
+    """Says what each query does, until all have ended or are to end; raises what one of them failed with."""
     seen: dict[str, int] = {}
-    while True:
+    while not stop.is_wanted:
         active = [query.isActive for query in queries]
         for query in queries:
             progress = query.lastProgress
@@ -88,7 +102,7 @@ def watch(queries: list[StreamingQuery]) -> None:
                 raise failure
         if not any(active):
             return
-        time.sleep(POLL_S)
+        stop.wait(POLL_S)
 
 
 def _totals(query: StreamingQuery) -> tuple[str, int]:

@@ -98,7 +98,11 @@ def restore(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="PLACE", help="parquet:DIR, csv:FILE, sqlite:FILE, sqlite:FILE#TABLE.", show_default=False
+            "--to",
+            "--into",
+            metavar="PLACE",
+            help="parquet:DIR, csv:FILE, sqlite:FILE#TABLE, postgresql://user@host/database#TABLE.",
+            show_default=False,
         ),
     ],
     envelope: EnvelopeName = "plain",
@@ -142,7 +146,7 @@ def restore(
         )
         rows = table_for_output(restored.rows, key_column=key_column, with_origin=origin)
         write_output(rows, target, overwrite=overwrite)
-        _report_restored(restored, target.path, time.monotonic() - begun, as_json=as_json)
+        _report_restored(restored, target.shown, time.monotonic() - begun, as_json=as_json)
 
 
 def _history(topic: str, archive: str | None, bootstrap: str | None) -> History:

@@ -1,4 +1,5 @@
-"""`python -m ottla.demo`: the siege with a progress bar, and its story as a table. Ends with 1 if the proof fails."""
+"""`python -m ottla.demo`: the siege with a progress bar, and its story as a table; then the pipeline on Spark, if there
+is a Java for it. Ends with 1 if a proof fails."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import argparse
 import random
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import uvloop
@@ -13,15 +15,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ottla.demo.customers import a_day
+from ottla.demo.pipeline import PipelineStory, run_pipeline
 from ottla.demo.siege import PARTITIONS, VALUE_BYTES, Siege
 from ottla.demo.story import Story
 from ottla.testing.cluster_processes import ClusterProcesses
+
+DAY_MS = 86_400_000
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ottla.demo", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--plot", type=Path, default=Path("demo.html"), help="where the pipeline's plot goes")
     arguments = parser.parse_args()
     console = Console()
     chance = random.Random(arguments.seed)
@@ -30,18 +37,59 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory, ClusterProcesses(Path(directory)) as cluster:
         console.print(f"three brokers serve at {cluster.bootstrap} (seed {arguments.seed})")
         _siege(console, cluster, story, kill_at)
+        console.print(_table(story))
+        is_proven = _verdict(console, story)
+        is_restored = _pipeline(console, cluster.bootstrap, Path(directory), arguments.seed, arguments.plot)
         cluster.stop()
-    console.print(_table(story))
+    return 0 if is_proven and is_restored else 1
+
+
+def _verdict(console: Console, story: Story) -> bool:
     for problem in story.findings.problems:
         console.print(problem, style="red")
     if story.proven:
         console.print("Every acknowledged record is there, once and in order.", style="bold green")
-        return 0
+        return True
     if story.findings.ok:
         console.print("The kill did not come in the middle, so nothing is proven: try more records.", style="bold red")
     else:
         console.print("The proof failed: this is a bug in Ottla.", style="bold red")
-    return 1
+    return False
+
+
+def _pipeline(console: Console, bootstrap: str, directory: Path, seed: int, plot: Path) -> bool:
+    """True also where there is nothing to run it on: that is said, and how to get it."""
+    from ottla.spark.session import JavaMissingError
+
+    today_ms = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS
+    day = a_day(seed, today_ms - DAY_MS)
+    try:
+        story = run_pipeline(bootstrap, directory, day, lambda text: console.print(text, highlight=False))
+    except JavaMissingError as missing:
+        console.print(f"The pipeline is left out. {missing}", style="yellow", markup=False)
+        return True
+    except ImportError as missing:
+        console.print(
+            f"The pipeline is left out: it needs PySpark and pyarrow, pip install 'ottla[spark]' ({missing})",
+            style="yellow",
+            markup=False,
+        )
+        return True
+    return _restored(console, story, day.bad_job_ms, plot)
+
+
+def _restored(console: Console, story: PipelineStory, bad_job_ms: int, plot: Path) -> bool:
+    if not story.is_same or story.faults or story.archived != story.changes:
+        console.print(f"The restored table is not the one that was there: {story}", style="bold red", markup=False)
+        return False
+    console.print(
+        f"The restored table is the one that was there, row by row ({story.took_s:.0f} s).", style="bold green"
+    )
+    if story.rows_by_minute:
+        from ottla.demo.plot import write_plot
+
+        console.print(f"The day as a plot: {write_plot(plot, story.rows_by_minute, bad_job_ms, story.rows_restored)}")
+    return True
 
 
 def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: int) -> None:

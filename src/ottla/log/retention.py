@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,15 @@ def expired_segments(log: FileLog, now_ms: int, watermark: int | None = None) ->
     return expired
 
 
-def apply_retention(log: FileLog, flusher: Flusher, now_ms: int, watermark: int | None = None) -> None:
-    """Moves the log's start past what has expired, and removes the files that a checkpoint has left behind.
+def apply_retention(
+    log: FileLog,
+    flusher: Flusher,
+    now_ms: int,
+    watermark: int | None = None,
+    going: Callable[[Sequence[Segment]], int] = len,
+) -> None:
+    """Moves the log's start past what has expired, and removes the files that a checkpoint has left behind. `going`
+    says how many of the oldest expired segments may go: all of them, if nobody waits for them.
 
     First the start, durably in a checkpoint together with the producers' state, then the files: a crash in between
     finds files that it knows to be below the start, in whatever order the directory lost them.
@@ -43,6 +51,7 @@ def apply_retention(log: FileLog, flusher: Flusher, now_ms: int, watermark: int 
     if log.failed is not None or log.truncating:
         return
     expired = expired_segments(log, now_ms, watermark)
+    expired = expired[: going(expired)]
     if expired:
         if expired[-1] is log.active:
             log.roll()

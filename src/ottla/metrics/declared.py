@@ -173,6 +173,19 @@ COMPACTIONS = counter(
 COMPACTION_REMOVED_RECORDS = counter("compaction_removed_records", "Records that compaction removed.")
 COMPACTION_RECLAIMED_BYTES = counter("compaction_reclaimed_bytes", "What compaction made of the disk free.")
 
+ARCHIVE_WAITING_BYTES = gauge(
+    "archive_waiting_bytes",
+    "What the leader keeps for the archive though it has expired, of topics with `ottla.archive.group`. It grows to "
+    "`ottla.archive.wait.max.bytes` while the archive stands still.",
+    "topic",
+    "partition",
+)
+DELETED_UNARCHIVED_RECORDS = counter(
+    "deleted_unarchived_records",
+    "Offsets that retention deleted although `ottla.archive.group` had not archived them: a bound was reached.",
+    "topic",
+)
+
 # -- the process
 
 BUILD_INFO = gauge("build_info", "1, with the versions as labels.", "version", "python", "cluster")
@@ -212,6 +225,7 @@ SECTIONS: dict[str, list[Metric]] = {
         *(JOURNAL_USED_BYTES, JOURNAL_FAILED, LOG_BYTES, FAILED_LOGS, DISK_FULL, DISK_FREE_BYTES, DISK_BYTES),
         *(DISK_QUEUE, MEMORY_CLASS_BYTES, MEMORY_CLASS_LIMIT_BYTES, TAIL_CACHE_BYTES),
         *(COMPACTIONS, COMPACTION_REMOVED_RECORDS, COMPACTION_RECLAIMED_BYTES),
+        *(ARCHIVE_WAITING_BYTES, DELETED_UNARCHIVED_RECORDS),
     ],
     "The process": [
         *(BUILD_INFO, START_TIME, CPU_SECONDS, RESIDENT_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, GC_COLLECTIONS),

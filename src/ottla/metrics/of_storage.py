@@ -49,6 +49,19 @@ def compaction(watched: Watched, page: Page) -> Iterator[None]:
     yield
 
 
+def archive_waits(watched: Watched, page: Page) -> Iterator[None]:
+    """Of topics that wait for an archive."""
+    waits = watched.broker.housekeeping.archive_waits
+    for topic in list(watched.broker.topics):
+        if topic.config.archive_group:
+            for partition in topic.partitions:
+                if partition.is_led_here:
+                    waiting_bytes = waits.waiting_bytes(partition)
+                    page.add(declared.ARCHIVE_WAITING_BYTES, waiting_bytes, topic.name, partition.index)
+            page.add(declared.DELETED_UNARCHIVED_RECORDS, waits.deleted_unarchived[topic.name], topic.name)
+            yield
+
+
 def _journal(journal: Journal, page: Page) -> None:
     stats = journal.stats
     page.add(declared.JOURNAL_SYNCS, stats.syncs)

@@ -15,7 +15,7 @@ from ottla.metrics.of_cluster import cluster
 from ottla.metrics.of_partitions import topics
 from ottla.metrics.of_process import process
 from ottla.metrics.of_requests import connections, requests
-from ottla.metrics.of_storage import compaction, disk_space, storage
+from ottla.metrics.of_storage import archive_waits, compaction, disk_space, storage
 from ottla.metrics.of_transactions import transactions
 from ottla.metrics.page import Page
 from ottla.metrics.slices import Slices
@@ -23,7 +23,10 @@ from ottla.metrics.watched import Watched
 
 Part = Callable[[Watched, Page], Iterator[None]]
 """Adds to the page; whenever it yields, others may have their turn."""
-PARTS: tuple[Part, ...] = (requests, connections, topics, cluster, transactions, storage, compaction, process)
+PARTS: tuple[Part, ...] = (
+    *(requests, connections, topics, cluster, transactions),
+    *(storage, compaction, archive_waits, process),
+)
 
 
 async def scrape(watched: Watched) -> list[bytes]:

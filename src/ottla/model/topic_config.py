@@ -37,6 +37,10 @@ SEGMENT_BYTES_MIN = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
+    archive_group: str
+    """Empty: retention waits for nobody."""
+    archive_wait_max_bytes: int
+    archive_wait_max_ms: int
     cleanup_policy: frozenset[str]
     compression_gzip_level: int
     compression_lz4_level: int
@@ -132,6 +136,30 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 "How long a compacted topic keeps the marker of a deleted key.",
                 Range(0),
                 (Synonym("log.cleaner.delete.retention.ms"),),
+            ),
+            ConfigKey(
+                "ottla.archive.group",
+                _STRING,
+                "",
+                "Retention waits for this consumer group: a segment that has expired is deleted when the group has "
+                "committed all of it. `ottla pipeline archive run --group` commits what it has archived. Empty: "
+                "retention waits for nobody. DeleteRecords waits for nobody either.",
+            ),
+            ConfigKey(
+                "ottla.archive.wait.max.bytes",
+                _LONG,
+                str(10 * 1024**3),
+                "So much of a partition may wait for ottla.archive.group at most. When it is more, the oldest segments "
+                "are deleted although they are not archived, with an error in the log; -1 is no limit.",
+                Range(-1),
+            ),
+            ConfigKey(
+                "ottla.archive.wait.max.ms",
+                _LONG,
+                str(168 * _HOUR_MS),
+                "So long a segment that has expired waits for ottla.archive.group at most, then it is deleted although "
+                "it is not archived, with an error in the log; -1 is no limit. A new leader counts anew.",
+                Range(-1),
             ),
             ConfigKey(
                 "ottla.durability",
@@ -367,4 +395,9 @@ def _check_together(config: TopicConfig) -> TopicConfig | Refused:
         )
     if config.durability is Durability.MEMORY and config.is_compacted:
         return Refused(ErrorCode.invalid_config, "A topic of the memory class cannot be compacted.")
+    if config.durability is Durability.MEMORY and config.archive_group:
+        return Refused(
+            ErrorCode.invalid_config,
+            "A topic of the memory class cannot wait for its archive: ottla.archive.group is for disk and cache.",
+        )
     return config

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ import pytest
 from ottla.client import Producer, TopicPartition
 from ottla.spark.jobs.archive import ArchivedBatch, archive_available
 from ottla.spark.jobs.archive_compaction import compact
+from ottla.spark.jobs.archive_group import ArchiveGroup, groups_that_wait
 from ottla.spark.jobs.archive_manifest import ManifestLog
 from ottla.spark.jobs.archive_read import read_archive
 from ottla.spark.jobs.archive_verify import verify
@@ -21,6 +24,7 @@ from ottla.spark.jobs.ranges import OffsetRange
 from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
 from tests.spark.jobs.change_logs import delete_before
+from tests.spark.topics import produce, with_admin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,3 +203,39 @@ def test_a_task_that_fails_half_way_and_runs_again_leaves_no_record_twice(
     # What the first attempt has written is swept away by the next run, which has nothing to read.
     assert list(archive_available(spark, BrokerLog(cluster.bootstrap_servers), store, [topic])) == []
     assert verify(store, deep=True).findings == []
+
+
+def test_retention_keeps_what_is_not_archived_until_it_is(
+    spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The group hears of a batch after its commit, never before; and again from the next run, if it did not."""
+    if "OTTLA_CONFORMANCE_BOOTSTRAP" in os.environ:
+        pytest.skip("the setting is one of Ottla's brokers")
+    topic = new_topic(1, retention_ms=300, segment_bytes=1024, ottla_archive_group="archive-of-clicks")
+    log, store = BrokerLog(cluster.bootstrap_servers), Store(str(tmp_path))
+    at, group = TopicPartition(topic, 0), ArchiveGroup(cluster.bootstrap_servers, "archive-of-clicks", pytest.fail)
+    produce(cluster.bootstrap_servers, topic, [b"x" * 400] * 20)
+    told: list[tuple[int | None, int]] = []
+
+    def tell(ends: Mapping[TopicPartition, int]) -> None:
+        told.append((ManifestLog(store).load().end_of(at), ends[at]))
+        raise CrashError
+
+    with pytest.raises(CrashError):
+        list(archive_available(spark, log, store, [topic], offsets_max=10, tell=tell))
+    assert told == [(10, 10)]
+    assert log.extents([at])[at].start == 0, "what is archived is not known yet"
+    list(archive_available(spark, log, store, [topic], tell=group.tell))
+    deadline = time.monotonic() + 60
+    while log.extents([at])[at].start < 20:
+        assert time.monotonic() < deadline, "retention still waits"
+        time.sleep(0.1)
+    assert (
+        with_admin(cluster.bootstrap_servers, lambda admin: admin.group_offsets("archive-of-clicks"))[at].offset == 20
+    )
+    with_admin(cluster.bootstrap_servers, lambda admin: admin.delete_group_offsets("archive-of-clicks", [at]))
+    assert list(archive_available(spark, log, store, [topic], tell=group.tell)) == []
+    assert (
+        with_admin(cluster.bootstrap_servers, lambda admin: admin.group_offsets("archive-of-clicks"))[at].offset == 20
+    )
+    assert groups_that_wait(cluster.bootstrap_servers, [topic, new_topic(1)]) == {topic: "archive-of-clicks"}

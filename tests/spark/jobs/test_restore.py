@@ -149,7 +149,7 @@ def test_a_point_that_says_too_little_is_refused() -> None:
         parse_offsets("0:12", 2)
 
 
-@pytest.mark.parametrize("place", ["postgresql://localhost/db", "orders.txt", "parquet:"])
+@pytest.mark.parametrize("place", ["postgresql://", "orders.txt", "parquet:"])
 def test_a_place_that_is_none_is_refused(place: str) -> None:
-    with pytest.raises(PipelineError, match=r"not there yet|is no place to restore to"):
+    with pytest.raises(PipelineError, match=r"is no table|is no place to restore to"):
         parse_target(place, "orders")

@@ -35,8 +35,9 @@ Exchange = Callable[[Connection, Sequence[ItemT]], Awaitable[Sequence[OutcomeT]]
 
 
 class Peers(Generic[ItemT, OutcomeT]):
-    def __init__(self, broker: Broker, exchange: Exchange[ItemT, OutcomeT]) -> None:
+    def __init__(self, broker: Broker, exchange: Exchange[ItemT, OutcomeT], *, purpose: str = "transactions") -> None:
         self._broker = broker
+        self._purpose = purpose
         self._exchange = exchange
         self._peers: dict[int, Peer[ItemT, OutcomeT]] = {}
         self._is_stopped = False
@@ -47,7 +48,7 @@ class Peers(Generic[ItemT, OutcomeT]):
             return None
         peer = self._peers.get(broker_id)
         if peer is None:
-            client_id = f"ottla-transactions-{self._broker.node_id}"
+            client_id = f"ottla-{self._purpose}-{self._broker.node_id}"
             peer = self._peers[broker_id] = Peer(partial(self._address_of, broker_id), client_id, self._exchange)
         return await peer.ask(item)
 

@@ -7,12 +7,14 @@
 A batch reads ranges of offsets that begin where the manifest ends, writes files that nobody sees, and commits ranges
 and files in one step. Whatever dies in between leaves files that no commit names; the next run removes them and reads
 the same offsets again. There is no checkpoint that could say something else than the archive.
+
+`tell` hears how far the archive is, after each commit: `ArchiveGroup(...).tell` lets retention wait for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ from ottla.spark.jobs.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Tell = Callable[[Mapping[TopicPartition, int]], None]
 OFFSETS_A_BATCH = 1_000_000
 RETIRED_KEPT_MS = 3_600_000
 """How long a reader that has loaded the manifest can go on with files that were merged meanwhile."""
@@ -53,6 +56,7 @@ def archive_available(
     *,
     offsets_max: int = OFFSETS_A_BATCH,
     accept_loss: bool = False,
+    tell: Tell | None = None,
 ) -> Iterator[ArchivedBatch]:
     """What is in the log when it begins, batch by batch; each is archived when it is yielded."""
     with store.writer_lock():
@@ -66,11 +70,13 @@ def archive_available(
             extents = {at: OffsetRange(min(starts[at].start, ends[at].end), ends[at].end) for at in ends}
             plan = plan_batch(manifest, extents, offsets_max=offsets_max, accept_loss=accept_loss)
             if not plan.ranges and not plan.lost:
+                _tell(tell, manifest, ends)  # again: whoever told it last may have died before
                 return
             number = manifest.commit_count
             files = write_files(log.read(spark, plan.ranges), store, number, plan.ranges) if plan.ranges else []
             change = Change("append", now_ms(), plan.ranges, plan.lost, files)
             manifest = manifest_log.commit(manifest, change)
+            _tell(tell, manifest, ends)
             yield ArchivedBatch(
                 commit_number=number,
                 ranges=plan.ranges,
@@ -83,15 +89,29 @@ def archive_available(
             )
 
 
+def _tell(tell: Tell | None, manifest: Manifest, partitions: Iterable[TopicPartition]) -> None:
+    """Only after the plan was made, which refuses a topic that was deleted and created again."""
+    if tell is not None:
+        ends = {at: manifest.end_of(at) for at in partitions}
+        tell({at: end for at, end in ends.items() if end is not None})
+
+
 def archive_continuously(
-    runs: Callable[[], Iterator[ArchivedBatch]], *, interval_s: float, wait: Callable[[float], object] = time.sleep
+    runs: Callable[[], Iterator[ArchivedBatch]],
+    *,
+    interval_s: float,
+    wait: Callable[[float], object] = time.sleep,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[ArchivedBatch]:
-    """One run of `archive_available` after another; new partitions are found at the beginning of each."""
-    while True:
+    """One run of `archive_available` after another, until it is over; new partitions are found at the beginning of
+    each."""
+    while not is_over():
         found_any = False
         for batch in runs():
             found_any = True
             yield batch
+            if is_over():
+                return
         if not found_any:
             wait(interval_s)
 

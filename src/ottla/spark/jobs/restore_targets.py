@@ -1,4 +1,4 @@
-"""Where a restored table goes: Parquet, CSV or SQLite. All of it is there afterwards, or nothing."""
+"""Where a restored table goes: Parquet, CSV, SQLite or PostgreSQL. All of it is there afterwards, or nothing."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.jobs import restore_postgres
 from ottla.spark.jobs.changes import STATE_COLUMNS, distinct_names
 from ottla.spark.jobs.failures import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 KINDS = ("parquet", "csv", "sqlite")
-POSTGRESQL_SCHEMES = ("postgresql://", "postgres://")
 DEFAULT_KEY_COLUMN = "_key"
 
 
@@ -28,25 +28,31 @@ DEFAULT_KEY_COLUMN = "_key"
 class Target:
     kind: str
     path: str
+    """Of a file or a directory; of PostgreSQL its address."""
     table: str
     """Of a database."""
 
+    @property
+    def shown(self) -> str:
+        """For people: without a password."""
+        if self.kind == "postgresql":
+            return f"{restore_postgres.without_password(self.path)}#{self.table}"
+        return self.path
+
 
 def parse_target(text: str, default_table: str) -> Target:
-    """`parquet:DIR`, `csv:FILE`, `sqlite:FILE`, `sqlite:FILE#TABLE`; by its ending without that. PipelineError if it is
-    none of them."""
-    if text.startswith(POSTGRESQL_SCHEMES):
-        raise PipelineError(
-            "restoring into PostgreSQL is not there yet: it needs a driver that Ottla does not depend on so far. "
-            "Restore into CSV (csv:FILE) and load that with COPY ... FROM ... CSV HEADER"
-        )
+    """`parquet:DIR`, `csv:FILE`, `sqlite:FILE`, `sqlite:FILE#TABLE`, `postgresql://...#TABLE`; by its ending
+    without that. PipelineError if it is none of them."""
+    if text.startswith(restore_postgres.SCHEMES):
+        return Target("postgresql", *restore_postgres.split_url(text, default_table))
     kind, colon, path = text.partition(":")
     if not colon or kind not in KINDS:
         endings = {".parquet": "parquet", ".csv": "csv", ".sqlite": "sqlite", ".db": "sqlite"}
         kind, path = endings.get(Path(text.partition("#")[0]).suffix, ""), text
     if not kind or not path:
         raise PipelineError(
-            f'"{text}" is no place to restore to: parquet:DIR, csv:FILE, sqlite:FILE or sqlite:FILE#TABLE'
+            f'"{text}" is no place to restore to: parquet:DIR, csv:FILE, sqlite:FILE, sqlite:FILE#TABLE or '
+            "postgresql://user@host/database#table"
         )
     table = default_table
     if kind == "sqlite" and "#" in path:
@@ -56,6 +62,11 @@ def parse_target(text: str, default_table: str) -> Target:
 
 def check_is_free(target: Target, *, overwrite: bool) -> None:
     """PipelineError if something is there that nobody said may go."""
+    if target.kind == "postgresql":
+        # Asked in any case: who cannot be reached should be known before hours of work, not after them.
+        if restore_postgres.has_table(target.path, target.table) and not overwrite:
+            raise PipelineError(f"{target.shown} is there already; --overwrite replaces it")
+        return
     if overwrite or not os.path.exists(target.path):
         return
     if target.kind != "sqlite":
@@ -84,19 +95,35 @@ def table_for_output(rows: DataFrame, *, key_column: str = DEFAULT_KEY_COLUMN, w
 def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) -> None:
     """PipelineError if the place is taken."""
     check_is_free(target, overwrite=overwrite)
-    parent = os.path.dirname(os.path.abspath(target.path))
-    os.makedirs(parent, exist_ok=True)
+    parent = None if target.kind == "postgresql" else os.path.dirname(os.path.abspath(target.path))
+    if parent is not None:
+        os.makedirs(parent, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=parent) as temporary:
         staged = os.path.join(temporary, "rows")
-        rows.write.parquet(f"file://{staged}")
+        with _instants_with_a_zone(rows.sparkSession):
+            rows.write.parquet(f"file://{staged}")
         if target.kind == "parquet":
             _replace(staged, target.path)
         elif target.kind == "csv":
             whole = os.path.join(temporary, "rows.csv")
             _write_csv(staged, whole)
             _replace(whole, target.path)
+        elif target.kind == "postgresql":
+            restore_postgres.write_table(target.path, target.table, *_batches(staged), overwrite=overwrite)
         else:
             _write_sqlite(staged, target)
+
+
+@contextlib.contextmanager
+def _instants_with_a_zone(spark: SparkSession) -> Iterator[None]:
+    """Spark writes times as INT96 by default, of which other readers cannot tell that they are UTC."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name) or "INT96"
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
 
 
 def _replace(staged: str, path: str) -> None:

@@ -1,0 +1,93 @@
+"""How far a topic is archived: what its archive's group has committed, at a coordinator here or at another broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla.broker.coordinators.led_shards import index_of
+from ottla.broker.transactions.peers import Peers
+from ottla.client.apis import OFFSET_FETCH, call
+from ottla.client.connection import Connection
+from ottla.machines.groups.placement import OFFSETS_TOPIC
+from ottla.machines.groups.replies import FetchOffsetsReply
+from ottla.machines.groups.requests import FetchOffsets
+from ottla.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+
+class Asked(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class ArchiveProgress(Protocol):
+    async def archived_end(self, asked: Asked) -> int | None:
+        """The first offset of the partition that is not archived; None if nobody knows. Never raises for what is
+        expected."""
+        ...
+
+
+class GroupsTell:
+    """An `ArchiveProgress`. The archive commits to its group what its manifest has durably, so an answer is never more
+    than what is archived, however old it is."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._peers: Peers[Asked, int | None] = Peers(broker, _exchange, purpose="archive")
+
+    def stop(self) -> None:
+        self._peers.stop()
+
+    async def archived_end(self, asked: Asked) -> int | None:
+        coordinator = self._coordinator(asked.group)
+        if coordinator is None:
+            return None
+        if coordinator == self._broker.node_id:
+            return await self._ask_here(asked)
+        return await self._peers.ask(coordinator, asked)
+
+    def _coordinator(self, group: str) -> int | None:
+        """Never makes the topic: where there is none, nobody has committed anything."""
+        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        index = None if topic is None else index_of(topic, group)
+        if topic is None or index is None or topic.layouts[index].leader < 0:
+            return None
+        return topic.layouts[index].leader
+
+    async def _ask_here(self, asked: Asked) -> int | None:
+        request = FetchOffsets(group=asked.group, topics=((asked.topic, (asked.partition,)),))
+        reply = await self._broker.groups.ask(request, asked.group)
+        if not isinstance(reply, FetchOffsetsReply) or reply.error is not ErrorCode.none or not reply.offsets:
+            return None
+        found = reply.offsets[0]
+        return found.value.offset if found.error is ErrorCode.none and found.value is not None else None
+
+
+async def _exchange(connection: Connection, items: Sequence[Asked]) -> list[int | None]:
+    wanted: dict[str, dict[str, list[int]]] = {}
+    for item in set(items):
+        wanted.setdefault(item.group, {}).setdefault(item.topic, []).append(item.partition)
+    groups = [
+        {
+            "group_id": group,
+            "member_id": None,
+            "member_epoch": -1,
+            "topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()],
+        }
+        for group, topics in wanted.items()
+    ]
+    body = {"groups": groups, "require_stable": False}
+    answer = await call(connection, OFFSET_FETCH, body, what="asking how far topics are archived")
+    found = {
+        Asked(group.group_id, topic.name, int(each.partition_index)): int(each.committed_offset)
+        for group in answer.groups
+        if not group.error_code
+        for topic in group.topics
+        for each in topic.partitions
+        if not each.error_code and each.committed_offset >= 0
+    }
+    return [found.get(item) for item in items]

@@ -1,0 +1,53 @@
+"""Tells a consumer group how far an archive is, so that retention can wait for it (`ottla.archive.group`).
+
+What is told is what the manifest has durably, never more. Who cannot be told hears it with the next batch: until then
+the broker keeps what it would have kept anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ottla.client import Admin, ClientError
+from ottla.client.fetched import TopicPartition
+
+SETTING = "ottla.archive.group"
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ArchiveGroup:
+    bootstrap: str
+    group: str
+    warn: Warn
+
+    def tell(self, ends: Mapping[TopicPartition, int]) -> None:
+        """For each partition the first offset that is not archived."""
+        if not ends:
+            return
+
+        async def work() -> None:
+            async with Admin(self.bootstrap, client_id="ottla-pipeline") as admin:
+                refused = await admin.alter_group_offsets(
+                    self.group, {(at.topic, at.partition): end for at, end in ends.items()}
+                )
+            for failure in refused.values():
+                raise failure
+
+        try:
+            asyncio.run(work())
+        except ClientError as failure:
+            self.warn(f"the group {self.group} is not told how far the archive is, so retention waits: {failure}")
+
+
+def groups_that_wait(bootstrap: str, topics: Iterable[str]) -> dict[str, str]:
+    """By topic, the group that its retention waits for. Those that wait for nobody are left out, and so is
+    everything of Apache Kafka."""
+
+    async def ask() -> dict[str, str | None]:
+        async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
+            return await admin.describe_topic_configs(topics, SETTING)
+
+    return {topic: group for topic, group in asyncio.run(ask()).items() if group}
