@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ from ottla.spark.sql.statements import Column, CreateAs, Insert
 from ottla.spark.sql.writing import Writing, as_records, check_single, fitted, start_appends, start_upserts
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from ottla.spark.sql.context import Context
 
 WRITTEN_FORMATS = ("json", "string", "bytes")
@@ -116,8 +120,7 @@ def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Def
     twice = next((name for name in rows.columns if names.count(name.lower()) > 1), None)
     if twice is not None:
         raise SqlError(f"there are two columns {twice}; use AS to name one", text, statement.position)
-    columns = tuple(Column(each.name, each.dataType.simpleString().upper()) for each in rows.schema.fields)
-    columns = tuple(_typed(each, kind.dataType.simpleString()) for each, kind in zip(columns, rows.schema, strict=True))
+    columns = result_columns(rows)
     key = options.get("key")
     if key is not None and (statement.is_table or key.lower() not in names):
         why = "of a table is what it is grouped by" if statement.is_table else f"{key} is none of the columns"
@@ -145,9 +148,10 @@ def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Def
     return replace(made, event_time=time or default_event_time(columns))
 
 
-def _typed(column: Column, kind: str) -> Column:
+def result_columns(rows: DataFrame) -> tuple[Column, ...]:
     """Names inside of types keep their case."""
-    return Column(column.name, kind if "<" in kind else kind.upper())
+    kinds = [(each.name, each.dataType.simpleString()) for each in rows.schema.fields]
+    return tuple(Column(name, kind if "<" in kind else kind.upper()) for name, kind in kinds)
 
 
 def _insert_target(context: Context, statement: Insert, opened: Opened, text: str) -> Definition:
@@ -187,28 +191,45 @@ def _create_topic(context: Context, statement: CreateAs, target: Definition) -> 
 def _start(context: Context, query: QueryDefinition, opened: Opened, text: str, position: int) -> Running:
     from pyspark.errors import AnalysisException
 
-    if query.name in context.running and context.running[query.name].poll():
-        return context.running[query.name]
+    try:
+        return launch(context, query, opened.rows, opened.sources.values())
+    except AnalysisException as failure:
+        refusal = to_sql_error(failure, text)
+        raise SqlError(refusal.sentence, text, refusal.position if refusal.position is not None else position) from None
+    except SqlError as mistake:
+        raise SqlError(mistake.sentence, text, position) from None
+
+
+def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: Iterable[Definition]) -> Running:
+    """The query and the dead letters of what it reads; if all is to be done once, it has ended when this returns.
+
+    SqlError without a place if another process runs it; what Spark refuses is Spark's.
+    """
+    known = context.running.get(query.name)
+    if known is not None and known.poll():
+        return known
     locks = contextlib.ExitStack()
     if not locks.enter_context(context.catalog.running("query", query.name)):
         locks.close()
-        raise SqlError(f"another process runs the query {query.name}", text, position)
+        raise SqlError(f"another process runs the query {query.name}")
     target = query.target
     writing = Writing(context.servers, target.topic, query.name, context.catalog.checkpoint(query.name), context.every)
-    if target.is_table:
-        started = Running(query.name, lambda: start_upserts(opened.rows, target, writing, query.run_id), locks)
-    else:
-        started = Running(query.name, lambda: start_appends(as_records(opened.rows, target), writing), locks)
+
+    def begin() -> StreamingQuery:
+        if target.is_table:
+            return start_upserts(rows, target, writing, query.run_id)
+        return start_appends(as_records(rows, target), writing)
+
+    started = Running(query.name, begin, locks)
     try:
         started.begin()
-    except AnalysisException as failure:
+    except BaseException:
         locks.close()
-        refusal = to_sql_error(failure, text)
-        raise SqlError(refusal.sentence, text, refusal.position if refusal.position is not None else position) from None
+        raise
     context.running[query.name] = started
     if context.every is None:
         started.wait()
-    for source in opened.sources.values():
+    for source in sources:
         letters = context.start_dead_letters(source)
         if letters is not None and context.every is None:
             letters.wait()
