@@ -158,7 +158,7 @@ def test_what_a_function_does_wrong_is_told(run: Run, cluster: Cluster, new_topi
         (source, "stream", "None", "f returns NoneType, not a DataFrame"),
         (source, "stream", "rows.sparkSession.range(3)", "that is no stream"),
         (source, "table", "rows.select('page')", "the table f must be grouped"),
-        (source, "stream", "rows.groupBy('page').count()", "f: "),
+        (source, "stream", "rows.groupBy('page').count()", "f: a stream has a result when a group is over"),
         (empty, "stream", "rows", "is empty, so its columns are unknown; pipeline.topic("),
         ("nowhere", "stream", "rows", "no topic nowhere"),
     ]:

@@ -232,7 +232,7 @@ def test_mistakes_are_told_with_their_place_and_exit_code_2(sql: Sql, clicks: st
         (
             f"CREATE STREAM s AS SELECT user, count(*) AS n FROM `{clicks}` GROUP BY user",
             "line 1, column 1",
-            "CREATE TABLE ... AS SELECT gives every change",
+            "has every change instead",
         ),
         ("DROP STREAM s", "line 1, column 13", "there is no stream s"),
         ("GRANT ALL", "line 1, column 1", "GRANT is no statement here"),

@@ -13,10 +13,10 @@ from ottla.spark.sql import brokers
 from ottla.spark.sql.decode import count_bad, good_rows, parse_records
 from ottla.spark.sql.definitions import RECORD_COLUMNS, Definition, QueryDefinition, default_event_time
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.plans import shape_of
+from ottla.spark.sql.plans import check_mode, shape_of
 from ottla.spark.sql.queries import launch, result_columns
 from ottla.spark.sql.sources import BAD, Reading, metric_name, read_records
-from ottla.spark.sql.spark_errors import plain_message
+from ottla.spark.sql.spark_errors import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,6 +59,7 @@ def _prepare(
         raise placed(failure, path) from failure
     rows = _checked(step, rows)
     target = _target(step, rows, known.get(step.writes))
+    _check_mode(step, rows)
     if before is None:
         named = {each.topic: each for each in sources}
         before = QueryDefinition(step.name, target, step.normal, uuid.uuid4().hex, named)
@@ -102,6 +103,15 @@ def _checked(step: Step, rows: object) -> DataFrame:
     return rows.drop(*own)
 
 
+def _check_mode(step: Step, rows: DataFrame) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        check_mode(rows, "update" if step.is_table else "append")
+    except AnalysisException as failure:
+        raise PipelineFileError(f"{step.name}: {sentence_of(failure)}") from failure
+
+
 def _target(step: Step, rows: DataFrame, declared: Definition | None) -> Definition:
     if not rows.columns:
         raise PipelineFileError(f"{step.name} returns no columns")
@@ -138,11 +148,7 @@ def _create_topic(context: Context, step: Step) -> None:
 def _launch(
     context: Context, step: Step, query: QueryDefinition, rows: DataFrame, sources: list[Definition]
 ) -> Running:
-    from pyspark.errors import AnalysisException
-
     try:
         return launch(context, query, rows, sources)
-    except AnalysisException as failure:
-        raise PipelineFileError(f"{step.name}: {plain_message(str(failure))}") from failure
     except SqlError as mistake:
         raise PipelineFileError(f"{step.name}: {mistake.sentence}") from None

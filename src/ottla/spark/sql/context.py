@@ -50,8 +50,11 @@ class Context:
         topic = definition.dead_letters
         if topic is None:
             return None
-        if (known := self.running.get(topic)) is not None and known.poll():
-            return known
+        known = self.running.get(topic)
+        if known is not None:
+            if known.poll():
+                return known
+            known.stop()
         locks = contextlib.ExitStack()
         if not locks.enter_context(self.catalog.running("dead-letters", definition.name)):
             locks.close()  # another process does it

@@ -80,7 +80,8 @@ def _value(definition: Definition, column: DeclaredColumn) -> Column:
     value = sf.col(PARSED)[column.name]
     if row_type(definition, column).upper() in _TIMES:
         value = _time(value, "STRING" if definition.format == "json" else column.type)
-    if column.name.lower() in {each.lower() for each in definition.key}:
+    is_key = column.name.lower() in {each.lower() for each in definition.key}
+    if is_key and not definition.is_table and "<" not in column.type:
         value = sf.coalesce(value, sf.col("key").cast("string").try_cast(row_type(definition, column)))
     return value
 

@@ -45,6 +45,18 @@ def shape_of(rows: DataFrame) -> Shape:
     return Shape(True, is_cut, () if missing else keys, missing)
 
 
+def check_mode(rows: DataFrame, mode: str) -> None:
+    """AnalysisException, as at the start of a query, for what no stream can do in this output mode."""
+    jvm: Any = rows.sparkSession._jvm
+    chosen = {
+        "append": jvm.org.apache.spark.sql.streaming.OutputMode.Append,
+        "update": jvm.org.apache.spark.sql.streaming.OutputMode.Update,
+        "complete": jvm.org.apache.spark.sql.streaming.OutputMode.Complete,
+    }[mode]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(rows._jdf.queryExecution().analyzed(), chosen)
+
+
 def _walk(plan: Any) -> Iterator[Any]:
     """From the top; parts before those beside them."""
     yield plan

@@ -20,7 +20,7 @@ from ottla.spark.sql.definitions import (
     one_of,
 )
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.plans import Shape, shape_of
+from ottla.spark.sql.plans import Shape, check_mode, shape_of
 from ottla.spark.sql.running import Running
 from ottla.spark.sql.sources import Opened, Reading, Views
 from ottla.spark.sql.spark_errors import to_sql_error
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
 
 WRITTEN_FORMATS = ("json", "string", "bytes")
+_NO_END = "a stream without an end has no order and no LIMIT"
 
 
 def start_create(context: Context, statement: CreateAs, text: str) -> Running:
@@ -48,6 +49,7 @@ def start_create(context: Context, statement: CreateAs, text: str) -> Running:
     opened = _open(context, statement, text, known)
     shape = shape_of(opened.rows)
     _check_shape(statement, shape, text)
+    _check_mode(opened.rows, "update" if statement.is_table else "append", text, statement.position)
     if known is None:
         target = _target(statement, opened, shape, text)
         known = QueryDefinition(statement.name, target, statement.normal, uuid.uuid4().hex, opened.sources)
@@ -66,7 +68,8 @@ def start_insert(context: Context, statement: Insert, text: str) -> Running:
         target = _insert_target(context, statement, opened, text)
         known = QueryDefinition(name, target, statement.normal, uuid.uuid4().hex, opened.sources)
     if shape_of(opened.rows).is_cut:
-        raise SqlError("a stream without an end has no order and no LIMIT", text, statement.position)
+        raise SqlError(_NO_END, text, statement.position)
+    _check_mode(opened.rows, "append", text, statement.position)
     try:
         opened.rows = fitted(opened.rows, known.target) if known.target.is_declared else opened.rows
         check_single(opened.rows, known.target.format)
@@ -102,7 +105,7 @@ def _open(context: Context, statement: CreateAs | Insert, text: str, known: Quer
 
 def _check_shape(statement: CreateAs, shape: Shape, text: str) -> None:
     if shape.is_cut:
-        raise SqlError("a stream without an end has no order and no LIMIT", text, statement.position)
+        raise SqlError(_NO_END, text, statement.position)
     if statement.is_table and not shape.is_grouped:
         raise SqlError(
             "a table has a row for each group: GROUP BY is missing; CREATE STREAM has rows as they come",
@@ -112,6 +115,17 @@ def _check_shape(statement: CreateAs, shape: Shape, text: str) -> None:
     if statement.is_table and not shape.keys:
         left_out = ", ".join(shape.missing) or "what it is grouped by"
         raise SqlError(f"the key of a table is what it is grouped by: select {left_out} too", text, statement.position)
+
+
+def _check_mode(rows: DataFrame, mode: str, text: str, position: int) -> None:
+    """Before anything is made: what Spark would refuse at the start."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        check_mode(rows, mode)
+    except AnalysisException as failure:
+        refusal = to_sql_error(failure, text)
+        raise SqlError(refusal.sentence, text, refusal.position if refusal.position is not None else position) from None
 
 
 def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Definition:
@@ -150,7 +164,7 @@ def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Def
 
 def result_columns(rows: DataFrame) -> tuple[Column, ...]:
     """Names inside of types keep their case."""
-    kinds = [(each.name, each.dataType.simpleString()) for each in rows.schema.fields]
+    kinds = [(each.name, each.dataType.simpleString().replace("void", "string")) for each in rows.schema.fields]
     return tuple(Column(name, kind if "<" in kind else kind.upper()) for name, kind in kinds)
 
 
@@ -189,13 +203,8 @@ def _create_topic(context: Context, statement: CreateAs, target: Definition) -> 
 
 
 def _start(context: Context, query: QueryDefinition, opened: Opened, text: str, position: int) -> Running:
-    from pyspark.errors import AnalysisException
-
     try:
         return launch(context, query, opened.rows, opened.sources.values())
-    except AnalysisException as failure:
-        refusal = to_sql_error(failure, text)
-        raise SqlError(refusal.sentence, text, refusal.position if refusal.position is not None else position) from None
     except SqlError as mistake:
         raise SqlError(mistake.sentence, text, position) from None
 
@@ -206,8 +215,10 @@ def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: I
     SqlError without a place if another process runs it; what Spark refuses is Spark's.
     """
     known = context.running.get(query.name)
-    if known is not None and known.poll():
-        return known
+    if known is not None:
+        if known.poll():
+            return known
+        known.stop()
     locks = contextlib.ExitStack()
     if not locks.enter_context(context.catalog.running("query", query.name)):
         locks.close()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import Shape, shape_of
@@ -14,7 +15,7 @@ from ottla.spark.sql.sources import ROWS_A_BATCH, Opened, Reading, Views
 from ottla.spark.sql.spark_errors import to_sql_error
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ottla.spark.sql.context import Context
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 100_000
 """Of one result on the driver."""
+OBSERVED_S = 2.0
+"""How long after its end a batch may tell what it has counted."""
 Rows = list[tuple[Any, ...]]
 
 
@@ -49,10 +52,19 @@ def select_once(context: Context, select: Select, text: str, *, limit: int | Non
         if refusal.position is None:
             raise
         raise refusal from None
-    bad = {name: int(each.get["bad"] or 0) for name, each in opened.observations.items()}
+    bad = {name: _counted(each) for name, each in opened.observations.items()}
     _write_dead_letters(context, opened, bad)
     rows = [tuple(row) for row in found[:rows_max]]
     return Result(tuple(opened.rows.columns), rows, bad, len(found) <= rows_max)
+
+
+def _counted(observation: Observation) -> int:
+    """None where Spark saw that it need not read the topic at all; then `get` would wait for ever."""
+    future = cast("Any", observation)._jo.future()
+    end_s = time.monotonic() + OBSERVED_S
+    while not future.isCompleted() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return int(observation.get["bad"] or 0) if future.isCompleted() else 0
 
 
 def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -> None:

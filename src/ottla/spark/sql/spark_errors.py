@@ -15,7 +15,7 @@ _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
 _NO_WATERMARK = (
     "a stream has a result when a group is over, so it is grouped by window(...) of a column with a watermark; "
-    "CREATE TABLE ... AS SELECT gives every change instead"
+    "a table (CREATE TABLE ... AS SELECT, or @pipeline.table) has every change instead"
 )
 
 
@@ -28,7 +28,7 @@ def missing_relation(failure: PySparkException) -> list[str] | None:
 
 
 def to_sql_error(failure: PySparkException, text: str) -> SqlError:
-    return SqlError(_sentence(failure), text, position_of(failure, text))
+    return SqlError(sentence_of(failure), text, position_of(failure, text))
 
 
 def position_of(failure: PySparkException, text: str) -> int | None:
@@ -44,7 +44,7 @@ def position_of(failure: PySparkException, text: str) -> int | None:
         return None
 
 
-def _sentence(failure: PySparkException) -> str:
+def sentence_of(failure: PySparkException) -> str:
     condition, parameters = failure.getCondition() or "", failure.getMessageParameters() or {}
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = parameters.get("objectName", "")
