@@ -76,7 +76,7 @@ def test_the_table_on_a_terminal_has_the_groups_as_they_are() -> None:
     page = io.StringIO()
     Console(width=60, file=page).print(display.table(["page", "n"]))
     shown = page.getvalue()
-    assert [line.split() for line in shown.splitlines() if line.startswith("/")] == [["/b", "1"], ["/", "2"]]
+    assert [line.split() for line in shown.splitlines() if "/" in line] == [["/b", "1"], ["/", "2"]]
     assert "and 1 more" in " ".join(shown.split())
 
 
