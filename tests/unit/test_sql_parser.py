@@ -110,6 +110,7 @@ def test_statements_that_differ_in_space_and_comments_are_the_same() -> None:
     assert isinstance(one, Insert)
     assert isinstance(other, Insert)
     assert one.normal == other.normal
+    assert other.source == "INSERT  INTO a -- why\n SELECT x\nFROM b"
 
 
 @pytest.mark.parametrize(

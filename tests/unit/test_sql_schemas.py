@@ -168,5 +168,5 @@ def test_declarations_that_do_not_fit_together(text: str, where: str, sentence: 
 def test_definitions_are_the_same_after_json() -> None:
     made = declare("CREATE STREAM c (id STRING, at BIGINT) WITH (topic='t', timestamp='at', key='id')")
     assert Definition.from_json(json.loads(json.dumps(made.to_json()))) == made
-    query = QueryDefinition("q", made, "INSERT INTO t SELECT 1", "abc", {"c": made})
+    query = QueryDefinition("q", made, "INSERT INTO t SELECT 1", "insert into t select 1", "abc", {"c": made})
     assert QueryDefinition.from_json(json.loads(json.dumps(query.to_json()))) == query

@@ -62,7 +62,7 @@ def _prepare(
     _check_mode(step, rows)
     if before is None:
         named = {each.topic: each for each in sources}
-        before = QueryDefinition(step.name, target, step.normal, uuid.uuid4().hex, named)
+        before = QueryDefinition(step.name, target, step.normal, "", uuid.uuid4().hex, named)
         context.catalog.add_query(before)
     _create_topic(context, step)
     return replace(before, target=target), rows, sources

@@ -71,6 +71,8 @@ class QueryDefinition:
     target: Definition
     normal: str
     """The statement, without comments and line ends: a changed one is another query."""
+    source: str
+    """The statement as it was written."""
     run_id: str
     """Makes the writes of this query, and of no later one of the same name, once."""
     sources: Mapping[str, Definition] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class QueryDefinition:
         return {
             "name": self.name,
             "normal": self.normal,
+            "source": self.source,
             "run_id": self.run_id,
             "target": self.target.to_json(),
             "sources": sources,

@@ -201,9 +201,9 @@ def _resume(context: Context, statement: Resume, text: str) -> Started:
             raise SqlError(f"there is no query {statement.name}; SHOW QUERIES has all", text, statement.position)
     started: Sequence[Running] = []
     for query in known:
-        (made,) = parse(query.normal)
+        (made,) = parse(query.source)
         if isinstance(made, CreateAs):
-            started = [*started, start_create(context, made, query.normal)]
+            started = [*started, start_create(context, made, query.source)]
         elif isinstance(made, Insert):
-            started = [*started, start_insert(context, made, query.normal)]
+            started = [*started, start_insert(context, made, query.source)]
     return Started(tuple(started))

@@ -166,7 +166,7 @@ class _Reader:
             self._expect("AS")
             if watermark is not None:
                 raise self._fail("a watermark belongs to the streams that are read, or into WITH (...)", position)
-            return CreateAs(name, is_table, options, self._select(), normal, position, if_not_exists)
+            return CreateAs(name, is_table, options, self._select(), normal, self._source(), position, if_not_exists)
         if is_table:
             raise self._fail("a table is made by a query: CREATE TABLE name AS SELECT ... GROUP BY ...", position)
         self._end()
@@ -187,7 +187,7 @@ class _Reader:
         self._expect("INTO")
         into = self._name("the topic")
         options = self._options(INSERT_OPTIONS)
-        return Insert(into, options, self._select(), normal_text(self._tokens), position)
+        return Insert(into, options, self._select(), normal_text(self._tokens), self._source(), position)
 
     def _show(self) -> Show:
         token = self._peek()
@@ -207,6 +207,9 @@ class _Reader:
         name = self._name(f"the {token.text.lower()}")
         self._end()
         return Drop(token.text.upper(), name, if_exists, position)
+
+    def _source(self) -> str:
+        return self._text[self._tokens[0].start : self._tokens[-1].end]
 
     # Parts.
 

@@ -52,7 +52,7 @@ def start_create(context: Context, statement: CreateAs, text: str) -> Running:
     _check_mode(opened.rows, "update" if statement.is_table else "append", text, statement.position)
     if known is None:
         target = _target(statement, opened, shape, text)
-        known = QueryDefinition(statement.name, target, statement.normal, uuid.uuid4().hex, opened.sources)
+        known = _query(statement.name, target, statement, opened)
         _create_topic(context, statement, target)
         context.catalog.add_query(known)
     context.catalog.add_stream(known.target)
@@ -66,7 +66,7 @@ def start_insert(context: Context, statement: Insert, text: str) -> Running:
     opened = _open(context, statement, text, known)
     if known is None:
         target = _insert_target(context, statement, opened, text)
-        known = QueryDefinition(name, target, statement.normal, uuid.uuid4().hex, opened.sources)
+        known = _query(name, target, statement, opened)
     if shape_of(opened.rows).is_cut:
         raise SqlError(_NO_END, text, statement.position)
     _check_mode(opened.rows, "append", text, statement.position)
@@ -79,13 +79,17 @@ def start_insert(context: Context, statement: Insert, text: str) -> Running:
     return _start(context, known, opened, text, statement.position)
 
 
+def _query(name: str, target: Definition, statement: CreateAs | Insert, opened: Opened) -> QueryDefinition:
+    return QueryDefinition(name, target, statement.normal, statement.source, uuid.uuid4().hex, opened.sources)
+
+
 def _known(context: Context, name: str, normal: str, text: str, position: int) -> QueryDefinition | None:
     known = context.catalog.query(name)
     if known is not None and known.normal != normal:
         what = "QUERY" if known.normal.upper().startswith("INSERT") else "TABLE" if known.target.is_table else "STREAM"
         raise SqlError(
             f"the query {known.name} is there with another statement, and its checkpoint belongs to that:\n"
-            f"  {known.normal}\nResume that one, choose another name, or DROP {what} {known.name} to begin anew",
+            f"  {known.source}\nResume that one, choose another name, or DROP {what} {known.name} to begin anew",
             text,
             position,
         )

@@ -61,6 +61,9 @@ class CreateAs:
     options: Options
     select: Select
     normal: str
+    """To compare it with: without comments, one space between any two tokens."""
+    source: str = field(compare=False)
+    """As it was written."""
     position: int = field(compare=False, default=0)
     if_not_exists: bool = False
 
@@ -71,6 +74,9 @@ class Insert:
     options: Options
     select: Select
     normal: str
+    """To compare it with: without comments, one space between any two tokens."""
+    source: str = field(compare=False)
+    """As it was written."""
     position: int = field(compare=False, default=0)
 
 

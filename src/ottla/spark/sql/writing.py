@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ottla.spark.sql.definitions import Definition
+    from ottla.spark.sql.statements import Column as DeclaredColumn
 
 NULL_KEY = "null"
 """A compacted topic takes no record without a key."""
@@ -71,14 +72,15 @@ def fitted(rows: DataFrame, definition: Definition) -> DataFrame:
     if unknown:
         there = ", ".join(each.name for each in definition.columns)
         raise SqlError(f"{definition.name} has no column {unknown[0]}; it has {there}. Use AS to name what you select")
-    return rows.select(
-        *(
-            (_column(each.name) if each.name.lower() in given else sf.lit(None))
-            .cast(row_type(definition, each))
-            .alias(each.name)
-            for each in definition.columns
-        )
-    )
+
+    def value(column: DeclaredColumn) -> Column:
+        found = _column(column.name) if column.name.lower() in given else sf.lit(None)
+        seen = found.cast(row_type(definition, column))
+        if definition.format == "avro" and column.type == "BIGINT" and column.name == definition.event_time:
+            return sf.unix_millis(seen)  # as it is read
+        return seen if definition.format == "json" else seen.cast(column.type)
+
+    return rows.select(*(value(each).alias(each.name) for each in definition.columns))
 
 
 def check_single(rows: DataFrame, format_: str) -> None:
