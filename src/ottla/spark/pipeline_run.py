@@ -16,7 +16,7 @@ from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import check_mode, shape_of
 from ottla.spark.sql.queries import launch, result_columns
 from ottla.spark.sql.sources import BAD, Reading, metric_name, read_records
-from ottla.spark.sql.spark_errors import sentence_of
+from ottla.spark.sql.spark_errors import keep_quiet, sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +35,7 @@ def run_pipeline(
 ) -> None:
     """Starts all functions, those that write a topic before those that read it. If all is to be done once, each has
     ended before the next begins. PipelineFileError for what is wrong in the file."""
+    keep_quiet()
     known: dict[str, Definition] = dict(pipeline.topics)
     for step in pipeline.in_order(only):
         query, rows, sources = _prepare(context, step, known, path)

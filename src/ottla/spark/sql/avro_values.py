@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.inference import schema_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ottla.spark.sql.definitions import Definition
 
 CONFLUENT_PREFIX_BYTES = 5
@@ -75,7 +75,7 @@ def check_available() -> None:
 
 def decoder(definition: Definition) -> Callable[..., Any]:
     """A function of Spark's: binary to struct<row, reason>."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StringType, StructType
 
@@ -89,12 +89,10 @@ def decoder(definition: Definition) -> Callable[..., Any]:
         return decode_all(AvroCodec(schema, framing), values, arrow_type)
 
     # Spark would otherwise decode once for the filter and once for the columns.
-    return arrow_udf(decode, result, ArrowUDFType.SCALAR).asNondeterministic()
+    return arrow_udf(decode, result).asNondeterministic()  # type: ignore[call-overload,no-any-return] # by its hints
 
 
 def decode_all(codec: AvroCodec, values: pa.Array, kind: Any) -> pa.Array:
-    import pyarrow as pa
-
     rows = [_decoded(codec, value) for value in values.to_pylist()]
     try:
         return pa.array(rows, kind)
@@ -110,8 +108,6 @@ def _decoded(codec: AvroCodec, value: bytes | None) -> dict[str, Any]:
 
 
 def _fitting(row: dict[str, Any], kind: Any) -> dict[str, Any]:
-    import pyarrow as pa
-
     try:
         pa.array([row], kind)
     except (ValueError, TypeError, OverflowError) as failure:
@@ -121,18 +117,16 @@ def _fitting(row: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 def encoder(definition: Definition) -> Callable[..., Any]:
     """A function of Spark's: a struct of the columns to binary."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     check_available()
     schema = definition.avro_schema or ""
 
     def encode(rows: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         codec = AvroCodec(schema, "none")
         return pa.array([codec.encode(row) for row in rows.to_pylist(maps_as_pydicts="strict")], pa.binary())
 
-    return arrow_udf(encode, "binary", ArrowUDFType.SCALAR)
+    return arrow_udf(encode, "binary")  # type: ignore[call-overload,no-any-return] # what it is, its hints tell
 
 
 def _without_uuids(schema: Any) -> Any:

@@ -120,6 +120,7 @@ def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
             ~text.rlike(r"^\s*\{"),
             sf.when(not_json, sf.lit("the value is not JSON")).otherwise(sf.lit("the value is no JSON object")),
         )
+        .when(~text.rlike(r"\}\s*$"), sf.lit("the value is not JSON"))  # Spark reads no further than the object's end
         .when(
             sf.col(PARSED)[CORRUPT].isNotNull(),
             sf.when(not_json, sf.lit("the value is not JSON")).otherwise(_misfit(text, read)),

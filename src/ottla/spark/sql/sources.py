@@ -11,7 +11,7 @@ from ottla.spark.sql.decode import bad_records, count_bad, good_rows, parse_reco
 from ottla.spark.sql.definitions import DELAY, Definition, dead_letters_of, default_event_time
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.inference import infer_columns, quoted, schema_text
-from ottla.spark.sql.spark_errors import missing_relation, position_of, to_sql_error
+from ottla.spark.sql.spark_errors import keep_quiet, missing_relation, position_of, to_sql_error
 from ottla.spark.sql.statements import Column, Select
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class Views:
     """Opens SELECTs in a session of its own, so that the views of one statement are not those of another."""
 
     def __init__(self, spark: SparkSession, servers: str, find: Callable[[str], Definition], reading: Reading) -> None:
+        keep_quiet()
         self._spark = spark.newSession()
         self._servers = servers
         self._find = find

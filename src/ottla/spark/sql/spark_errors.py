@@ -19,6 +19,14 @@ _NO_WATERMARK = (
 )
 
 
+def keep_quiet() -> None:
+    """PySpark writes each error that it raises to stderr too, with the JVM's stack, as JSON."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
 def missing_relation(failure: PySparkException) -> list[str] | None:
     """The parts of the name that Spark has no table or view for; None for any other error."""
     if failure.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
