@@ -81,16 +81,20 @@ def test_it_stops_cleanly_at_an_interrupt_and_goes_on_there(
 
     def interrupt() -> None:
         end_s = time.monotonic() + WAIT_S
-        while not read_committed(cluster.bootstrap_servers, sink) and time.monotonic() < end_s:
-            time.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGINT)
+        while not ended.is_set() and time.monotonic() < end_s:
+            if read_committed(cluster.bootstrap_servers, sink):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            ended.wait(0.1)
 
+    ended = threading.Event()
     before = signal.getsignal(signal.SIGINT)
     waiting = threading.Thread(target=interrupt)
     waiting.start()
     try:
         code, said = run(file, "--continuous", "--every", "200ms")
     finally:
+        ended.set()
         waiting.join()
         signal.signal(signal.SIGINT, before)
     assert code == 130

@@ -11,7 +11,7 @@ from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, say
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
 from ottla.cli.since import duration_ms
 from ottla.cli.sql import keep_jobs_on_interrupt
-from ottla.cli.sql_run import queries_ended, tell_progress, watch
+from ottla.cli.sql_run import queries_ended, tell_end, watch
 
 if TYPE_CHECKING:
     from ottla.spark.sql.running import Running
@@ -49,8 +49,9 @@ def run(
         interval = f"{interval_ms} milliseconds" if continuous else None
         context = Context(bootstrap, Catalog(checkpoints), lambda: spark, say, interval)
         with queries_ended(context):
-            run_pipeline(context, pipeline, file, only=only or (), on_start=_tell if continuous else tell_progress)
-            watch(context)
+            run_pipeline(context, pipeline, file, only=only or (), on_start=_tell if continuous else tell_end)
+            if continuous:
+                watch(context)
 
 
 def _tell(query: Running) -> None:

@@ -52,13 +52,14 @@ def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[
 def tell_queries(context: Context) -> None:
     """What the queries behind the prompt did meanwhile; those that failed are told once."""
     for name, query in list(context.running.items()):
-        tell_progress(query)
         try:
             query.poll()
         except Exception as failure:
             del context.running[name]
             query.stop()
             say(f"{name} has failed: {str(failure).splitlines()[0]}")
+    for news in context.tend():
+        tell_progress(news)
 
 
 def statements(read: Callable[[str], str]) -> Iterator[str]:

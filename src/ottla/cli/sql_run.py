@@ -51,9 +51,8 @@ def _tell_outcome(outcome: Outcome, showing: Showing) -> None:
         _list(outcome, as_json=showing.as_json)
     else:
         for query in outcome.queries:
-            news = query.news()
             if showing.once:
-                say(f"{query.name}: done" + (f", {count_text(news.rows, 'row')} read last" if news is not None else ""))
+                tell_end(query)
             else:
                 say(f"{query.name}: running")
 
@@ -118,8 +117,7 @@ def _run_live(context: Context, select: Select, text: str, showing: Showing) -> 
     live = select_live(context, select, text, on_rows, start=showing.start, every=showing.every)
     try:
         while not full.wait(POLL_S):
-            news = live.poll()
-            if news is not None:
+            for news in live.poll():
                 _tell_trouble(context, news)
     finally:
         live.running.stop()
@@ -145,18 +143,24 @@ def watch(context: Context) -> None:
     """Says what each query does, until all have ended. Raises what one of them failed with."""
     pause = threading.Event()
     while True:
-        running = list(context.running.values())
-        active = [each.poll() for each in running]
-        for each in running:
-            tell_progress(each)
-        if not any(active):
+        is_active = context.is_active()
+        for news in context.tend():
+            tell_progress(news)
+        if not is_active:
             return
         pause.wait(POLL_S)
 
 
-def tell_progress(query: Running) -> None:
-    news = query.news()
-    if news is None or not news.rows:
+def tell_end(query: Running) -> None:
+    """Of one that has done all that was there."""
+    recent = query.query.recentProgress if query.query is not None else []
+    rows = sum(each.numInputRows for each in recent)
+    bad = "".join(f", {count:,} of {name} bad" for name, count in query.bad.items() if count)
+    say(f"{query.name}: done, {count_text(rows, 'row')} read{bad}")
+
+
+def tell_progress(news: Progress) -> None:
+    if not news.rows:
         return
     lag = "" if news.lag is None else f"  lag {news.lag:,}"
     late = f"  {news.late:,} late" if news.late else ""

@@ -4,6 +4,7 @@ streams/pages.json      what the topic holds
 queries/pages.json      the statement that fills it
 checkpoints/pages/      how far it is: Spark's
 dead-letters/clicks/    how far the search for bad records is: Spark's
+owed/pages--clicks      a run of the query may have met bad records that nobody searched for
 """
 
 from __future__ import annotations
@@ -67,6 +68,16 @@ class Catalog:
     def dead_letters_checkpoint(self, name: str) -> str:
         return self._store.spark_path(f"dead-letters/{name.lower()}")
 
+    def owes(self, query: str, stream: str) -> bool:
+        """Whether a run of the query ended without a search for the bad records that it may have met."""
+        return self._store.exists(_owed_path(query, stream))
+
+    def owe(self, query: str, stream: str) -> None:
+        self._store.create(_owed_path(query, stream), b"")
+
+    def settle(self, query: str, stream: str) -> None:
+        self._store.delete(_owed_path(query, stream))
+
     @contextlib.contextmanager
     def running(self, kind: str, name: str) -> Iterator[bool]:
         """False if another process on this machine has it. The lock goes with its process."""
@@ -108,6 +119,10 @@ class Catalog:
 
 def _stream_path(name: str) -> str:
     return f"streams/{name.lower()}.json"
+
+
+def _owed_path(query: str, stream: str) -> str:
+    return f"owed/{query.lower()}--{stream.lower()}"
 
 
 def _query_path(name: str) -> str:

@@ -11,7 +11,7 @@ from ottla.spark.sql import brokers
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.definitions import Definition
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.running import Running
+from ottla.spark.sql.running import Progress, Running
 from ottla.spark.sql.sources import dead_letter_records, infer
 from ottla.spark.sql.writing import Writing, start_appends
 
@@ -34,6 +34,8 @@ class Context:
     """For topics that are not declared: a topic, or `none`."""
     running: dict[str, Running] = field(default_factory=dict)
     """By the name of the query; dead letters by the name of their topic."""
+    sources: dict[str, dict[str, Definition]] = field(default_factory=dict)
+    """What the queries that write topics read, by the name of the query."""
 
     def find(self, name: str) -> Definition:
         """A stream that is declared, or a topic. SqlError without a place if it is neither."""
@@ -77,7 +79,24 @@ class Context:
         started.begin()
         return started
 
+    def tend(self) -> list[Progress]:
+        """News of all queries; for streams with bad records the search for them is started. Raises what one failed
+        with."""
+        news: list[Progress] = []
+        for running in list(self.running.values()):
+            running.poll()
+            news += running.news()
+            for source in self.sources.get(running.name, {}).values():
+                if running.bad[source.name]:
+                    self.start_dead_letters(source)
+        return news
+
+    def is_active(self) -> bool:
+        return any(each.poll() for each in self.running.values())
+
     def stop(self) -> None:
+        """A search for bad records stays owed: a batch may have ended whose bad records nobody was told of."""
         for each in list(self.running.values()):
             each.stop()
         self.running.clear()
+        self.sources.clear()

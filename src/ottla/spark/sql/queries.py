@@ -214,7 +214,10 @@ def _start(context: Context, query: QueryDefinition, opened: Opened, text: str, 
 
 
 def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: Iterable[Definition]) -> Running:
-    """The query and the dead letters of what it reads; if all is to be done once, it has ended when this returns.
+    """The query; if all is to be done once, it has ended when this returns.
+
+    Bad records are searched for when the query has met some, or when its last run may have: it is written down that a
+    search is owed before a run begins, and taken back when it has done all that was there and the search is over.
 
     SqlError without a place if another process runs it; what Spark refuses is Spark's.
     """
@@ -236,16 +239,27 @@ def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: I
         return start_appends(as_records(rows, target), writing)
 
     started = Running(query.name, begin, locks)
+    searched = [each for each in sources if each.dead_letters is not None]
+    owed = [each for each in searched if context.catalog.owes(query.name, each.name)]
+    for source in searched:
+        context.catalog.owe(query.name, source.name)
     try:
         started.begin()
     except BaseException:
         locks.close()
         raise
     context.running[query.name] = started
+    context.sources[query.name] = {each.name: each for each in searched}
     if context.every is None:
         started.wait()
-    for source in sources:
-        letters = context.start_dead_letters(source)
-        if letters is not None and context.every is None:
+        started.news()
+    for source in searched:
+        is_needed = source in owed or started.bad[source.name] > 0
+        letters = context.start_dead_letters(source) if is_needed else None
+        if context.every is not None:
+            continue
+        if letters is not None:
             letters.wait()
+        if letters is not None or not is_needed:
+            context.catalog.settle(query.name, source.name)
     return started

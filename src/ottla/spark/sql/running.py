@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,13 @@ class Running:
     name: str
     start: Callable[[], StreamingQuery]
     locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Closed when it is stopped."""
     query: StreamingQuery | None = None
     starts: int = 0
-    seen: int = -1
+    bad: Counter[str] = field(default_factory=Counter)
+    """Records that did not parse, by stream, as far as they were told."""
+    _told: str = ""
+    """The time of the last news: triggers that find nothing have the number of the batch that comes next."""
 
     def begin(self) -> None:
         self.query = self.start()
@@ -72,13 +77,15 @@ class Running:
             self.query.stop()
         self.locks.close()
 
-    def news(self) -> Progress | None:
-        """The last batch, if it was not told before."""
-        last: Any = self.query.lastProgress if self.query is not None else None
-        if last is None or last.batchId == self.seen:
-            return None
-        self.seen = last.batchId
-        return progress_of(self.name, last)
+    def news(self) -> list[Progress]:
+        """The batches that were not told before."""
+        recent: Sequence[Any] = self.query.recentProgress if self.query is not None else ()
+        new = [progress_of(self.name, each) for each in recent if each.timestamp > self._told]
+        if new:
+            self._told = max(each.timestamp for each in recent)
+        for each in new:
+            self.bad.update(each.bad)
+        return new
 
 
 def progress_of(name: str, last: Any) -> Progress:

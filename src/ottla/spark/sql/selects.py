@@ -87,14 +87,12 @@ class LiveSelect:
     text: str
     running: Running
 
-    def poll(self) -> Progress | None:
+    def poll(self) -> list[Progress]:
         """News of the query; starts the search for dead letters when there are some. Raises what it failed with."""
         self.running.poll()
         news = self.running.news()
-        if news is None:
-            return None
         for definition in self.opened.sources.values():
-            if news.bad.get(definition.name):
+            if self.running.bad[definition.name]:
                 self.context.start_dead_letters(definition)
         return news
 
