@@ -217,7 +217,7 @@ def test_mistakes_are_told_with_their_place_and_exit_code_2(sql: Sql, clicks: st
         (f"SELECT x FROM `{text}`", "line 1, column 15", "values of text"),
         (f"SELECT usr FROM `{clicks}`", "line 1, column 8", "there is no column usr; there are"),
         (f"SELECT user, FROM `{clicks}`", "line 1, column", "FROM"),
-        (f"SELECT user FROM `{clicks}` WHERE (", "line 1, column", "end of input"),
+        ("SELECT (user", "line 1, column 13", "end of input"),
         ("SELECT nosuch(1)", "line 1, column 8", "there is no function nosuch"),
         ("SELECT a FROM b.c", "line 1, column 15", "in backticks: `b.c`"),
         ("CREATE STREAM s (a INTT) WITH (topic = 'x')", "line 1, column 18", "INTT is no type"),
