@@ -102,7 +102,9 @@ def test_streams_are_chained_and_windows_end(sql: Sql, cluster: Cluster, new_top
     assert sorted((row["minute"][11:16], row["views"]) for row in minutes) == [("12:00", 2), ("12:03", 1)]
 
 
-def test_inserts_into_topics_and_into_declared_streams(sql: Sql, cluster: Cluster, new_topic: NewTopic) -> None:
+def test_inserts_into_topics_and_into_declared_streams(
+    sql: Sql, cluster: Cluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
     source, plain, typed = (new_topic(1, prefix=name) for name in ("views", "plain", "typed"))
     servers = cluster.bootstrap_servers
     produce(servers, source, [view("/", 1), view("/a", 2)])
@@ -116,9 +118,13 @@ def test_inserts_into_topics_and_into_declared_streams(sql: Sql, cluster: Cluste
     assert [each.value for each in read_committed(servers, plain)] == [b"/", b"/A"]
     assert records(cluster, typed) == [("/a", {"kind": None, "page": "/a"})]
     produce(servers, source, [view("/b", 3)])
+    # As if a run had been killed that may have met bad records: none are there, but somebody has to look.
+    Catalog(str(tmp_path / "sql")).owe(f"insert-into-{plain}", source)
     code, rows, said = sql(f"RESUME `insert-into-{plain}`; SHOW QUERIES")
     assert (code, sorted(row["query"] for row in rows)) == (0, [f"fill-{typed}", f"insert-into-{plain}"]), said
     assert [each.value for each in read_committed(servers, plain)] == [b"/", b"/A", b"/B"]
+    assert f"created topic {source}-dead-letters" in said
+    assert not Catalog(str(tmp_path / "sql")).owes(f"insert-into-{plain}", source)
     code, _, said = sql(f"INSERT INTO typed WITH (name = 'other') SELECT page AS paige FROM `{source}`")
     assert (code, "typed has no column paige; it has kind, page" in said) == (2, True)
     assert sql(f"DROP QUERY `fill-{typed}`")[0] == 0

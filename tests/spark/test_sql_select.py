@@ -77,6 +77,9 @@ def test_a_topic_that_nobody_declared_has_the_columns_of_its_json(sql: Sql, clic
     )
     assert [row["_key"] for row in rows] == ["ann", "ann"]
     assert rows[0]["_offset"] < rows[1]["_offset"]
+    code, rows, _ = sql(f"SELECT count(*) AS n FROM `{clicks}` a JOIN `{clicks}` b USING (user)", "--once")
+    assert rows == [{"n": 13}]
+    assert sql(f"SELECT user FROM `{clicks}` WHERE 1 = 0", "--once")[:2] == (0, [])
     code, rows, _ = sql(f"DESCRIBE `{clicks}`")
     assert [(row["column"], row["type"], row["remark"]) for row in rows] == [
         ("user", "STRING", ""),
