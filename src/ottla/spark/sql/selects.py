@@ -83,8 +83,6 @@ class LiveSelect:
 
     context: Context
     opened: Opened
-    shape: Shape
-    text: str
     running: Running
 
     def poll(self) -> list[Progress]:
@@ -122,7 +120,7 @@ def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *,
         running.begin()
     except AnalysisException as failure:
         raise to_sql_error(failure, text) from None
-    return LiveSelect(context, opened, shape, text, running)
+    return LiveSelect(context, opened, running)
 
 
 def _open_live(context: Context, select: Select, text: str, start: str) -> tuple[Opened, Shape]:

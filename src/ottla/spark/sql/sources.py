@@ -10,7 +10,7 @@ from ottla.spark.sql import brokers
 from ottla.spark.sql.decode import bad_records, count_bad, good_rows, parse_records, row_type
 from ottla.spark.sql.definitions import DELAY, Definition, dead_letters_of, default_event_time
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.inference import infer_columns, quoted, schema_text
+from ottla.spark.sql.inference import infer_columns, quoted
 from ottla.spark.sql.spark_errors import keep_quiet, missing_relation, position_of, to_sql_error
 from ottla.spark.sql.statements import Column, Select
 
@@ -159,18 +159,6 @@ def last_of_each_key(records: DataFrame) -> DataFrame:
 
     whole = sf.max_by(sf.struct(*records.columns), sf.col("offset")).alias("last")
     return records.where("key IS NOT NULL").groupBy("key").agg(whole).select("last.*").where("value IS NOT NULL")
-
-
-def check_types(definition: Definition, text: str) -> None:
-    """SqlError with the place of a type that Spark does not know. Needs a session."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
-    for column in definition.columns:
-        try:
-            StructType.fromDDL(schema_text([column]))
-        except PySparkException:
-            raise SqlError(f"{column.type} is no type of Spark's", text, column.position) from None
 
 
 def columns_of(definition: Definition) -> tuple[Column, ...]:
