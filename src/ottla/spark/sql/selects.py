@@ -64,7 +64,7 @@ def _counted(observation: Observation) -> int:
     end_s = time.monotonic() + OBSERVED_S
     while not future.isCompleted() and time.monotonic() < end_s:
         time.sleep(0.01)
-    return int(observation.get["bad"] or 0) if future.isCompleted() else 0
+    return int(observation.get.get("bad") or 0) if future.isCompleted() else 0
 
 
 def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -> None:
