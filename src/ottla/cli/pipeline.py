@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from ottla.cli import pipeline_archive, pipeline_sessions, pipeline_tables
+from ottla.cli import pipeline_archive, pipeline_run, pipeline_sessions, pipeline_tables
 
 commands = typer.Typer(help="Archives topics, makes tables of them and restores these, on Spark.", no_args_is_help=True)
 commands.add_typer(pipeline_archive.commands, name="archive")
 commands.command("materialize")(pipeline_tables.materialize)
 commands.command("restore")(pipeline_tables.restore)
 commands.command("sessions")(pipeline_sessions.sessions)
+commands.command("run")(pipeline_run.run)

@@ -20,6 +20,7 @@ from ottla.cli import (
     log_files,
     pipeline,
     produce,
+    sql,
     topics,
     transactions,
     up,
@@ -46,6 +47,7 @@ program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
 program.add_typer(pipeline.commands, name="pipeline")
+program.command("sql")(sql.sql)
 
 
 @program.callback()

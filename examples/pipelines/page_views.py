@@ -1,0 +1,40 @@
+"""Clicks to views of pages: a pipeline of three functions.
+
+ottla topics create clicks
+echo '{"user": "ann", "page": "/", "ts": "2026-11-16T12:00:00Z"}' | ottla produce clicks
+ottla pipeline run examples/pipelines/page_views.py --checkpoints checkpoints
+ottla consume page-views --from-beginning
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.spark.pipeline_file import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pipeline = Pipeline()
+pipeline.topic("clicks", schema="user STRING, page STRING, ts TIMESTAMP", watermark="1 minute")
+
+
+@pipeline.stream(reads="clicks", writes="page-clicks", key="page")
+def page_clicks(clicks: DataFrame) -> DataFrame:
+    """Without the query text, so that /a?x=1 and /a are one page."""
+    return clicks.selectExpr("user", "split(page, '[?]')[0] AS page", "ts")
+
+
+@pipeline.table(reads="page-clicks", writes="page-views")
+def page_views(clicks: DataFrame) -> DataFrame:
+    """How often each page was seen, as it changes."""
+    return clicks.groupBy("page").count()
+
+
+@pipeline.stream(reads="page-clicks", writes="minutes")
+def minutes(clicks: DataFrame) -> DataFrame:
+    """Views of each minute, given out once, when no more can come."""
+    from pyspark.sql import functions as sf
+
+    counted = clicks.groupBy(sf.window("ts", "1 minute")).agg(sf.count("*").alias("views"))
+    return counted.selectExpr("window.start AS minute", "views")

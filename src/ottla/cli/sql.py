@@ -1,0 +1,150 @@
+"""`ottla sql`: streaming SQL over topics, on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, say
+from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
+from ottla.cli.since import duration_ms
+from ottla.cli.sql_run import Showing, queries_ended, run_statement, watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ottla.spark.sql.context import Context
+    from ottla.spark.sql.failures import SqlError
+
+DIRECTORY_VARIABLE = "OTTLA_SQL_DIRECTORY"
+WRONG_CALL = 2
+
+
+def sql(
+    statements: Annotated[
+        str | None, typer.Argument(metavar="[SQL]", help="Statements with ; between them.", show_default=False)
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements.", show_default=False)] = None,
+    once: Annotated[
+        bool, typer.Option("--once", "--available-now", help="Take what is in the topics now, and end.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many rows.")] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|latest", help="Where a SELECT begins.")
+    ] = "earliest",
+    every: Annotated[str, typer.Option("--every", help="How often to look for more.")] = "1s",
+    directory: Annotated[
+        str,
+        typer.Option(
+            "--directory", envvar=DIRECTORY_VARIABLE, help="Definitions and checkpoints of streams, tables and queries."
+        ),
+    ] = "ottla-sql",
+    dead_letters: Annotated[
+        str | None,
+        typer.Option(
+            "--dead-letters",
+            metavar="TOPIC|none",
+            help="For bad records of topics that are not declared. [default: TOPIC-dead-letters]",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    master: Master = DEFAULT_MASTER,
+    conf: Settings = None,
+) -> None:
+    """Runs SQL over topics: SELECT shows rows as they come, CREATE ... AS and INSERT INTO write them to topics.
+
+    Without SQL and without a file it is a prompt.
+    """
+    if start not in ("earliest", "latest"):
+        raise typer.BadParameter(f'"{start}" is neither earliest nor latest', param_hint="--from")
+    interval_ms = duration_ms(every)
+    if interval_ms is None:
+        raise typer.BadParameter(f'"{every}" is no duration (500ms, 10s)', param_hint="--every")
+    if statements is not None and file is not None:
+        raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
+    showing = Showing(as_json, limit, start, once, f"{interval_ms} milliseconds")
+    text = _text(statements, file)
+    with failures_in_words(), contextlib.ExitStack() as stack:
+        from ottla.spark.sql.catalog import Catalog
+        from ottla.spark.sql.context import Context
+
+        context = Context(
+            servers=bootstrap,
+            catalog=Catalog(directory),
+            spark=_lazily(stack, master, conf),
+            tell=say,
+            every=None if once else showing.every,
+            dead_letters=dead_letters,
+        )
+        stack.enter_context(queries_ended(context))
+        if text is None:
+            from ottla.cli.sql_prompt import prompt
+
+            prompt(context, showing, Path(directory))
+        else:
+            run_text(context, text, showing)
+
+
+def run_text(context: Context, text: str, showing: Showing) -> None:
+    """All statements; then, unless all is to be done once, the queries that they have started, until Ctrl-C."""
+    from ottla.spark.sql.failures import SqlError
+    from ottla.spark.sql.parser import parse
+    from ottla.spark.sql.statements import Select
+
+    try:
+        found = parse(text)
+        for statement in found:
+            if isinstance(statement, Select) and not showing.once and statement is not found[-1]:
+                raise SqlError("a SELECT that is not the last statement would never end; use --once")
+        for statement in found:
+            run_statement(context, statement, text, showing)
+    except SqlError as mistake:
+        refuse(mistake)
+        raise typer.Exit(WRONG_CALL) from None
+    if not showing.once:
+        watch(context)
+
+
+def refuse(mistake: SqlError) -> None:
+    print(f"ottla: {mistake}", file=sys.stderr)
+
+
+def _text(statements: str | None, file: Path | None) -> str | None:
+    """None: a person types."""
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise FailedError(f"{file} is not a text") from None
+    if statements is None and not os.isatty(0):
+        return sys.stdin.read()
+    return statements
+
+
+def _lazily(stack: contextlib.ExitStack, master: str, conf: list[str] | None) -> Callable[[], SparkSession]:
+    """A session that starts with the first statement that needs it."""
+    found: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not found:
+            found.append(stack.enter_context(spark_session("sql", master, conf)))
+            keep_jobs_on_interrupt()
+        return found[0]
+
+    return session
+
+
+def keep_jobs_on_interrupt() -> None:
+    """PySpark's own handler of Ctrl-C cancels the jobs of all queries, also of those that are to go on."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)

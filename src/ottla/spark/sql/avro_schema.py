@@ -1,0 +1,101 @@
+"""Columns from an Avro schema. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ottla.spark.sql.failures import SqlError
+from ottla.spark.sql.inference import quoted
+from ottla.spark.sql.statements import Column
+
+_PLAIN = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "bytes": "BINARY",
+    "string": "STRING",
+    "enum": "STRING",
+    "fixed": "BINARY",
+}
+_LOGICAL = {
+    "date": "DATE",
+    "timestamp-millis": "TIMESTAMP",
+    "timestamp-micros": "TIMESTAMP",
+    "local-timestamp-millis": "TIMESTAMP_NTZ",
+    "local-timestamp-micros": "TIMESTAMP_NTZ",
+    "uuid": "STRING",
+}
+
+
+def avro_columns(text: str) -> tuple[Column, ...]:
+    """SqlError, without a place, for what is no schema of a record."""
+    try:
+        schema = json.loads(text)
+    except ValueError as mistake:
+        raise SqlError(f"the Avro schema is not JSON: {mistake}") from None
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise SqlError('the Avro schema must be of a record: {"type": "record", "name": ..., "fields": [...]}')
+    return tuple(Column(name, kind) for name, kind in _fields(schema, {}))
+
+
+def _fields(record: dict[str, Any], named: dict[str, Any]) -> list[tuple[str, str]]:
+    fields = record.get("fields")
+    if not isinstance(fields, list) or not fields:
+        raise SqlError(f"the Avro record {record.get('name', '')} has no fields")
+    named = {**named, str(record.get("name", "")).rpartition(".")[2]: None}  # None: inside of itself
+    found = []
+    for field in fields:
+        if not isinstance(field, dict) or "name" not in field or "type" not in field:
+            raise SqlError(f"a field of an Avro schema has a name and a type, not {json.dumps(field)}")
+        found.append((field["name"], _type(field["type"], named)))
+    return found
+
+
+def _type(schema: Any, named: dict[str, Any]) -> str:
+    if isinstance(schema, list):
+        return _union(schema, named)
+    if isinstance(schema, str):
+        return _named(schema, named)
+    if not isinstance(schema, dict):
+        raise SqlError(f"{json.dumps(schema)} is no Avro type")
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return f"DECIMAL({schema.get('precision', 10)}, {schema.get('scale', 0)})"
+    if logical in _LOGICAL:
+        return _LOGICAL[logical]
+    if logical is not None and str(logical).startswith("time-"):
+        raise SqlError(f"the Avro type {logical} has no place in Spark; leave its logicalType out to get the number")
+    kind = schema.get("type")
+    if kind == "record":
+        inside = ", ".join(f"{quoted(name)}: {each}" for name, each in _fields(schema, named))
+        found = f"STRUCT<{inside}>"
+    elif kind == "array":
+        found = f"ARRAY<{_type(schema.get('items'), named)}>"
+    elif kind == "map":
+        found = f"MAP<STRING, {_type(schema.get('values'), named)}>"
+    else:
+        found = _type(kind, named)
+    if "name" in schema:
+        named[str(schema["name"]).rpartition(".")[2]] = found
+    return found
+
+
+def _named(name: str, named: dict[str, Any]) -> str:
+    if name in _PLAIN:
+        return _PLAIN[name]
+    short = name.rpartition(".")[2]
+    if named.get(short) is not None:
+        return str(named[short])
+    if short in named:
+        raise SqlError(f"the Avro record {name} is part of itself, which Spark cannot hold")
+    raise SqlError(f"{name} is no Avro type")
+
+
+def _union(branches: list[Any], named: dict[str, Any]) -> str:
+    others = [each for each in branches if each != "null"]
+    if len(others) != 1:
+        raise SqlError(f"an Avro union of null and one other type is expected, not {json.dumps(branches)}")
+    return _type(others[0], named)

@@ -1,0 +1,157 @@
+"""Records to rows with the declared columns; what does not parse has a reason, and goes to the dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.spark.sql.definitions import RECORD_COLUMNS, Definition
+from ottla.spark.sql.inference import quoted, schema_text
+from ottla.spark.sql.statements import Column as DeclaredColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark.sql import Column, DataFrame
+
+PARSED, REASON, CORRUPT = "__parsed", "__reason", "__corrupt"
+COLUMNS_NAMED_MAX = 40
+"""Beyond these a misfit is not told by its column: each takes a parser of its own."""
+_TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+def parse_records(records: DataFrame, definition: Definition) -> DataFrame:
+    """The records with what was parsed, and the reason where they cannot be."""
+    from pyspark.sql import functions as sf
+
+    if definition.format == "json":
+        return _parse_json(records, definition)
+    if definition.format == "avro":
+        from ottla.spark.sql.avro_values import decoder
+
+        decoded = records.withColumn(PARSED, decoder(definition)("value"))
+        return decoded.withColumn(REASON, sf.col(PARSED)["reason"]).withColumn(PARSED, sf.col(PARSED)["row"])
+    (column,) = definition.columns
+    value = sf.col("value").cast("string") if definition.format == "string" else sf.col("value")
+    reason = sf.when(~sf.is_valid_utf8(sf.col("value").cast("string")), sf.lit("the value is not UTF-8"))
+    named = records.withColumn(PARSED, sf.struct(value.alias(column.name)))
+    return named.withColumn(REASON, reason if definition.format == "string" else sf.lit(None).cast("string"))
+
+
+def good_rows(parsed: DataFrame, definition: Definition, names: Collection[str] = ()) -> DataFrame:
+    """The declared columns, and those of the record itself that are among the names."""
+    from pyspark.sql import functions as sf
+
+    chosen = [_value(definition, column).alias(column.name) for column in definition.columns]
+    for name in RECORD_COLUMNS:
+        if name in names:
+            own = sf.col(name[1:])
+            chosen.append((own.cast("string") if name == "_key" else own).alias(name))
+    return parsed.where(sf.col(REASON).isNull()).select(*chosen)
+
+
+def bad_records(parsed: DataFrame) -> DataFrame:
+    """As they came; after their own headers the reason and the place."""
+    from pyspark.sql import functions as sf
+
+    def header(name: str, value: Column) -> Column:
+        return sf.struct(sf.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+    told = [header("reason", sf.col(REASON))]
+    told += [header(name, sf.col(name)) for name in ("topic", "partition", "offset")]
+    own = sf.coalesce(sf.col("headers"), sf.array().cast(RECORD_COLUMNS["_headers"]))
+    headers = sf.concat(own, sf.array(*told).cast(RECORD_COLUMNS["_headers"]))
+    return parsed.where(sf.col(REASON).isNotNull()).select("key", "value", headers.alias("headers"))
+
+
+def count_bad() -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.count_if(sf.col(REASON).isNotNull())
+
+
+def row_type(definition: Definition, column: DeclaredColumn) -> str:
+    """The event time is a TIMESTAMP, whatever the value has."""
+    return "TIMESTAMP" if column.name == definition.event_time else column.type
+
+
+def _value(definition: Definition, column: DeclaredColumn) -> Column:
+    from pyspark.sql import functions as sf
+
+    value = sf.col(PARSED)[column.name]
+    if row_type(definition, column).upper() in _TIMES:
+        value = _time(value, "STRING" if definition.format == "json" else column.type)
+    is_key = column.name.lower() in {each.lower() for each in definition.key}
+    if is_key and not definition.is_table and "<" not in column.type:
+        value = sf.coalesce(value, sf.col("key").cast("string").try_cast(row_type(definition, column)))
+    return value
+
+
+def _time(value: Column, kind: str) -> Column:
+    """ISO 8601, or milliseconds since 1970."""
+    from pyspark.sql import functions as sf
+
+    if kind.upper() in ("BIGINT", "LONG"):
+        return sf.timestamp_millis(value)
+    if kind.upper() == "STRING":
+        return sf.coalesce(sf.timestamp_millis(value.try_cast("bigint")), sf.try_to_timestamp(value))
+    return value
+
+
+def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    text = sf.col("value").cast("string")
+    read = [_as_read(definition, column) for column in definition.columns]
+    parsed = records.withColumn(PARSED, _from_json(text, read))
+    times = [
+        sf.when(
+            sf.col(PARSED)[column.name].isNotNull() & _time(sf.col(PARSED)[column.name], "STRING").isNull(),
+            sf.lit(f"{column.name} is no TIMESTAMP"),
+        )
+        for column in definition.columns
+        if row_type(definition, column).upper() in _TIMES
+    ]
+    not_json = sf.try_parse_json(text).isNull()
+    bad_time = sf.concat_ws(", ", *times) if times else sf.lit("")
+    reason = (
+        sf.when(sf.col("value").isNull(), sf.lit(None).cast("string"))
+        .when(~sf.is_valid_utf8(text), sf.lit("the value is not UTF-8"))
+        .when(
+            ~text.rlike(r"^\s*\{"),
+            sf.when(not_json, sf.lit("the value is not JSON")).otherwise(sf.lit("the value is no JSON object")),
+        )
+        .when(~text.rlike(r"\}\s*$"), sf.lit("the value is not JSON"))  # Spark reads no further than the object's end
+        .when(
+            sf.col(PARSED)[CORRUPT].isNotNull(),
+            sf.when(not_json, sf.lit("the value is not JSON")).otherwise(_misfit(text, read)),
+        )
+        .when(bad_time != "", bad_time)
+    )
+    return parsed.withColumn(REASON, reason)
+
+
+def _as_read(definition: Definition, column: DeclaredColumn) -> DeclaredColumn:
+    """Times are read as texts, because Spark would take their numbers for seconds."""
+    is_time = row_type(definition, column).upper() in _TIMES
+    return DeclaredColumn(column.name, "STRING") if is_time else column
+
+
+def _from_json(text: Column, columns: list[DeclaredColumn]) -> Column:
+    from pyspark.sql import functions as sf
+
+    schema = f"{schema_text(columns)}, {quoted(CORRUPT)} STRING"
+    return sf.from_json(text, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+
+
+def _misfit(text: Column, columns: list[DeclaredColumn]) -> Column:
+    """It is JSON: which of the columns it does not fit."""
+    from pyspark.sql import functions as sf
+
+    if len(columns) > COLUMNS_NAMED_MAX:
+        return sf.lit("a field does not fit the type of its column")
+    told = [
+        sf.when(_from_json(text, [column])[CORRUPT].isNotNull(), sf.lit(f"{column.name} is no {column.type}"))
+        for column in columns
+    ]
+    found = sf.concat_ws(", ", *told)
+    return sf.when(found != "", found).otherwise(sf.lit("the value does not fit the columns"))

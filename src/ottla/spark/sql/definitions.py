@@ -1,0 +1,218 @@
+"""What is known about a stream or a table: where its records are and what they hold. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ottla.spark.sql.avro_schema import avro_columns
+from ottla.spark.sql.failures import SqlError
+from ottla.spark.sql.statements import Column, CreateStream, Options
+
+FORMATS = ("json", "avro", "string", "bytes")
+FRAMINGS = ("auto", "confluent", "none")
+DELAY = "10 minutes"
+"""How late records may come, unless somebody says otherwise."""
+NO_DEAD_LETTERS = "none"
+RECORD_COLUMNS = {
+    "_key": "string",
+    "_topic": "string",
+    "_partition": "int",
+    "_offset": "bigint",
+    "_timestamp": "timestamp",
+    "_headers": "array<struct<key:string,value:binary>>",
+}
+"""Of the record itself; there if a statement names them."""
+_DELAY_TEXT = re.compile(r"\s*\d+\s+(?:millisecond|second|minute|hour|day|week)s?\s*", re.IGNORECASE)
+_QUERY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_TIME_SOURCES = (*_TIME_TYPES, "BIGINT", "LONG", "STRING")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    name: str
+    topic: str
+    format: str
+    columns: tuple[Column, ...]
+    event_time: str | None = None
+    delay: str = DELAY
+    key: tuple[str, ...] = ()
+    """The columns that are the record's key: written there, and taken from there if the value lacks one."""
+    dead_letters: str | None = None
+    avro_schema: str | None = None
+    avro_framing: str = "auto"
+    is_table: bool = False
+    is_declared: bool = True
+    """False: the columns were inferred from samples."""
+    query: str | None = None
+    """The statement that fills it, if one of ours does."""
+    statement: str = ""
+
+    def column(self, name: str) -> Column | None:
+        return next((each for each in self.columns if each.name.lower() == name.lower()), None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "columns": [[each.name, each.type] for each in self.columns]}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Definition:
+        columns = tuple(Column(name, kind) for name, kind in found["columns"])
+        return cls(**{**found, "columns": columns, "key": tuple(found["key"])})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition:
+    """A query that goes on after a restart, with the checkpoint of its name."""
+
+    name: str
+    target: Definition
+    normal: str
+    """The statement, without comments and line ends: a changed one is another query."""
+    source: str
+    """The statement as it was written."""
+    run_id: str
+    """Makes the writes of this query, and of no later one of the same name, once."""
+    sources: Mapping[str, Definition] = field(default_factory=dict)
+    """What it reads. Columns that were inferred when it was made stay as they were then."""
+
+    def to_json(self) -> dict[str, Any]:
+        sources = {name: each.to_json() for name, each in self.sources.items()}
+        return {
+            "name": self.name,
+            "normal": self.normal,
+            "source": self.source,
+            "run_id": self.run_id,
+            "target": self.target.to_json(),
+            "sources": sources,
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> QueryDefinition:
+        sources = {name: Definition.from_json(each) for name, each in found["sources"].items()}
+        return cls(**{**found, "target": Definition.from_json(found["target"]), "sources": sources})
+
+
+def dead_letters_of(name: str, chosen: str | None) -> str | None:
+    """The topic; None for none."""
+    if chosen is None:
+        return f"{name}-dead-letters"
+    return None if chosen.strip().lower() == NO_DEAD_LETTERS else chosen.strip()
+
+
+def declared(statement: CreateStream, text: str, read_file: Callable[[str], str]) -> Definition:
+    """SqlError, with its place in the text, for what does not fit together."""
+    options = statement.options
+    if options.get("topic") is None:
+        raise SqlError("WITH (topic = '...') says which topic the stream is", text, statement.position)
+    format_ = one_of(options, "format", FORMATS, text)
+    schema = _avro_schema(statement, format_, text, read_file)
+    columns = _columns(statement, format_, schema, text)
+    made = Definition(
+        name=statement.name,
+        topic=options.values["topic"],
+        format=format_,
+        columns=columns,
+        dead_letters=dead_letters_of(statement.name, options.get("dead_letters")),
+        avro_schema=schema,
+        avro_framing=one_of(options, "avro_framing", FRAMINGS, text),
+        statement=statement.normal,
+    )
+    key = options.get("key")
+    if key is not None and made.column(key) is None:
+        raise SqlError(f"the key {key} is none of the columns", text, options.positions["key"])
+    column, delay = _event_time(made, statement, text)
+    return _with(made, event_time=column, delay=delay, key=() if key is None else (key,))
+
+
+def _with(made: Definition, **changes: Any) -> Definition:
+    from dataclasses import replace
+
+    return replace(made, **changes)
+
+
+def one_of(options: Options, name: str, allowed: tuple[str, ...], text: str) -> str:
+    """The first of them is the default."""
+    chosen = (options.get(name) or allowed[0]).lower()
+    if chosen not in allowed:
+        raise SqlError(f"{name} is one of {', '.join(allowed)}", text, options.positions.get(name, 0))
+    return chosen
+
+
+def _avro_schema(statement: CreateStream, format_: str, text: str, read_file: Callable[[str], str]) -> str | None:
+    options = statement.options
+    given = [name for name in ("avro_schema", "avro_schema_file") if options.get(name) is not None]
+    if format_ != "avro":
+        if given:
+            raise SqlError(f"{given[0]} goes with format = 'avro'", text, options.positions[given[0]])
+        return None
+    if len(given) != 1:
+        raise SqlError("format 'avro' needs avro_schema = '...' or avro_schema_file = '...'", text, statement.position)
+    if given == ["avro_schema"]:
+        return options.values["avro_schema"]
+    path = options.values["avro_schema_file"]
+    try:
+        return read_file(path)
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "not a text"
+        raise SqlError(f"{path} cannot be read: {reason}", text, options.positions["avro_schema_file"]) from None
+
+
+def _columns(statement: CreateStream, format_: str, schema: str | None, text: str) -> tuple[Column, ...]:
+    columns = statement.columns
+    if schema is not None:
+        if columns:
+            raise SqlError("the columns of format 'avro' come from its schema", text, columns[0].position)
+        try:
+            return avro_columns(schema)
+        except SqlError as mistake:
+            named = "avro_schema" if statement.options.get("avro_schema") is not None else "avro_schema_file"
+            raise SqlError(mistake.sentence, text, statement.options.positions[named]) from None
+    if format_ == "json":
+        if not columns:
+            raise SqlError("columns are expected: CREATE STREAM name (column type, ...)", text, statement.position)
+        taken = next((each for each in columns if each.name.lower() in RECORD_COLUMNS), None)
+        if taken is not None:
+            raise SqlError(f"{taken.name} is a column of the record itself", text, taken.position)
+        return columns
+    kind = "STRING" if format_ == "string" else "BINARY"
+    if len(columns) > 1:
+        raise SqlError(f"format '{format_}' has one column", text, columns[1].position)
+    if columns and columns[0].type.upper() != kind:
+        raise SqlError(f"the column of format '{format_}' is of type {kind}", text, columns[0].position)
+    return columns or (Column("value", kind),)
+
+
+def _event_time(made: Definition, statement: CreateStream, text: str) -> tuple[str | None, str]:
+    options, clause = statement.options, statement.watermark
+    named = clause.column if clause is not None else options.get("timestamp")
+    delay = clause.delay if clause is not None else options.get("watermark") or DELAY
+    where = statement.position if clause is not None else options.positions.get("timestamp", statement.position)
+    check_delay(delay, text, options.positions.get("watermark", where))
+    if named is None:
+        return default_event_time(made.columns), delay
+    column = made.column(named)
+    if column is None:
+        raise SqlError(f"the event time {named} is none of the columns", text, where)
+    if column.type.upper() not in _TIME_SOURCES:
+        raise SqlError(f"the event time {named} is TIMESTAMP, BIGINT (milliseconds) or STRING (ISO 8601)", text, where)
+    return column.name, delay
+
+
+def check_delay(delay: str, text: str, position: int) -> None:
+    if _DELAY_TEXT.fullmatch(delay) is None:
+        raise SqlError(f"'{delay}' is no delay; write '30 seconds', '1 minute', '2 hours'", text, position)
+
+
+def default_event_time(columns: tuple[Column, ...]) -> str | None:
+    """The one column that is a time; None if there are none or several."""
+    times = [each.name for each in columns if each.type.upper() in _TIME_TYPES]
+    return times[0] if len(times) == 1 else None
+
+
+def check_query_name(name: str, text: str, position: int) -> None:
+    """It is a directory and part of a transactional id."""
+    if _QUERY_NAME.fullmatch(name) is None or name.startswith("."):
+        raise SqlError(f"{name} is no name for a query: letters, digits, '.', '_' and '-', at most 100", text, position)

@@ -1,0 +1,140 @@
+"""SELECT at a terminal: a batch of what is there, or rows as they come."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ottla.spark.sql.failures import SqlError
+from ottla.spark.sql.plans import Shape, shape_of
+from ottla.spark.sql.running import Progress, Running
+from ottla.spark.sql.sources import ROWS_A_BATCH, Opened, Reading, Views
+from ottla.spark.sql.spark_errors import to_sql_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ottla.spark.sql.context import Context
+    from ottla.spark.sql.statements import Select
+
+ROWS_MAX = 100_000
+"""Of one result on the driver."""
+OBSERVED_S = 2.0
+"""How long after its end a batch may tell what it has counted."""
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    columns: tuple[str, ...]
+    rows: Rows
+    bad: dict[str, int]
+    """Records that did not parse, by stream."""
+    is_whole: bool
+    """False: there are more rows than were asked for."""
+
+
+def select_once(context: Context, select: Select, text: str, *, limit: int | None = None) -> Result:
+    """A batch over what is in the topics now. Bad records are in the dead letters when it returns."""
+    from pyspark.errors import PySparkException
+
+    views = Views(context.spark(), context.servers, context.find, Reading(streaming=False))
+    opened = views.open(select, text)
+    rows_max = ROWS_MAX if limit is None else min(limit, ROWS_MAX)
+    try:
+        found = opened.rows.limit(rows_max + 1).collect()
+    except PySparkException as failure:
+        refusal = to_sql_error(failure, text)
+        if refusal.position is None:
+            raise
+        raise refusal from None
+    bad = {name: _counted(each) for name, each in opened.observations.items()}
+    _write_dead_letters(context, opened, bad)
+    rows = [tuple(row) for row in found[:rows_max]]
+    return Result(tuple(opened.rows.columns), rows, bad, len(found) <= rows_max)
+
+
+def _counted(observation: Observation) -> int:
+    """None where Spark saw that it need not read the topic at all; then `get` would wait for ever."""
+    future = cast("Any", observation)._jo.future()
+    end_s = time.monotonic() + OBSERVED_S
+    while not future.isCompleted() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return int(observation.get.get("bad") or 0) if future.isCompleted() else 0
+
+
+def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -> None:
+    for definition in opened.sources.values():
+        if bad.get(definition.name):
+            letters = context.start_dead_letters(definition, once=True)
+            if letters is not None:
+                letters.wait()
+                letters.stop()
+                context.running.pop(letters.name, None)
+
+
+@dataclass(slots=True)
+class LiveSelect:
+    """`on_rows(columns, rows, mode, shape)` is called from a thread of Spark's, batch by batch."""
+
+    context: Context
+    opened: Opened
+    running: Running
+
+    def poll(self) -> list[Progress]:
+        """News of the query; starts the search for dead letters when there are some. Raises what it failed with."""
+        self.running.poll()
+        news = self.running.news()
+        for definition in self.opened.sources.values():
+            if self.running.bad[definition.name]:
+                self.context.start_dead_letters(definition)
+        return news
+
+
+OnRows = Callable[[Sequence[str], Rows, str, Shape], None]
+
+
+def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *, start: str, every: str) -> LiveSelect:
+    """Begins. SqlError with the place of what Spark refuses."""
+    from pyspark.errors import AnalysisException
+
+    opened, shape = _open_live(context, select, text, start)
+    mode = shape.live_mode
+    columns = tuple(opened.rows.columns)
+
+    def take(batch: DataFrame, number: int) -> None:
+        found = [tuple(row) for row in batch.limit(ROWS_MAX).collect()]
+        if found or mode == "complete":
+            on_rows(columns, found, mode, shape)
+
+    def begin() -> StreamingQuery:
+        writer = opened.rows.writeStream.outputMode(mode).foreachBatch(take)
+        return writer.trigger(processingTime=every).start()
+
+    running = Running("select", begin)
+    try:
+        running.begin()
+    except AnalysisException as failure:
+        raise to_sql_error(failure, text) from None
+    return LiveSelect(context, opened, running)
+
+
+def _open_live(context: Context, select: Select, text: str, start: str) -> tuple[Opened, Shape]:
+    """Plain rows come in batches of a bounded size; groups are counted over all that is there at once, so that nothing
+    is late only because one partition is read before another."""
+
+    find = functools.cache(context.find)  # columns are inferred once
+
+    def open_with(offsets_max: int | None) -> Opened:
+        reading = Reading(streaming=True, start=start, offsets_max=offsets_max)
+        return Views(context.spark(), context.servers, find, reading).open(select, text)
+
+    opened = open_with(None)
+    if not opened.sources:
+        raise SqlError("this SELECT reads no topic; --once runs it")
+    shape = shape_of(opened.rows)
+    return (opened, shape) if shape.is_grouped else (open_with(ROWS_A_BATCH), shape)
