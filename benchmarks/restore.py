@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ottla.cli.output import print_table, say
-from ottla.cli.pipeline_spark import IN_BATCHES
 from ottla.client.fetched import TopicPartition
 from ottla.spark.jobs.archive_files import DATA, FILE_SCHEMA, FileWriter
 from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
@@ -163,7 +162,7 @@ def main() -> None:
         make_archive(Store(str(directory / "archive")), arguments.changes, arguments.keys)
         (directory / "made").touch()
         print(f"made the archive in {time.monotonic() - begun_s:.1f} s")
-    spark = new_session("benchmark of restore", settings=IN_BATCHES)
+    spark = new_session("benchmark of restore")
     table = Table(Store(str(directory / "table")))
     if not table.snapshots():
         made_s = time.monotonic()

@@ -22,9 +22,6 @@ Settings = Annotated[
     list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
 ]
 DEFAULT_MASTER = "local[2,4]"
-IN_BATCHES = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
-"""On a laptop, instead of what makes a session start fast: jobs that read millions of records earn back a compiler that
-takes its time."""
 _CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -35,13 +32,12 @@ def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator
     with failures_in_words():
         from pyspark.sql import SparkSession
 
-        from ottla.spark.session import is_local, new_session
+        from ottla.spark.session import new_session
 
         is_mine = SparkSession.getActiveSession() is None  # a program that has one already keeps it
         if is_mine:
             say(f"starting Spark ({master}) ...")
-        defaults = IN_BATCHES if is_local(master) else {}
-        spark = new_session(f"ottla {app}", master=master, settings=defaults | chosen)
+        spark = new_session(f"ottla {app}", master=master, settings=chosen)
         try:
             yield spark
         finally:

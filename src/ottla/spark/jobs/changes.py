@@ -38,9 +38,7 @@ def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
 
     text = sf.col("value").cast("string")
     # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
-    listed = sf.concat(sf.lit("["), text, sf.lit("]"))
-    # What the plain envelope has inside is nobody's business here: to walk over it costs half of taking it apart.
-    parsed = sf.try_parse_json(listed) if envelope is Envelope.DEBEZIUM else sf.json_array_length(listed)
+    parsed = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit("]")))
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
         text.alias("_t"),
@@ -53,7 +51,7 @@ def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
-        .when(_is_not_json(envelope), sf.lit("the value is not JSON"))
+        .when(_is_not_json(), sf.lit("the value is not JSON"))
         .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
         .otherwise(reason)
     )
@@ -66,12 +64,10 @@ def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
     )
 
 
-def _is_not_json(envelope: Envelope) -> Column:
+def _is_not_json() -> Column:
     """Nothing, or more than one value."""
     from pyspark.sql import functions as sf
 
-    if envelope is Envelope.PLAIN:
-        return sf.coalesce(sf.col("_p"), sf.lit(0)) != 1
     return (
         sf.col("_p").isNull()
         | sf.expr("try_variant_get(_p, '$[0]', 'variant') IS NULL OR _t RLIKE '^\\\\s*$'")
