@@ -125,3 +125,10 @@ def test_a_fresh_start_throws_nothing_away(tmp_path: Path) -> None:
         assert aside is not None
         assert aside.name == expected
         assert store.lines() == []
+
+
+def test_a_topic_in_memory_keeps_no_more_than_there_is_room_for() -> None:
+    """Six partitions, all of them on each of three brokers, in the 1 GiB that a broker has for them."""
+    in_memory = DEFAULTS | {"storage": "memory", "topic.partitions": 6, "topic.replication": 3}
+    assert int(topic_configs(OTTLA, in_memory)["retention.bytes"]) * 6 <= 1 << 29
+    assert "retention.bytes" not in topic_configs(OTTLA, DEFAULTS)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ottla.bench.suite.matrix import TargetPlan
 from ottla.bench.suite.settings import Configuration, count, durability_of, number
 
+MEMORY_BYTES_KEPT = 512 << 20
+"""Of a topic in memory, half of what a broker keeps there by default: a log in its steady state, where old records go."""
+
 
 def problem_on(target: TargetPlan, configuration: Configuration) -> str | None:
     """Why this configuration cannot be measured there."""
@@ -36,6 +39,9 @@ def topic_configs(target: TargetPlan, configuration: Configuration) -> dict[str,
     durability = durability_of(configuration)
     if target.speaks == "ottla":
         found["ottla.durability"] = durability
+        if durability == "memory":
+            # A full memory refuses records: a fast producer would wait for the end of its retries.
+            found["retention.bytes"] = str(MEMORY_BYTES_KEPT // count(configuration, "topic.partitions"))
     elif durability == "disk":
         found["flush.messages"] = "1"
     return found
