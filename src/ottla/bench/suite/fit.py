@@ -6,7 +6,7 @@ from ottla.bench.suite.matrix import TargetPlan
 from ottla.bench.suite.settings import Configuration, count, durability_of, number
 
 MEMORY_BYTES_KEPT = 512 << 20
-"""Of a topic in memory, half of what a broker keeps there by default: a log in its steady state, where old records go."""
+"""Of a topic in memory, half of what a broker keeps there by default: a log in its steady state, old records go."""
 
 
 def problem_on(target: TargetPlan, configuration: Configuration) -> str | None:
