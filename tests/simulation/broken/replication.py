@@ -260,6 +260,12 @@ VARIANTS = (
             Edit(
                 Following,
                 "_append",
+                "log.append_run(run)",
+                "log.append_run(run); log.producers.expire(1 << 62)",
+            ),
+            Edit(
+                Following,
+                "_append_one",
                 "log.append(header, batch)",
                 "log.append(header, batch); log.producers.expire(1 << 62)",
             ),
