@@ -201,7 +201,7 @@ def test_a_cluster_tells_of_replicas_and_of_a_broker_that_dies(cluster: ClusterP
 
 def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> None:
     """The coordinator has no replica of most of these, and tells of all."""
-    create_replicated(cluster.bootstrap, "spread", 6, 1)
+    create_replicated(cluster.bootstrap, "spread", 6, 1, ottla_archive_group="archive")
     for partition in range(6):
         produce(cluster.bootstrap, "spread", 10 + partition, partition)
 
@@ -221,6 +221,7 @@ def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> 
 
     told = {name for page in pages(cluster) for name in page.names}
     assert told == {name for metric in all_metrics() for name in series_names(metric)}, "all that is promised is told"
+    assert total(cluster, "ottla_archive_waiting_bytes", topic="spread") == 0, "nothing has expired"
     errors = {"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
     assert total(cluster, "ottla_request_errors_total", **errors) == 1
 
