@@ -59,12 +59,15 @@ def select_once(context: Context, select: Select, text: str, *, limit: int | Non
 
 
 def _counted(observation: Observation) -> int:
-    """None where Spark saw that it need not read the topic at all; then `get` would wait for ever."""
-    future = cast("Any", observation)._jo.future()
+    """None where Spark saw that it need not read the topic at all: then `get` would wait for ever, or fails with a row
+    that has no columns."""
+    counted = cast("Any", observation)._jo
+    future = counted.future()
     end_s = time.monotonic() + OBSERVED_S
     while not future.isCompleted() and time.monotonic() < end_s:
         time.sleep(0.01)
-    return int(observation.get.get("bad") or 0) if future.isCompleted() else 0
+    row = counted.getRow() if future.isCompleted() else None
+    return int(row.getLong(0)) if row is not None and row.length() and not row.isNullAt(0) else 0
 
 
 def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -> None:
