@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.broker.coordinators.led_shards import index_of
+from ottla.broker.coordinators.led_shards import coordinator_of
 from ottla.broker.transactions.peers import Peers
 from ottla.client.apis import OFFSET_FETCH, call
 from ottla.client.connection import Connection
@@ -43,20 +43,12 @@ class GroupsTell:
         self._peers.stop()
 
     async def archived_end(self, asked: Asked) -> int | None:
-        coordinator = self._coordinator(asked.group)
+        coordinator = coordinator_of(self._broker.topics.get(OFFSETS_TOPIC), asked.group)
         if coordinator is None:
             return None
         if coordinator == self._broker.node_id:
             return await self._ask_here(asked)
         return await self._peers.ask(coordinator, asked)
-
-    def _coordinator(self, group: str) -> int | None:
-        """Never makes the topic: where there is none, nobody has committed anything."""
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
-        index = None if topic is None else index_of(topic, group)
-        if topic is None or index is None or topic.layouts[index].leader < 0:
-            return None
-        return topic.layouts[index].leader
 
     async def _ask_here(self, asked: Asked) -> int | None:
         request = FetchOffsets(group=asked.group, topics=((asked.topic, (asked.partition,)),))

@@ -142,6 +142,14 @@ def index_of(topic: Topic, name: str) -> int | None:
     return partition_of(name, topic.partition_count) if is_all_known(topic) else None
 
 
+def coordinator_of(topic: Topic | None, key: str) -> int | None:
+    """The broker that leads the key's shard; None if there is none now. Never makes the topic."""
+    index = None if topic is None else index_of(topic, key)
+    if topic is None or index is None or topic.layouts[index].leader < 0:
+        return None
+    return topic.layouts[index].leader
+
+
 def is_all_known(topic: Topic) -> bool:
     count = topic.partition_count
     return count > 0 and (topic.spread is None or topic.spread[-1].partition == count - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators.led_shards import index_of
+from ottla.broker.coordinators.led_shards import coordinator_of
 from ottla.broker.transactions.marker_sending import by_topic
 from ottla.broker.transactions.peers import Peers
 from ottla.broker.transactions.settings import STATE_TOPIC
@@ -42,20 +42,13 @@ class CoordinatorsVerify:
         return {name: _as_producers_know_it(error) for name, error in outcome.items()}
 
     async def _ask(self, asked: Verifying) -> Errors | ErrorCode:
-        coordinator = self._coordinator(asked.transactional_id)
+        coordinator = coordinator_of(self._broker.topics.get(STATE_TOPIC), asked.transactional_id)
         if coordinator is None:
             return ErrorCode.coordinator_not_available
         if coordinator == self._broker.node_id:
             return await self._ask_here(asked)
         answer = await self._peers.ask(coordinator, asked)
         return ErrorCode.network_exception if answer is None else answer
-
-    def _coordinator(self, transactional_id: str) -> int | None:
-        topic = self._broker.topics.get(STATE_TOPIC)
-        index = None if topic is None else index_of(topic, transactional_id)
-        if topic is None or index is None or topic.layouts[index].leader < 0:
-            return None
-        return topic.layouts[index].leader
 
     async def _ask_here(self, asked: Verifying) -> Errors | ErrorCode:
         request = AddPartitions(
