@@ -8,9 +8,9 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from ottla.recovery.entries import Change, Kind
+from ottla.recovery.entries import Kind
 
 DIGEST_BYTES = 16
 FRAME_BYTES = 1 << 20
@@ -32,10 +32,40 @@ class Position:
     """The latest time of a record before `next_offset`."""
 
 
+class Run(NamedTuple):
+    """Changes of one kind to one table that follow one another. A STATEMENT has no table and empty keys."""
+
+    kind: int
+    table: str
+    keys: list[bytes]
+    payloads: list[bytes]
+
+
+class Runs:
+    """Changes in their order, gathered into runs."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def of(self, kind: int, table: str) -> Run:
+        """The run that changes of this kind go to: the last one, or a new one."""
+        runs = self.runs
+        if not runs or runs[-1].kind != kind or runs[-1].table != table:
+            runs.append(Run(kind, table, [], []))
+        return runs[-1]
+
+    def add(self, kind: int, table: str, key: bytes, payload: bytes) -> None:
+        run = self.of(kind, table)
+        run.keys.append(key)
+        run.payloads.append(payload)
+
+
 class Applier(Protocol):
     """A state that changes in one way only. Not called by two threads at once."""
 
-    def apply(self, changes: Sequence[Change], position: Position) -> None:
+    def apply(self, runs: Sequence[Run], position: Position) -> None:
         """Whole transactions, in the order of the log. `position` is where the state is afterwards.
 
         A state that outlives the process keeps it together with the changes, in one transaction of its own.
@@ -68,16 +98,14 @@ class RowTables:
         self.rows: dict[bytes, bytes] = {}
         self.tables: dict[str, dict[bytes, bytes]] = {"": self.rows}
 
-    def apply(self, changes: Sequence[Change], position: Position) -> None:
-        tables = self.tables
-        current, rows = "", self.rows
-        for kind, table, key, image in changes:
-            if table != current:
-                current, rows = table, tables.setdefault(table, {})
-            if kind == 1:  # Kind.PUT: a plain number is what makes a difference here
-                rows[key] = image
-            elif kind == Kind.DELETE:
-                rows.pop(key, None)
+    def apply(self, runs: Sequence[Run], position: Position) -> None:
+        for run in runs:
+            rows = self.tables.setdefault(run.table, {})
+            if run.kind == Kind.PUT:
+                rows.update(zip(run.keys, run.payloads, strict=True))
+            elif run.kind == Kind.DELETE:
+                for key in run.keys:
+                    rows.pop(key, None)
             else:
                 raise ValueError("these tables hold row images; statements are for a database")
 

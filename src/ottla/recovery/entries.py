@@ -60,8 +60,7 @@ class Kind(IntEnum):
 
 
 Change: TypeAlias = tuple[int, str, bytes, bytes]
-"""(kind, table, key, payload) of a PUT, a DELETE or a STATEMENT: what an applier gets. A plain tuple, because a million
-of them is made a second."""
+"""(kind, table, key, payload) of a PUT, a DELETE or a STATEMENT."""
 
 CHANGES = frozenset({int(Kind.PUT), int(Kind.DELETE), int(Kind.STATEMENT)})
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from ottla.recovery.appliers import Applier, Position
-from ottla.recovery.entries import CHANGES, COMMIT_PAYLOAD, HEADER, VERSION, Change, Kind, crc_of, decode
+from ottla.recovery.appliers import Applier, Position, Runs
+from ottla.recovery.entries import CHANGES, COMMIT_PAYLOAD, Change, Kind, crc_of, decode
+from ottla.recovery.entry_runs import split_run
 from ottla.recovery.errors import DamagedEntryError, DivergedError
 from ottla.recovery.logs import Columns
 
-_PUT = VERSION << 4 | Kind.PUT
-_HEADER_BYTES = HEADER.size
-unpack_header = HEADER.unpack_from
+_KIND_AND_FLAG = 0x0F
+_RUN_KINDS = CHANGES
+"""Without a checksum, which is to be looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +100,30 @@ class Replayer:
         if self.reached:
             return
         columns, is_last = self._cut(columns)
-        changes: list[Change] = []
-        taken = len(columns.offsets)
-        known = self._position.next_offset
-        for index, (offset, data) in enumerate(zip(columns.offsets, columns.data, strict=True)):
-            # The most common entry by far: a row image that is a transaction by itself, in the table without a name.
-            if len(data) >= _HEADER_BYTES and data[0] == _PUT and data[1] == 0 and offset >= known:
-                _, _, key_bytes, transaction = unpack_header(data)
-                end = _HEADER_BYTES + key_bytes
-                if transaction == 0 and end <= len(data):
-                    changes.append((1, "", data[_HEADER_BYTES:end], data[end:]))
-                    continue
-            if self._take(offset, data, changes, columns, index):
-                taken, is_last = index + 1, True
-                break
-        self._apply(changes, columns, taken)
-        self.entry_count += taken
+        data, count = list(columns.data), len(columns.offsets)
+        changes = Runs()
+        news_at = bisect_left(columns.offsets, self._position.next_offset)
+        index = 0
+        while index < count:
+            kind = data[index][0] & _KIND_AND_FLAG if data[index] and index >= news_at else -1
+            if kind in _RUN_KINDS:
+                index = self._take_run(data, index, columns.offsets[index], changes)
+                if index == count:
+                    break
+            if self._take(data[index], columns, index, changes):
+                count, is_last = index + 1, True
+            index += 1
+        self._apply(changes, columns, count)
+        self.entry_count += count
         self.reached = is_last
+
+    def _take_run(self, data: list[bytes], index: int, offset: int, changes: Runs) -> int:
+        """What is most of any log, as fast as can be: changes without a transaction. Where the run ends."""
+        kind, transaction, table, _, _ = decode(data[index], offset)
+        if transaction:
+            return index
+        run = changes.of(kind, table)
+        return split_run(data, index, run.keys, run.payloads)
 
     def _cut(self, columns: Columns) -> tuple[Columns, bool]:
         """Without what was read before and what is after the point; and whether the point is in these columns."""
@@ -131,8 +139,9 @@ class Replayer:
             return columns.before(first_later), True
         return columns, False
 
-    def _take(self, offset: int, data: bytes, changes: list[Change], columns: Columns, index: int) -> bool:
+    def _take(self, data: bytes, columns: Columns, index: int, changes: Runs) -> bool:
         """Any entry. Whether the point is reached with it."""
+        offset = columns.offsets[index]
         kind, transaction, table, key, payload = decode(data, offset)
         is_news = offset >= self._position.next_offset
         if kind in CHANGES:
@@ -141,12 +150,13 @@ class Replayer:
                 opened.changes.append((kind, table, key, payload))
                 opened.crc = crc_of([data], opened.crc)
             elif is_news:
-                changes.append((kind, table, key, payload))
+                changes.add(kind, table, key, payload)
         elif kind == Kind.COMMIT:
             opened = self._open.pop(transaction, _OpenTransaction(offset))
             if is_news:
                 self._commit(offset, transaction, payload, opened)
-                changes += opened.changes
+                for change in opened.changes:
+                    changes.add(*change)
                 return self._until.transaction == transaction
         elif kind == Kind.ABORT:
             self._open.pop(transaction, None)
@@ -154,7 +164,7 @@ class Replayer:
             self._open.clear()
         elif kind == Kind.DIGEST and is_news:
             self._apply(changes, columns, index)
-            changes.clear()
+            changes.runs.clear()
             self._compare(offset, payload)
         return False
 
@@ -168,7 +178,7 @@ class Replayer:
         self.transaction_count += 1
         self._transaction_max = max(self._transaction_max, transaction)
 
-    def _apply(self, changes: list[Change], columns: Columns, taken: int) -> None:
+    def _apply(self, changes: Runs, columns: Columns, taken: int) -> None:
         """The first `taken` entries of the columns are done with."""
         if not taken:
             return
@@ -182,7 +192,7 @@ class Replayer:
             self._transaction_max,
             max(latest_ms, self._position.timestamp_ms_max),
         )
-        self._applier.apply(changes, position)
+        self._applier.apply(changes.runs, position)
         self._position = position
 
     def _compare(self, offset: int, expected: bytes) -> None:

@@ -18,8 +18,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 
-from ottla.recovery.appliers import DIGEST_BYTES, FRAME_BYTES, Position
-from ottla.recovery.entries import Change, Kind, values_of
+from ottla.recovery.appliers import DIGEST_BYTES, FRAME_BYTES, Position, Run
+from ottla.recovery.entries import Kind, values_of
 from ottla.recovery.errors import RecoveryError
 
 _POSITION_TABLE = "ottla_position"
@@ -44,10 +44,10 @@ class SqliteApplier:
         self.connection.execute(_CREATE)
         self.connection.executescript(self._schema)
 
-    def apply(self, changes: Sequence[Change], position: Position) -> None:
+    def apply(self, runs: Sequence[Run], position: Position) -> None:
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            for run in _runs(changes):
+            for run in runs:
                 self._apply_run(run)
             self._set_position(position)
         except BaseException:
@@ -55,21 +55,19 @@ class SqliteApplier:
             raise
         self.connection.execute("COMMIT")
 
-    def _apply_run(self, run: Sequence[Change]) -> None:
-        """Changes of one kind to one table, which one call of SQLite takes together."""
-        kind, table, _, _ = run[0]
-        if kind == Kind.STATEMENT:
-            for _, _, _, payload in run:
+    def _apply_run(self, run: Run) -> None:
+        if run.kind == Kind.STATEMENT:
+            for payload in run.payloads:
                 sql, *parameters = values_of(payload)
                 if not isinstance(sql, str):
                     raise RecoveryError(f"a statement is a text, not {sql!r}")
                 self.connection.execute(sql, parameters)
             return
-        upsert, removal = self._upserts.get(table) or self._prepare(table)
-        if kind == Kind.PUT:
-            self.connection.executemany(upsert, (values_of(image) for _, _, _, image in run))
+        upsert, removal = self._upserts.get(run.table) or self._prepare(run.table)
+        if run.kind == Kind.PUT:
+            self.connection.executemany(upsert, map(values_of, run.payloads))
         else:
-            self.connection.executemany(removal, (values_of(key) for _, _, key, _ in run))
+            self.connection.executemany(removal, map(values_of, run.keys))
 
     def _prepare(self, table: str) -> tuple[str, str]:
         columns = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
@@ -133,14 +131,6 @@ class SqliteApplier:
             for row in self.connection.execute(f"SELECT * FROM {_quoted(table)} ORDER BY {order}"):
                 found.update(repr(row).encode())
         return found.digest()
-
-
-def _runs(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    start = 0
-    for index in range(1, len(changes) + 1):
-        if index == len(changes) or changes[index][:2] != changes[start][:2]:
-            yield changes[start:index]
-            start = index
 
 
 def _blocks(copy: tempfile._TemporaryFileWrapper[bytes]) -> Iterator[bytes]:
