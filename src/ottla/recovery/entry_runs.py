@@ -33,3 +33,5 @@ try:
     from ottla.recovery._entry_runs import split_run
 except ImportError:  # no C compiler
     split_run = split_run_plain
+
+__all__ = ["split_run", "split_run_plain"]
