@@ -1,7 +1,7 @@
 """The key-value store as a process: a line in, a line out. Several of them on one log are a replicated store.
 
     python examples/kv/server.py --wal 127.0.0.1:9192 --port 7000                   # leads
-    python examples/kv/server.py --wal 127.0.0.1:9192 --port 7001 --follow          # takes over when the other one is gone
+    python examples/kv/server.py --wal 127.0.0.1:9192 --port 7001 --follow          # takes over when the other is gone
 
     PUT key value -> OK offset      GET key -> VALUE value | NONE     DEL key -> OK offset
     AT offset key -> VALUE value | NONE                               LEAD -> OK offset
@@ -21,10 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # the store is beside this file
 
+from ottla.wal import LogSettings
 from store import HEARTBEAT_S, KvStore
 
-from ottla.recovery import NotLeadingError, Point, SnapshotStore
-from ottla.wal import LogSettings
+from ottla.recovery import Point, SnapshotStore
 
 
 class Server:

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from ottla.wal import Log, LogSettings
+
 from ottla.recovery import (
     Follower,
     Kind,
@@ -36,7 +38,6 @@ from ottla.recovery import (
     put,
     recover,
 )
-from ottla.wal import Log, LogSettings
 
 HEARTBEAT_S = 0.25
 
@@ -84,7 +85,7 @@ class KvStore:
     # -- the store ----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
-        """What this process knows. A leader that was replaced, and does not know it yet, may know less than the new one."""
+        """What this process knows. A leader that was replaced may not know it yet, and knows less than the new one."""
         return self._rows.rows.get(key)
 
     async def put(self, key: bytes, value: bytes) -> int:
