@@ -4,8 +4,8 @@
 
 One broker in a process of its own, one partition, entries of 120 bytes. They are replayed into the tables of the
 key-value store (`examples/kv`), all of them, and from a snapshot and the last hundredth; a tenth as many into SQLite,
-as row images and as statements. Each state is compared with the one that a full replay gives. CPU is that of this process,
-which reads and applies; it says more than the clock on a machine that does other things too.
+as row images and as statements. Each state is compared with the one that a full replay gives. CPU is that of this
+process, which reads and applies; it says more than the clock on a machine that does other things too.
 """
 
 from __future__ import annotations
