@@ -85,10 +85,9 @@ class MemoryLog:
             loop.call_soon(future.set_result, self._shared.add(data))
         return future
 
-    async def append_many(self, many: Sequence[bytes], /) -> range:
-        offsets = [await self.append(data) for data in many]
-        return range(offsets[0], offsets[-1] + 1)
+    async def ready(self) -> None:
+        await asyncio.sleep(0)
 
-    async def trim(self, before: int, /) -> None:
+    async def trim(self, before: int) -> None:
         self._shared.start_offset = before
         self._shared.entries[:] = [each for each in self._shared.entries if each.offset >= before]

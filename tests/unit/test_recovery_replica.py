@@ -19,7 +19,7 @@ from ottla.recovery import (
     put,
     recover,
 )
-from ottla.recovery.entries import Kind
+from ottla.recovery.entries import Change, Kind
 from tests.unit.recovery_memory_log import MemoryLog, Shared
 
 
@@ -54,7 +54,8 @@ async def test_a_write_whose_caller_is_gone_is_in_the_state_if_it_is_in_the_log(
     shared = Shared()
     leader = await a_leader(shared)
     task = asyncio.create_task(leader.write(put(b"a", b"1")))
-    await asyncio.sleep(0)
+    while len(shared.entries) == 1:  # the takeover
+        await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -153,3 +154,21 @@ async def test_a_snapshot_needs_a_store() -> None:
     with pytest.raises(RecoveryError, match="no snapshot store"):
         await leader.snapshot()
     assert await leader.trim() is None
+
+
+async def test_a_transaction_whose_caller_is_gone_in_the_middle_is_aborted() -> None:
+    shared = Shared()
+    leader = await a_leader(shared)
+    changes: list[Change] = [(Kind.PUT, "", b"%d" % number, b"") for number in range(5)]
+    task = asyncio.create_task(leader.write_transaction(changes))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await leader.write(put(b"after", b""))
+    rebuilt = RowTables()
+    recovered = await recover(MemoryLog(shared), rebuilt)
+    assert rebuilt.rows == {b"after": b""}
+    assert 1 < recovered.entry_count < 8, "some of it is in the log"
+    assert recovered.replayer.open_transactions == []

@@ -75,14 +75,19 @@ class KafkaLog:
         async for columns in self.read_columns(first, until):
             yield [KafkaEntry(*each) for each in zip(columns.offsets, columns.data, columns.timestamps_ms, strict=True)]
 
-    async def follow(self, first: int) -> AsyncIterator[KafkaEntry]:
+    async def follow_chunks(self, first: int) -> AsyncIterator[Sequence[KafkaEntry]]:
         consumer = self._consumer()
         consumer.seek(self._at, first)
         async with consumer:
             while True:
-                for record in await consumer.fetch_records():
-                    yield KafkaEntry(record.offset, record.value or b"", record.timestamp_ms)
+                records = await consumer.fetch_records()
+                yield [KafkaEntry(each.offset, each.value or b"", each.timestamp_ms) for each in records]
 
-    async def trim(self, before: int, /) -> None:
+    async def follow(self, first: int) -> AsyncIterator[KafkaEntry]:
+        async for entries in self.follow_chunks(first):
+            for entry in entries:
+                yield entry
+
+    async def trim(self, before: int) -> None:
         async with Admin(self._bootstrap_servers) as admin:
             await admin.delete_records({self._at: before})

@@ -46,15 +46,15 @@ class WritableLog(ReadableLog, Protocol):
     @property
     def epoch(self) -> int | None: ...
 
+    async def ready(self) -> None:
+        """Until there is room for another append."""
+        ...
+
     def append(self, data: bytes, /) -> Future[int]:
         """The offset, when it is committed. The order of calls is the order in the log."""
         ...
 
-    async def append_many(self, many: Sequence[bytes], /) -> range:
-        """All of them or none, one behind the other."""
-        ...
-
-    async def trim(self, before: int, /) -> object: ...
+    async def trim(self, before: int) -> object: ...
 
 
 class Columns(NamedTuple):
@@ -82,6 +82,23 @@ class ColumnLog(Protocol):
     """A log that reads columns by itself."""
 
     def read_columns(self, first: int, until: int | None = None) -> AsyncIterator[Columns]: ...
+
+
+@runtime_checkable
+class ChunkLog(Protocol):
+    """A log that tells of news in lists."""
+
+    def follow_chunks(self, first: int) -> AsyncIterator[Sequence[LogEntry]]: ...
+
+
+async def news_of(log: ReadableLog, first: int) -> AsyncIterator[Columns]:
+    """What is there from `first` on, and what comes. Never ends by itself."""
+    if isinstance(log, ChunkLog):
+        async for entries in log.follow_chunks(first):
+            yield Columns.of(entries)
+        return
+    async for entry in log.follow(first):
+        yield Columns.of([entry])
 
 
 async def columns_of(log: ReadableLog, first: int, until: int) -> AsyncIterator[Columns]:

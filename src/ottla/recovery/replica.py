@@ -24,9 +24,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ottla.recovery.appliers import Applier, Position
-from ottla.recovery.entries import Change, Kind, digest, encode, takeover, transaction_entries
+from ottla.recovery.entries import Change, Kind, abort, digest, encode, takeover, transaction_entries
 from ottla.recovery.errors import NotLeadingError, RecoveryError
-from ottla.recovery.logs import Columns, ReadableLog, WritableLog, columns_of
+from ottla.recovery.logs import Columns, ReadableLog, WritableLog, columns_of, news_of
 from ottla.recovery.progress import OnProgress
 from ottla.recovery.recover import Recovered, recover
 from ottla.recovery.replaying import Replayer
@@ -59,8 +59,8 @@ class Follower:
         return recovered
 
     async def _follow(self, replayer: Replayer) -> None:
-        async for entry in self._log.follow(replayer.read_offset):
-            replayer.feed(Columns.of([entry]))
+        async for columns in news_of(self._log, replayer.read_offset):
+            replayer.feed(columns)
             self.heard_s = time.monotonic()
             self._moved.set()
 
@@ -148,14 +148,23 @@ class Leader:
         return write.applied
 
     async def write(self, entry: bytes) -> int:
-        """The same, awaited. A caller that is cancelled does not take the write back."""
+        """The same, awaited, when there is room. A caller that is cancelled does not take back what was sent."""
+        await self._log.ready()
         return await asyncio.shield(self.write_nowait(entry))
 
     async def write_transaction(self, changes: Iterable[Change]) -> int:
         """All of these changes or none, for every reader and after any crash. Returns the transaction's id."""
         self._transaction += 1
         transaction = self._transaction
-        writes = [self.write_nowait(entry) for entry in transaction_entries(transaction, changes)]
+        writes: list[Future[int]] = []
+        try:
+            for entry in transaction_entries(transaction, changes):
+                await self._log.ready()
+                writes.append(self.write_nowait(entry))
+        except BaseException:
+            if self._failure is None:
+                self.write_nowait(abort(transaction))
+            raise
         await asyncio.shield(asyncio.gather(*writes))
         return transaction
 
