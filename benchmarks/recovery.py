@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from ottla.recovery import (
 )
 from ottla.recovery.entries import json_values
 from ottla.testing.broker_process import BrokerProcess
+from ottla.wal import Log
 
 SLICE = 100_000
 TAIL_SHARE = 100
@@ -151,22 +152,14 @@ async def kv_steps(bootstrap: str, directory: Path, records: int, keys: int) -> 
     return rows + await both_ways("kv", log, RowTables, records, store)
 
 
-async def wal_steps(bootstrap: str, wal_servers: str, records: int, keys: int) -> list[Row]:
+async def wal_steps(bootstrap: str, wal_servers: str) -> list[Row]:
     """The same log through the WAL service. The tables are compared with those of the Kafka protocol."""
-    async with open_wal(wal_servers) as log:
+    async with await Log.open(wal_servers, "kv") as log:
         through_wal, through_kafka = RowTables(), RowTables()
         rows = [await replay("kv: full replay through the WAL service", log, through_wal)]
     await recover(KafkaLog(bootstrap, "kv"), through_kafka)
     assert through_wal.digest() == through_kafka.digest()
     return rows
-
-
-@asynccontextmanager
-async def open_wal(wal_servers: str) -> AsyncIterator[ReadableLog]:
-    from ottla.wal import Log
-
-    async with await Log.open(wal_servers, "kv", fence=False) as log:
-        yield log
 
 
 async def sqlite_steps(bootstrap: str, directory: Path, records: int, keys: int) -> list[Row]:
@@ -183,14 +176,21 @@ async def sqlite_steps(bootstrap: str, directory: Path, records: int, keys: int)
     return rows
 
 
-async def run(arguments: argparse.Namespace, broker: BrokerProcess, directory: Path) -> list[Row]:
+async def run(arguments: argparse.Namespace, broker: BrokerProcess, wal_servers: str, directory: Path) -> list[Row]:
     rows: list[Row] = []
     if arguments.only in "kv":
         rows += await kv_steps(broker.bootstrap, directory, arguments.records, arguments.keys)
+        rows += await wal_steps(broker.bootstrap, wal_servers)
     if arguments.only in "sqlite":
         few = max(1, arguments.records // SQLITE_SHARE)
         rows += await sqlite_steps(broker.bootstrap, directory, few, arguments.keys)
     return rows
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
 
 
 def main() -> None:
@@ -205,8 +205,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-recovery-", dir=arguments.data) as name:
         directory = Path(name)
-        with BrokerProcess(directory / "broker") as broker:
-            rows = uvloop.run(run(arguments, broker, directory))
+        wal_port = free_port()
+        with BrokerProcess(directory / "broker", config={"ottla.wal.port": str(wal_port)}) as broker:
+            rows = uvloop.run(run(arguments, broker, f"127.0.0.1:{wal_port}", directory))
     headings = ["step", "entries", "s", "entries/s", "CPU s", "CPU us an entry", "note"]
     shown = [
         (

@@ -139,10 +139,20 @@ class Leader:
         return self._failure
 
     def write_nowait(self, entry: bytes) -> Future[int]:
-        """Its offset, when it is committed and in the state. The order of calls is the order in the log."""
+        """Its offset, when it is committed and in the state. The order of calls is the order in the log.
+
+        Raises NotLeadingError, or what the log raises if too much is on its way already: `write` waits for room.
+        """
         if self._failure is not None:
-            raise NotLeadingError(f"this leader has stopped: {self._failure}") from self._failure
-        write = _Write(entry, self._log.append(entry), asyncio.get_running_loop().create_future())
+            raise _stopped(self._failure)
+        try:
+            appended = self._log.append(entry)
+        except Exception as failure:
+            if _is_no_room(failure):
+                raise
+            self._failure = failure  # a log that takes nothing more: it has heard of another writer
+            raise _stopped(failure) from failure
+        write = _Write(entry, appended, asyncio.get_running_loop().create_future())
         self._pending.append(write)
         write.appended.add_done_callback(self._on_appended)
         return write.applied
@@ -239,10 +249,23 @@ class Leader:
             if write.appended.done() and not write.appended.cancelled():
                 write.appended.exception()  # seen
             if not write.applied.done():
-                error = NotLeadingError(f"this leader has stopped: {failure}")
-                error.__cause__ = failure
-                write.applied.set_exception(error)
+                write.applied.set_exception(_stopped(failure))
                 write.applied.exception()  # whoever awaits it gets it; nobody has to
+
+
+def _stopped(failure: BaseException) -> NotLeadingError:
+    error = NotLeadingError(f"this leader has stopped: {failure}")
+    error.__cause__ = failure
+    return error
+
+
+def _is_no_room(failure: Exception) -> bool:
+    """Whether an append was only too much for now, of the log that most programs use."""
+    try:
+        from ottla.wal.errors import TooMuchInFlightError
+    except ImportError:
+        return False
+    return isinstance(failure, TooMuchInFlightError)
 
 
 @dataclass(slots=True, eq=False)
