@@ -305,7 +305,7 @@ class AppendStream(Receiver):
             return
         reply = AppendReply(None, self._acknowledged, self._refused, failure)
         self._acknowledged, self._refused = [], []
-        self._call.send(encode_append_reply(reply))
+        self._call.send(encode_append_reply(reply), now=True)
         if not self._is_over:
             self._end_if_done(is_ending=self._call.stream.has_ended)
 

@@ -46,6 +46,8 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
     # From here on no earlier stream of this writer appends anything: what the log has of it stands.
     service.register(partition, writer_id, stream)
     settled_id = NO_ID if request.settled_id is None else request.settled_id
+    if request.epoch == NO_EPOCH and request.writer_id is None:  # it is new here, whatever it did elsewhere
+        return Beginning(partition, writer_id, NO_EPOCH, settled_id + 1, [], False)
     known = partition.log.producers.get(writer_id)
     last_id = last_id_of(known, settled_id)
     if last_id < settled_id:
