@@ -1,4 +1,4 @@
-"""Writers of the append stream as pure rules: epochs, ids, what is in the log after a cut; and what a log keeps of them."""
+"""Writers of the append stream as pure rules: epochs, ids, what is in the log after a cut; and what a log keeps."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_a_fence_is_learned_from_the_log_and_kept_in_its_state() -> None:
     assert again.producers.writer_epoch == 9
     cut = ProducerStates(entry for each in state.producers if (entry := as_of(11, each)) is not None)
     assert cut.writer_epoch == 5, "a fence that is truncated away never was"
-    assert ProducerStates(entry for each in state.producers if (entry := as_of(10, each)) is not None).writer_epoch == 0
+    cut = ProducerStates(entry for each in state.producers if (entry := as_of(10, each)) is not None)
+    assert cut.writer_epoch == 0
 
 
 def test_a_writer_outlives_silence_and_only_the_latest_are_kept() -> None:

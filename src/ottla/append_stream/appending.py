@@ -127,6 +127,9 @@ class AppendStream(Receiver):
         self._call.send(encode_append_reply(AppendReply(begun=begun)))
         for account in outcome.accounts:
             self._settle_account(outcome, account)
+        if outcome.fenced is not None:
+            self._fail_when_committed(outcome.fenced)
+            return
         early, self._early = self._early or (), None
         for message in early:
             if not self._is_over:

@@ -21,9 +21,11 @@ class AppendStreamServer:
         reflection = Reflection((SERVICE, HEALTH))
         self._server = RpcServer({**self._service.methods(), **health.methods(), **reflection.methods()})
 
-    async def start(self, host: str, port: int) -> int:
-        """Returns the port. OSError if that address cannot be had."""
-        return await self._server.start(host, port)
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """OSError if that address cannot be had."""
+        self.port = await self._server.start(host, port)
 
     async def stop(self, grace_s: float) -> None:
         """Answers what was accepted; whoever writes or follows is told to go elsewhere."""
