@@ -87,8 +87,10 @@ class RunningBroker:
 
     @property
     def wal_server(self) -> str | None:
-        """Where the append stream is."""
-        return f"{self.broker.endpoint.host}:{self.broker.wal_port}" if self.broker.wal_port else None
+        """Where the append stream listens."""
+        if self.append_stream is None:
+            return None
+        return f"{self.broker.endpoint.host}:{self.append_stream.port}"
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Answers what was accepted, makes everything durable, ends."""
@@ -251,10 +253,11 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     server = AppendStreamServer(broker)
     host = broker.config.wal_host or settings.host
     try:
-        broker.wal_port = await server.start(host, port)
+        await server.start(host, port)
     except OSError as failure:
         why = failure.strerror or failure
         raise BadSettingsError(f"the append stream cannot listen on {host}:{port} (ottla.wal.port): {why}") from failure
+    broker.wal_port = broker.config.wal_advertised_port or server.port
     return server
 
 

@@ -127,6 +127,9 @@ class AppendStream(Receiver):
         self._call.send(encode_append_reply(AppendReply(begun=begun)))
         for account in outcome.accounts:
             self._settle_account(outcome, account)
+        if outcome.fenced is not None:
+            self._fail_when_committed(outcome.fenced)
+            return
         early, self._early = self._early or (), None
         for message in early:
             if not self._is_over:
@@ -305,7 +308,7 @@ class AppendStream(Receiver):
             return
         reply = AppendReply(None, self._acknowledged, self._refused, failure)
         self._acknowledged, self._refused = [], []
-        self._call.send(encode_append_reply(reply))
+        self._call.send(encode_append_reply(reply), now=True)
         if not self._is_over:
             self._end_if_done(is_ending=self._call.stream.has_ended)
 

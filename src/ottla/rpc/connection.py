@@ -26,6 +26,7 @@ from ottla.rpc.status import RpcError, Status
 
 STREAM_WINDOW_BYTES = 4 * 1024 * 1024
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
 HEADER_LIST_BYTES_MAX = 16 * 1024
@@ -60,6 +61,7 @@ class Stream:
         "_out",
         "_splitter",
         "_trailers",
+        "credit_due_bytes",
         "has_ended",
         "id",
         "is_over",
@@ -79,6 +81,8 @@ class Stream:
         self.unsent_bytes = 0
         self.uncredited_bytes = 0
         """Of what came: the peer's window is smaller by so much."""
+        self.credit_due_bytes = 0
+        """Given, and not told yet: small amounts are told together."""
         self.has_ended = False
         """The peer sends nothing more."""
         self.is_over = False
@@ -92,13 +96,17 @@ class Stream:
     def send_headers(self, headers: Headers) -> None:
         self._connection.send_headers(self, headers)
 
-    def send(self, message: bytes | bytearray) -> None:
+    def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
+        """`now`: the caller has gathered what there is, and another turn of the loop would gain nothing."""
         if self.is_over:
             return
         data = framed(message)
         self._out.append(data)
         self.unsent_bytes += len(data)
-        self._connection.pump_soon(self)
+        if now:
+            self._connection.pump_now(self)
+        else:
+            self._connection.pump_soon(self)
 
     def end(self, trailers: Headers | None = None) -> None:
         """Nothing more comes from here, once all before has left."""
@@ -231,19 +239,36 @@ class Http2Connection(asyncio.Protocol):
         self._to_pump[stream.id] = stream
         self._flush_soon()
 
+    def pump_now(self, stream: Stream) -> None:
+        self._to_pump[stream.id] = stream
+        self.flush()
+
     def credit(self, stream: Stream, size_bytes: int) -> None:
         if size_bytes <= 0:
             return
         size_bytes = min(size_bytes, stream.uncredited_bytes)
         stream.uncredited_bytes -= size_bytes
-        if self.lost is None and size_bytes:
+        stream.credit_due_bytes += size_bytes
+        if self.lost is None and stream.credit_due_bytes >= CREDIT_BYTES_MIN:
+            due, stream.credit_due_bytes = stream.credit_due_bytes, 0
             try:
-                self.http2.acknowledge_received_data(size_bytes, stream.id)
+                self.http2.acknowledge_received_data(due, stream.id)
             except h2.exceptions.StreamClosedError:
                 return  # the connection's window has it all the same
             self._flush_soon()
 
+    def _give_back(self, stream: Stream) -> None:
+        """What a call held of the connection's window, when it is over."""
+        held, stream.uncredited_bytes, stream.credit_due_bytes = stream.uncredited_bytes + stream.credit_due_bytes, 0, 0
+        if held and self.lost is None:
+            try:
+                self.http2.acknowledge_received_data(held, stream.id)
+            except h2.exceptions.ProtocolError:
+                self._flush_soon()  # the stream is closed; the connection has it back
+
     def reset(self, stream: Stream) -> None:
+        if self.lost is None and not stream.is_over:
+            self._give_back(stream)
         stream.is_over = True
         self.streams.pop(stream.id, None)
         self._to_pump.pop(stream.id, None)
@@ -329,6 +354,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _cut(self, stream: Stream, error: RpcError) -> None:
         self.streams.pop(stream.id, None)
+        self._give_back(stream)
         if not stream.is_over:
             stream.is_over = True
             stream.receiver.on_lost(error)
@@ -385,6 +411,7 @@ class Http2Connection(asyncio.Protocol):
         """A server has sent its last word: whatever the client still sends is for nobody."""
         stream.is_over = True
         self.streams.pop(stream.id, None)
+        self._give_back(stream)
         if not stream.has_ended:
             self.http2.reset_stream(stream.id, error_code=0)
 

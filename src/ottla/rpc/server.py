@@ -46,9 +46,9 @@ class Call:
             self._has_headers = True
             self.stream.send_headers(RESPONSE_HEADERS)
 
-    def send(self, message: bytes | bytearray) -> None:
+    def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
         self.begin()
-        self.stream.send(message)
+        self.stream.send(message, now=now)
 
     def finish(self, status: int = Status.OK, message: str = "") -> None:
         trailers: Headers = [("grpc-status", str(int(status)))]

@@ -59,7 +59,7 @@ class WriterStream(Receiver):
     def _flush(self) -> None:
         self._is_flushing = False
         while self._unsent and self._stream.unsent_bytes < UNSENT_BYTES_MAX and not self._ended.done():
-            self._stream.send(encode_run(self._next_run()))
+            self._stream.send(encode_run(self._next_run()), now=True)
 
     def _next_run(self) -> AppendRun:
         """Single appends that follow one another go together; one that has to be whole goes alone."""
