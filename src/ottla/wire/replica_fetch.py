@@ -61,9 +61,7 @@ class OneWanted(NamedTuple):
     replica_epoch: int
 
 
-def pack_request(head: Head, topic: TopicKey, wanted: Wanted, replica: tuple[int, int]) -> bytes | None:
-    if not isinstance(topic, UUID):
-        return None
+def pack_request(head: Head, topic: UUID, wanted: Wanted, replica: tuple[int, int]) -> bytes:
     *fixed, watermark, end = wanted
     return _REQUEST.pack(
         *head,
