@@ -47,6 +47,7 @@ SLICE = 100_000
 TAIL_SHARE = 100
 SQLITE_SHARE = 10
 GOAL = 10.0
+READY_S = 120.0
 SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (id INTEGER PRIMARY KEY, n INTEGER, note TEXT);"
 COUNTING = "INSERT INTO accounts VALUES (?, 1, ?) ON CONFLICT (id) DO UPDATE SET n = n + 1, note = excluded.note"
 TOPIC_CONFIG = {"ottla.durability": "cache", "retention.ms": "-1"}
@@ -206,7 +207,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-recovery-", dir=arguments.data) as name:
         directory = Path(name)
         wal_port = free_port()
-        with BrokerProcess(directory / "broker", config={"ottla.wal.port": str(wal_port)}) as broker:
+        config = {"ottla.wal.port": str(wal_port)}
+        with BrokerProcess(directory / "broker", config=config, ready_timeout_s=READY_S) as broker:
             rows = uvloop.run(run(arguments, broker, f"127.0.0.1:{wal_port}", directory))
     headings = ["step", "entries", "s", "entries/s", "CPU s", "CPU us an entry", "note"]
     shown = [

@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from ottla.wal import Log, LogSettings
-
 from ottla.recovery import (
     Follower,
     Kind,
@@ -38,6 +36,7 @@ from ottla.recovery import (
     put,
     recover,
 )
+from ottla.wal import Log, LogSettings
 
 HEARTBEAT_S = 0.25
 

@@ -54,8 +54,8 @@ async def test_a_write_whose_caller_is_gone_is_in_the_state_if_it_is_in_the_log(
     shared = Shared()
     leader = await a_leader(shared)
     task = asyncio.create_task(leader.write(put(b"a", b"1")))
-    while len(shared.entries) == 1:  # the takeover
-        await asyncio.sleep(0)
+    shared.grown.clear()
+    await shared.grown.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
