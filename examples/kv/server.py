@@ -21,10 +21,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # the store is beside this file
 
-from ottla.wal import LogSettings
 from store import HEARTBEAT_S, KvStore
 
 from ottla.recovery import Point, SnapshotStore
+from ottla.wal import LogSettings
 
 
 class Server:
@@ -68,9 +68,9 @@ class Server:
         while True:
             await asyncio.sleep(HEARTBEAT_S * random.uniform(0.5, 1.5))
             try:
-                if self._store.silent_s > self._take_over_after_s > 0:
+                if self._store.is_following and self._store.silent_s > self._take_over_after_s > 0:
                     await self.lead()
-                elif not self._store.is_leading and not self._store.silent_s:
+                elif not self._store.is_leading and not self._store.is_following:
                     async with self._changing:
                         await self._store.follow()
                         print("kv follows", flush=True)

@@ -119,6 +119,10 @@ class KvStore:
         return self._leader is not None and self._leader.failure is None
 
     @property
+    def is_following(self) -> bool:
+        return self._follower is not None and self._follower.failure is None
+
+    @property
     def position(self) -> Position:
         stands = self._leader or self._follower
         return Position() if stands is None else stands.position

@@ -67,6 +67,8 @@ class MemoryLog:
 
     async def follow(self, first: int) -> AsyncIterator[Entry]:
         while True:
+            if self.fails_with is not None:
+                raise self.fails_with
             for entry in [each for each in self._shared.entries if each.offset >= first]:
                 first = entry.offset + 1
                 yield entry

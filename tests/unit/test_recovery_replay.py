@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
 from ottla.recovery import (
     END,
+    AheadOfLogError,
     DamagedEntryError,
     DivergedError,
     LogTrimmedError,
     Point,
     PointNotReachedError,
+    Position,
     Progress,
     Replayer,
     RowTables,
@@ -272,3 +275,43 @@ async def test_trimming_keeps_what_kept_snapshots_need() -> None:
     tables = RowTables()
     await recover(log, tables, snapshots=store)
     assert len(tables.rows) == 30
+
+
+async def test_a_snapshot_of_another_log_is_refused() -> None:
+    shared, store = Shared(), SnapshotStore("memory://another")
+    for number in range(10):
+        shared.add(put(b"%d" % number, b""))
+    log, tables = MemoryLog(shared), RowTables()
+    snapshot = store.publish(tables.dump(), (await recover(log, tables)).position)
+    del shared.entries[9:]
+    with pytest.raises(AheadOfLogError, match=f"the snapshot {snapshot.name} is at offset 10, and the log ends at 9"):
+        await recover(log, RowTables(), snapshots=store)
+
+
+async def test_a_snapshot_that_is_pruned_while_it_is_read_is_not_missed() -> None:
+    """Its writer has published another one, and trimmed the log, between the list and the data."""
+    shared, store = Shared(), SnapshotStore("memory://pruned", keep=1)
+    log = MemoryLog(shared)
+    for number in range(5):
+        shared.add(put(b"%d" % number, b""))
+    tables = RowTables()
+    store.publish(tables.dump(), (await recover(log, tables)).position)
+
+    class Slow(RowTables):
+        was_late = False
+
+        def load(self, frames: Iterable[bytes], position: Position) -> None:
+            if not self.was_late:
+                self.was_late = True
+                shared.add(put(b"later", b""))
+                shared.start_offset = 6
+                shared.entries.clear()
+                newer = RowTables()
+                newer.rows.update({**tables.rows, b"later": b""})
+                store.publish(newer.dump(), Position(6, 6))
+            super().load(frames, position)
+
+    slow = Slow()
+    recovered = await recover(log, slow, snapshots=store)
+    assert recovered.position.next_offset == 6
+    assert len(slow.rows) == 6

@@ -172,3 +172,22 @@ async def test_a_transaction_whose_caller_is_gone_in_the_middle_is_aborted() -> 
     assert rebuilt.rows == {b"after": b""}
     assert 1 < recovered.entry_count < 8, "some of it is in the log"
     assert recovered.replayer.open_transactions == []
+
+
+async def test_a_follower_that_the_log_was_trimmed_past_says_so_and_can_still_take_over() -> None:
+    shared, store = Shared(), SnapshotStore("memory://trimmed-past", keep=1)
+    leader = await a_leader(shared, store)
+    await leader.write(put(b"a", b"1"))
+    log = MemoryLog(shared)
+    follower = Follower(log, RowTables(), store)
+    await follower.start()
+    log.fails_with = OSError("what was to be read is gone")
+    last = await leader.write(put(b"b", b"2"))
+    with pytest.raises(OSError, match="is gone"):
+        await follower.wait_for(last)
+    assert isinstance(follower.failure, OSError)
+    await leader.snapshot()
+    await leader.trim()
+    await leader.snapshot()  # without a record that could say what time it is
+    new = await follower.take_over(MemoryLog(shared, fence=True))
+    assert new.applier.digest() == leader.applier.digest()

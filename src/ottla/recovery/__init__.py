@@ -11,6 +11,7 @@
 from ottla.recovery.appliers import Applier, Position, RowTables
 from ottla.recovery.entries import Change, Kind, delete, put, statement, transaction_entries
 from ottla.recovery.errors import (
+    AheadOfLogError,
     DamagedEntryError,
     DamagedSnapshotError,
     DivergedError,
@@ -31,6 +32,7 @@ from ottla.recovery.trimming import trim_log
 
 __all__ = [
     "END",
+    "AheadOfLogError",
     "Applier",
     "Change",
     "DamagedEntryError",

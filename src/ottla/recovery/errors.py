@@ -35,6 +35,16 @@ class LogTrimmedError(RecoveryError):
         self.start_offset = start_offset
 
 
+class AheadOfLogError(RecoveryError):
+    """A state or a snapshot has records that the log does not have: they are not of one history."""
+
+    def __init__(self, next_offset: int, end_offset: int, of: str) -> None:
+        super().__init__(
+            f"{of} is at offset {next_offset}, and the log ends at {end_offset}: it is another log, or it has lost "
+            "records. Name the right log, or begin without this state"
+        )
+
+
 class PointNotReachedError(RecoveryError):
     """The log has ended, and the point in time that was asked for did not come."""
 

@@ -76,20 +76,24 @@ class Follower:
                 self._task.result()
                 raise RecoveryError("the follower has stopped")
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it does not follow any more, for instance because the log was trimmed past it."""
+        ended = self._task is not None and self._task.done() and not self._task.cancelled()
+        return self._task.exception() if ended and self._task is not None else None
+
     async def stop(self) -> None:
-        if self._task is not None:
+        """The state stays as it is. Raises nothing: `failure` says what went wrong before."""
+        if self._task is not None and not self._task.done():
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-            self._task = None
 
     async def take_over(self, writer: WritableLog) -> Leader:
-        """`writer` was opened after its fence; this follower ends, and its state goes on under the leader."""
+        """`writer` was opened with a fence; this follower ends, and its state goes on under the leader."""
         await self.stop()
-        if self._replayer is None:
-            await self.start()
-            await self.stop()
-        assert self._replayer is not None
+        if self._replayer is None or self.failure is not None:
+            return await lead(writer, self.applier, self._snapshots)
         return await _lead(writer, self.applier, self._replayer, self._snapshots)
 
 
@@ -195,9 +199,11 @@ class Leader:
         async with self._one_snapshot:
             frames, position = self.applier.dump(), self.position
             # The leader knows its own clock; the time of the record is what a restore to a time compares.
-            async for columns in columns_of(self._log, max(0, position.next_offset - 1), position.next_offset):
-                latest_ms = max(columns.timestamps_ms, default=-1)
-                position = replace(position, timestamp_ms_max=max(latest_ms, position.timestamp_ms_max))
+            last = position.next_offset - 1
+            if (await self._log.tail()).start_offset <= last:
+                async for columns in columns_of(self._log, last, last + 1):
+                    latest_ms = max(columns.timestamps_ms, default=-1)
+                    position = replace(position, timestamp_ms_max=max(latest_ms, position.timestamp_ms_max))
             return await asyncio.to_thread(self._snapshots.publish, frames, position)
 
     async def trim(self) -> int | None:
