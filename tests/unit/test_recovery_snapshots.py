@@ -138,6 +138,7 @@ async def test_the_one_before_is_used_and_the_damaged_one_is_named(tmp_path: Pat
     await log.trim(1)
     with pytest.raises(LogTrimmedError, match=f"(?s){published[1].name}.*{published[0].name}"):
         await recover(log, found, snapshots=store)
+    assert sorted(found.rows) == [b"0", b"1", b"2"], "what was there stays"
 
 
 def test_the_manifest_comes_last_and_everything_is_synced_first(

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.recovery import Point, RecoveryError, SnapshotStore, SqliteApplier, recover
+from ottla.recovery import (
+    LogTrimmedError,
+    Point,
+    PointNotReachedError,
+    RecoveryError,
+    SnapshotStore,
+    SqliteApplier,
+    recover,
+)
 from ottla.recovery.entries import Change, Kind, delete, digest, json_values, put, statement, transaction_entries
 from tests.unit.recovery_memory_log import MemoryLog, Shared
 
@@ -108,3 +116,15 @@ async def test_the_checksum_of_a_database_is_that_of_its_rows() -> None:
         a_log(*reversed(entries), digest(writer.digest())), SqliteApplier(sqlite3.connect(":memory:"), SCHEMA)
     )
     assert found.replayer.digest_count == 1
+
+
+async def test_a_database_that_is_too_far_behind_stays_as_it_is() -> None:
+    log = a_log(*[image(number, "a", None) for number in range(10)])
+    applier = SqliteApplier(sqlite3.connect(":memory:"), SCHEMA)
+    await recover(log, applier, until=Point(offset=3))
+    with pytest.raises(PointNotReachedError):
+        await recover(log, applier, until=Point(offset=11))
+    await log.trim(5)
+    with pytest.raises(LogTrimmedError):
+        await recover(log, applier)
+    assert len(rows(applier)) == 3

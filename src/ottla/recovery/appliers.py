@@ -81,7 +81,7 @@ class Applier(Protocol):
         ...
 
     def load(self, frames: Iterable[bytes], position: Position) -> None:
-        """Replaces the state. The iterator raises if a frame is damaged: the state is then cleared by `clear`."""
+        """Replaces the state. The iterator raises if a frame is damaged: the state then stays as it was."""
         ...
 
     def clear(self) -> None: ...
@@ -116,15 +116,15 @@ class RowTables:
         return _frames({name: dict(rows) for name, rows in self.tables.items()})
 
     def load(self, frames: Iterable[bytes], position: Position) -> None:
-        self.clear()
+        tables: dict[str, dict[bytes, bytes]] = {"": {}}
         for frame in frames:
             name, pairs = _unpack(frame)
-            self.tables.setdefault(name, {}).update(pairs)
+            tables.setdefault(name, {}).update(pairs)
+        self.tables, self.rows = tables, tables[""]
 
     def clear(self) -> None:
-        self.rows.clear()
-        self.tables.clear()
-        self.tables[""] = self.rows
+        self.rows = {}
+        self.tables = {"": self.rows}
 
     def digest(self) -> bytes:
         found = hashlib.blake2b(digest_size=DIGEST_BYTES)

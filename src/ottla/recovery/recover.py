@@ -58,16 +58,17 @@ async def recover(
 ) -> Recovered:
     """Fills the applier, whatever was in it before, or goes on where its state stands, if that is before the point.
 
-    Transactions that are not committed at the point are not in the state. LogTrimmedError if the log begins too late
-    for every snapshot, PointNotReachedError if it ends before the point, AheadOfLogError if the state is not of this
-    log. It blocks its event loop while it applies.
+    An error at the beginning leaves the applier's state as it was. Transactions that are not committed at the point are
+    not in the state. LogTrimmedError if the log begins too late for every snapshot, PointNotReachedError if it ends
+    before the point, AheadOfLogError if the state is not of this log. It blocks its event loop while it applies.
     """
+    tail = await log.tail()
+    if until.offset is not None and until.offset > tail.end_offset:
+        raise PointNotReachedError(f"the log ends at offset {tail.end_offset}, before {until}")
     recovered, tail = await _begin_whole(log, applier, snapshots, until)
     replayer = recovered.replayer
     if replayer.position.next_offset > tail.end_offset:
         raise AheadOfLogError(replayer.position.next_offset, tail.end_offset, recovered.begun_from)
-    if until.offset is not None and until.offset > tail.end_offset:
-        raise PointNotReachedError(f"the log ends at offset {tail.end_offset}, before {until}")
     begin, end = replayer.read_offset, tail.end_offset if until.offset is None else until.offset
     meter = Meter(begin, end, on_progress)
     if begin < end and not replayer.reached:
@@ -125,8 +126,8 @@ def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, star
             damaged.append(damage)
             continue
         return Recovered(Replayer(applier, found.position, until=until), found, damaged)
-    applier.clear()
     if start_offset > needed:
         names = "; ".join(str(each) for each in damaged)
         raise LogTrimmedError(needed, start_offset, f"{names}; {of}" if names else of)
+    applier.clear()
     return Recovered(Replayer(applier, until=until), None, damaged)

@@ -41,8 +41,11 @@ def open_files(place: str | os.PathLike[str]) -> SnapshotFiles:
 class DirectoryFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        whole = directory.absolute()
+        new = [path for path in (whole, *whole.parents) if not path.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        _sync_directory(directory.absolute().parent)
+        for path in new:
+            _sync_directory(path.parent)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self._directory.iterdir() if path.is_file())
