@@ -72,9 +72,9 @@ def test_every_id_is_accounted_for(decisions: list[tuple[bool, int]], data: st.D
     found: dict[int, int | None] = {}
     for account in account_for(settled, last, batches):
         for place in range(account.record_count):
-            is_placed = isinstance(account, Placed)
-            found[account.first_id + place] = account.base_offset + place if is_placed else None
-            assert is_placed or isinstance(account, Missing)
+            offset = account.base_offset + place if isinstance(account, Placed) else None
+            found[account.first_id + place] = offset
+            assert isinstance(account, Placed | Missing)
     assert found == {each: offset for each, offset in fate.items() if settled < each <= last}
 
 
