@@ -150,10 +150,8 @@ async def test_streams_keep_order_and_lose_nothing(tmp_path: Path, seed: int, st
         acknowledged = 0
         for topic in [shared, *own]:
             acknowledged += await check(servers, topic, [each for each in writers if each.topic == topic])
-    print(
-        f" ({streams} streams: {acknowledged} acknowledged, {unknown} unknown, {restarts} restarts: {', '.join(done)})",
-        end="",
-    )
+    counts = f"{acknowledged} acknowledged, {unknown} unknown, {restarts} restarts"
+    print(f" ({streams} streams: {counts}; {', '.join(done)})", end="")
     assert acknowledged > 0
 
 
