@@ -109,14 +109,14 @@ class Run:
         while not self.is_ending:
             log = await Log.open(SERVERS, "shared", limits=LIMITS)
             waiting: list[asyncio.Task[None]] = []
-            for _ in range(self.chance.randrange(1, 12)):
-                for _ in range(self.chance.randrange(1, 30)):
+            for _ in range(self.chance.randrange(1, 60)):
+                for _ in range(self.chance.randrange(1, 6)):
                     value = f"{host.name} {count}".encode()
                     expected = self.chance.randrange(0, count + 2) if self.chance.random() < 0.1 else None
                     waiting.append(self.append(log, host, value, expected, 0))
                     count += 1
-                await asyncio.sleep(self.chance.random() * 0.6)
-            if self.is_ending or self.chance.random() < 0.6:
+                await asyncio.sleep(self.chance.random() * 0.1)
+            if self.chance.random() < 0.6:
                 await asyncio.gather(*waiting)
             await log.close()
             await asyncio.gather(*waiting)
@@ -129,7 +129,7 @@ class Run:
             log = await Log.open(SERVERS, "ruled", fence=True, limits=LIMITS)
             fence.ended_s, fence.outcome = self.world.now_s, "done"
             fence.epoch, fence.offset = log.epoch or 0, log.fence_offset or 0
-            waiting = []
+            waiting: list[asyncio.Task[None]] = []
             for _ in range(self.chance.randrange(1, 40)):
                 waiting.append(self.append(log, host, f"{host.name} {count}".encode(), None, log.epoch or 0))
                 count += 1
