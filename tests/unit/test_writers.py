@@ -72,9 +72,9 @@ def test_every_id_is_accounted_for(decisions: list[tuple[bool, int]], data: st.D
     found: dict[int, int | None] = {}
     for account in account_for(settled, last, batches):
         for place in range(account.record_count):
-            is_placed = isinstance(account, Placed)
-            found[account.first_id + place] = account.base_offset + place if is_placed else None
-            assert is_placed or isinstance(account, Missing)
+            offset = account.base_offset + place if isinstance(account, Placed) else None
+            found[account.first_id + place] = offset
+            assert isinstance(account, Placed | Missing)
     assert found == {each: offset for each, offset in fate.items() if settled < each <= last}
 
 
@@ -102,11 +102,11 @@ def test_a_fence_is_learned_from_the_log_and_kept_in_its_state() -> None:
 def test_a_writer_outlives_silence_and_only_the_latest_are_kept() -> None:
     states = ProducerStates()
     states.record(7, 0, ProducerBatch(0, 0, 0, 1, timestamp_ms=1))
-    for epoch in range(1, 20):
+    for epoch in range(1, 100):
         states.record_unnumbered(producer_id_of(epoch), 0, epoch, epoch + 1, timestamp_ms=1)
     assert len(states) == 1 + WRITERS_KEPT
     assert states.expire(heard_before_ms=1_000_000) == [7]
-    assert states.writer_epoch == 19
-    entry = states.get(producer_id_of(19))
+    assert states.writer_epoch == 99
+    entry = states.get(producer_id_of(99))
     assert entry is not None
     assert entry.batches[-1].last_sequence == NO_SEQUENCE

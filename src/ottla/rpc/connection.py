@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import h2.config
 import h2.connection
@@ -30,9 +30,18 @@ CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
 HEADER_LIST_BYTES_MAX = 16 * 1024
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+
+PING = b"ottla-rp"
 
 Headers = list[tuple[str, str]]
+
+
+class PingTimes(NamedTuple):
+    """A peer that vanished without a word would be waited for, or be served, for ever."""
+
+    every_s: float
+    patience_s: float
 
 
 class Receiver:
@@ -154,6 +163,10 @@ class Stream:
     def feed(self, data: bytes) -> list[bytes]:
         return self._splitter.feed(data)
 
+    @property
+    def buffered_bytes(self) -> int:
+        return self._splitter.buffered_bytes
+
     def credit(self, size_bytes: int) -> None:
         """So much of what came is done with: the peer may send as much again."""
         self._connection.credit(self, size_bytes)
@@ -162,7 +175,7 @@ class Stream:
 class Http2Connection(asyncio.Protocol):
     """What both sides share."""
 
-    def __init__(self, *, is_client: bool, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+    def __init__(self, *, is_client: bool, ping_times: PingTimes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         config = h2.config.H2Configuration(client_side=is_client, header_encoding="utf-8")
         self.http2 = h2.connection.H2Connection(config)
         self.http2.local_settings = h2.settings.Settings(
@@ -185,8 +198,8 @@ class Http2Connection(asyncio.Protocol):
         self._to_pump: dict[int, Stream] = {}
         self._is_flushing = False
         self._is_paused = False
-        self._pings: dict[bytes, Callable[[], None]] = {}
-        self._ping_count = 0
+        self._ping_times = ping_times
+        self._timer: asyncio.TimerHandle | None = None
 
     # -- the transport tells ----------------------------------------------------------------------------------
 
@@ -194,6 +207,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)
+        self._watch()
         self.http2.initiate_connection()
         self.http2.increment_flow_control_window(CONNECTION_WINDOW_BYTES)
         self.flush()
@@ -290,13 +304,22 @@ class Http2Connection(asyncio.Protocol):
             self._transport.abort()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
 
-    def ping(self, on_answered: Callable[[], None]) -> None:
+    # -- is anybody there -------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self._timer = self._loop.call_later(self._ping_times.every_s, self._send_ping)
+
+    def _send_ping(self) -> None:
         if self.lost is None:
-            self._ping_count += 1
-            key = self._ping_count.to_bytes(8, "big")
-            self._pings[key] = on_answered
-            self.http2.ping(key)
+            self._timer = self._loop.call_later(self._ping_times.patience_s, self.abort)
+            self.http2.ping(PING)
             self.flush()
+
+    def _on_ping_answered(self, event: h2.events.PingAckReceived) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.lost is None:
+            self._watch()
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -342,6 +365,8 @@ class Http2Connection(asyncio.Protocol):
     def _let_go(self, error: RpcError) -> None:
         if self.lost is None:
             self.lost = error
+            if self._timer is not None:
+                self._timer.cancel()
             if self._transport is not None:
                 self._transport.close()
             streams, self.streams = self.streams, {}
@@ -356,6 +381,7 @@ class Http2Connection(asyncio.Protocol):
         self.streams.pop(stream.id, None)
         self._give_back(stream)
         if not stream.is_over:
+            self.on_buffered(-stream.buffered_bytes)
             stream.is_over = True
             stream.receiver.on_lost(error)
 
@@ -380,9 +406,10 @@ class Http2Connection(asyncio.Protocol):
         if stream is None:
             self.http2.acknowledge_received_data(size, _id(event))  # a call that is over here
             return
-        data = event.data or b""
+        data, before = event.data or b"", stream.buffered_bytes
         try:
             messages = stream.feed(data)
+            self.on_buffered(stream.buffered_bytes - before)
         except RpcError as error:
             self.on_bad_message(stream, error)
             return
@@ -392,6 +419,9 @@ class Http2Connection(asyncio.Protocol):
         self.credit(stream, size - sum(map(len, messages)))
         for message in messages:
             stream.receiver.on_message(message)
+
+    def on_buffered(self, change_bytes: int) -> None:
+        """Parts of messages take so much more memory. Raises RpcError if that is too much."""
 
     def on_bad_message(self, stream: Stream, error: RpcError) -> None:
         self.reset(stream)
@@ -410,6 +440,7 @@ class Http2Connection(asyncio.Protocol):
     def on_call_over(self, stream: Stream) -> None:
         """A server has sent its last word: whatever the client still sends is for nobody."""
         stream.is_over = True
+        self.on_buffered(-stream.buffered_bytes)
         self.streams.pop(stream.id, None)
         self._give_back(stream)
         if not stream.has_ended:
@@ -430,11 +461,6 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_settings(self, event: h2.events.RemoteSettingsChanged) -> None:
         self._to_pump = dict(self.streams)
-
-    def _on_ping_answered(self, event: h2.events.PingAckReceived) -> None:
-        answered = self._pings.pop(bytes(event.ping_data or b""), None)
-        if answered is not None:
-            answered()
 
     def _on_terminated(self, event: h2.events.ConnectionTerminated) -> None:
         self._let_go(RpcError(Status.UNAVAILABLE, f"{self.peer} ended the connection"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.rpc.status import RpcError
 from ottla.wal.errors import (
     LogClosedError,
+    TooLargeError,
     TooMuchInFlightError,
     UnavailableError,
     UnknownOutcomeError,
@@ -29,6 +30,8 @@ from ottla.wire.wal_calls import LogName
 if TYPE_CHECKING:
     from ottla.wal.log import Limits
 
+APPEND_BYTES_MAX = 12 * 1024 * 1024
+"""A broker takes messages of 16 MiB; a log takes batches of max.message.bytes, 1 MiB unless its topic has another."""
 ENTRY_BYTES = 200
 """What an append costs here besides its data."""
 
@@ -90,6 +93,8 @@ class Writer:
         if self.in_flight_bytes >= self._limits.in_flight_bytes_max:
             raise TooMuchInFlightError(f"{self.in_flight_bytes} bytes wait for their acknowledgement")
         append = Append(self._next_id, data, expected_end)
+        if append.size_bytes > APPEND_BYTES_MAX:
+            raise TooLargeError(f"an append of {append.size_bytes} bytes is above what any log takes at once")
         self._next_id += append.count
         self._appends.append(append)
         self._by_id[append.first_id] = append
