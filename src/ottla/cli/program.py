@@ -24,6 +24,7 @@ from ottla.cli import (
     topics,
     transactions,
     up,
+    wal,
 )
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
@@ -41,6 +42,7 @@ program.add_typer(cluster.commands, name="cluster")
 program.add_typer(topics.commands, name="topics")
 program.add_typer(groups.commands, name="groups")
 program.add_typer(transactions.commands, name="transactions")
+program.add_typer(wal.commands, name="wal")
 program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
