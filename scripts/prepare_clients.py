@@ -1,4 +1,5 @@
-"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers.
+"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers,
+Spark's own Kafka connector.
 
 Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
 """
@@ -19,7 +20,13 @@ JAVA_MAJOR_MIN = 17
 
 
 def main() -> int:
-    for name, prepare in (("kcat", prepare_kcat), ("Java client", prepare_java), ("Apache Kafka", prepare_kafka)):
+    steps = {
+        "kcat": prepare_kcat,
+        "Java client": prepare_java,
+        "Apache Kafka": prepare_kafka,
+        "Spark's Kafka connector": prepare_spark_connector,
+    }
+    for name, prepare in steps.items():
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
@@ -55,6 +62,18 @@ def prepare_kafka() -> str:
     try:
         return f"ready ({kafka_libraries().name})"
     except KafkaUnavailableError as problem:
+        raise LookupError(str(problem)) from problem
+
+
+def prepare_spark_connector() -> str:
+    """To compare our source and sink with."""
+    from ottla.bench.suite.maven import MavenUnavailableError
+    from ottla.bench.suite.spark_connector_jars import connector_libraries
+
+    installed("mvn", "maven")
+    try:
+        return f"ready ({connector_libraries().name})"
+    except MavenUnavailableError as problem:
         raise LookupError(str(problem)) from problem
 
 
