@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ottla.bench.processes import with_children
+from ottla.bench.processes import cpu_seconds_below
 from ottla.bench.suite.kafka_cluster import KafkaCluster
 from ottla.bench.suite.spark_connector_jars import class_path, connector_libraries, connector_version
 from ottla.cli.output import print_table, say
@@ -59,7 +59,6 @@ SETTINGS = {
     "spark.default.parallelism": str(PARTITIONS),
     "spark.sql.shuffle.partitions": "2",
 }
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Broker(NamedTuple):
@@ -229,24 +228,13 @@ def running(name: str, directory: Path) -> Iterator[Broker]:
 # Measuring.
 
 
-def spent_s(without: tuple[int, ...]) -> float:
-    """CPU seconds of this process and all below it, also of those that have ended; but not of the brokers."""
-    total = 0
-    for pid in set(with_children([os.getpid()])) - set(with_children(without)):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            continue  # it has ended, and its parent knows what it took
-        total += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
-    return total / _TICKS_A_SECOND
-
-
 def measure(broker: Broker, measured: Measured, runs: int) -> dict[Way, list[Took]]:
     took: dict[Way, list[Took]] = {way: [] for way in measured.ways}
     for number in range(runs + 1):
         for way in measured.ways:
-            cpu_s = spent_s(broker.pids)
-            this = Took(measured.run(way), spent_s(broker.pids) - cpu_s)
+            before_s = cpu_seconds_below(os.getpid(), without=broker.pids)
+            wall_s = measured.run(way)
+            this = Took(wall_s, cpu_seconds_below(os.getpid(), without=broker.pids) - before_s)
             say(f"{broker.name}: {measured.name}, {way.label}: {this.wall_s:.1f} s, CPU {this.cpu_s:.1f} s")
             if number:
                 took[way].append(this)
