@@ -222,9 +222,10 @@ def main() -> int:
     try:
         with world(directory) as built:
             report = run(built, chosen.changes, chosen.seed, chosen.kill_every or None)
+            print(json.dumps(asdict(report), indent=2), flush=True)
             for table in () if chosen.no_materialize else WHOLE_ROWS:
                 report.materialized[table] = materialize(built, table)
-        print(json.dumps(asdict(report), indent=2))
+        print(json.dumps({"materialized": report.materialized}), flush=True)
         return 0
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -20,7 +20,7 @@ TIMEOUT_S = 120.0
 
 def ottla(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ottla", *words], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "ottla", *words], capture_output=True, text=True, timeout=3600, check=False
     )
 
 

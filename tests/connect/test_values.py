@@ -9,7 +9,9 @@ import pytest
 
 from ottla.client.fetched import ConsumerRecord
 from ottla.connect.postgres.column_text import column_text, value_text
+from ottla.connect.postgres.pgoutput import Column, Relation
 from ottla.connect.postgres.snapshot import parse_line
+from ottla.connect.postgres.tables import ColumnFacts, facts_then
 from ottla.connect.postgres.transaction_order import (
     WAITING_MAX,
     Change,
@@ -137,3 +139,20 @@ def test_what_is_no_change(value: bytes) -> None:
         parse_change(ConsumerRecord("p.public.t", 0, 0, 0, b"{}", value, ()))
     with pytest.raises(NotAChangeError):
         TransactionOrder().add_boundary(ConsumerRecord("p.transaction", 0, 0, 0, b"{}", value, ()))
+
+
+def test_columns_that_were_renamed_since() -> None:
+    def relation(*names: str) -> Relation:
+        return Relation(1, "public", "t", "d", tuple(Column(name, 25, -1, False) for name in names))
+
+    def facts(**numbers: int) -> dict[str, ColumnFacts]:
+        return {name: ColumnFacts(number, "text", None) for name, number in numbers.items()}
+
+    def numbers(then: Relation, now: dict[str, ColumnFacts], before: dict[str, ColumnFacts]) -> dict[str, int]:
+        return {name: each.number for name, each in facts_then(then, now, before).items()}
+
+    assert numbers(relation("id", "old"), facts(id=1, new=2), {}) == {"id": 1, "old": 2}
+    assert numbers(relation("id", "old", "c"), facts(id=1, new=2, c=3, added=4), {}) == {"id": 1, "old": 2, "c": 3}
+    assert numbers(relation("id", "old"), facts(id=1, new=2, added=3), {}) == {"id": 1, "old": 2}
+    assert numbers(relation("id", "a", "b"), facts(id=1, new=3), {}) == {"id": 1}, "one of them was dropped: which?"
+    assert numbers(relation("id", "a", "b"), facts(id=1, new=3), facts(a=2, b=3)) == {"id": 1, "a": 2, "b": 3}

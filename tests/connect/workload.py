@@ -20,9 +20,10 @@ SETUP: list[LiteralString] = [
     """CREATE TABLE pairs (a int, b text, value text, PRIMARY KEY (b, a))""",
     """CREATE TABLE attachments (id int PRIMARY KEY, body text, counter int)""",
     """CREATE TABLE events (id bigint PRIMARY KEY, what text)""",
+    """CREATE TABLE ledger (id bigint PRIMARY KEY, amount numeric(12, 2), note varchar(40), at timestamptz)""",
 ]
-TABLES = {"items": "id", "documents": "id", "pairs": "a, b", "attachments": "id", "events": "id"}
-WHOLE_ROWS = ("items", "documents", "pairs", "events")
+TABLES = {"items": "id", "documents": "id", "pairs": "a, b", "attachments": "id", "events": "id", "ledger": "id"}
+WHOLE_ROWS = ("items", "documents", "pairs", "events", "ledger")
 """Tables whose updates carry all values: `attachments` has large ones and the default replica identity."""
 
 _ITEM = """
@@ -58,6 +59,7 @@ class Workload:
     seed: int
     changes: int = 0
     next_id: int = 1
+    next_entry: int = 1
     kinds: dict[str, int] = field(default_factory=dict)
     chance: random.Random = field(init=False)
 
@@ -75,8 +77,8 @@ class Workload:
 
     def _change(self) -> None:
         kind = self.chance.choices(
-            ["insert", "update", "delete", "rekey", "document", "huge", "pair", "attach", "event", "truncate"],
-            [30, 30, 15, 4, 3, 0.05, 6, 3, 9, 0.15],
+            ["insert", "update", "delete", "rekey", "document", "huge", "pair", "attach", "event", "truncate", "book"],
+            [15, 15, 8, 4, 3, 0.05, 6, 3, 9, 0.15, 30],
         )[0]
         count = getattr(self, f"_{kind}")()
         self.changes += count
@@ -165,6 +167,23 @@ class Workload:
         return self._run(
             "INSERT INTO events SELECT i, md5(i::text) FROM generate_series(%s::bigint, %s::bigint) i", begin, end
         )
+
+    def _book(self) -> int:
+        """Many narrow rows, as most tables have them."""
+        size = self.chance.randint(1, 300)
+        begin = self.chance.randint(1, max(1, self.next_entry))
+        kind = self.chance.random()
+        if kind < 0.5:
+            begin, self.next_entry = self.next_entry, self.next_entry + size
+            return self._run(
+                "INSERT INTO ledger SELECT i, i * 1.01, 'entry ' || i, timestamptz '2026-01-01' + i * interval '1 s' "
+                "FROM generate_series(%s::bigint, %s::bigint - 1) i",
+                begin,
+                begin + size,
+            )
+        if kind < 0.8:
+            return self._run("UPDATE ledger SET amount = -amount WHERE id BETWEEN %s AND %s", begin, begin + size)
+        return self._run("DELETE FROM ledger WHERE id BETWEEN %s AND %s", begin, begin + size)
 
     def _truncate(self) -> int:
         self._run("TRUNCATE events")

@@ -23,7 +23,7 @@ from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
 NEEDS_HELP = 78
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
-GOOD_AFTER_S = 60.0
+GOOD_AFTER_S = 10.0
 """Who has run for so long begins again with the first pause."""
 STOP_TIMEOUT_S = 30.0
 _LINE_BYTES_MAX = 1 << 20

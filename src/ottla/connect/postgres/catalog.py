@@ -139,8 +139,8 @@ class Catalog:
             if not may_read[0][0]:
                 user = user_of(self._url)
                 raise NeedsHelpError(
-                    f"{user} may not read {table.name}. Its owner types: GRANT USAGE ON SCHEMA {table.schema} TO {user}; "
-                    f"GRANT SELECT ON {table.name} TO {user};"
+                    f"{user} may not read {table.name}. Its owner types: GRANT USAGE ON SCHEMA {table.schema} "
+                    f"TO {user}; GRANT SELECT ON {table.name} TO {user};"
                 )
 
     async def slot(self, name: str) -> SlotFacts | None:

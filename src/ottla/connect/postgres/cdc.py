@@ -63,6 +63,7 @@ class PostgresCdc:
         self._stream: LogicalStream | None = None
         self._snapshot: AsyncIterator[SourceBatch] | None = None
         self._tables: list[TableFacts] = []
+        self._shapes: list[TableShape] = []
         self._attempt = 0
         self._announced = asyncio.Event()
         self._phase = "starting"
@@ -142,7 +143,7 @@ class PostgresCdc:
         if settings.snapshot:
             assert slot.snapshot_name is not None
             await begin_snapshot(self._catalog.connection, slot.snapshot_name)
-        shapes = [await self._shape_now(each) for each in self._tables]
+        self._shapes = shapes = [await self._shape_now(each) for each in self._tables]
         chunk = 1
         writer.begin_snapshot(slot.consistent_lsn, chunk)
         for shape in shapes if self._attempt > 1 else ():
@@ -213,6 +214,7 @@ class PostgresCdc:
             self._connection,
             self._catalog,
             self._writer(),
+            self._shapes,
             position,
             settings.batch_records,
             settings.batch_bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from ottla.connect.postgres.change_writer import ChangeWriter
 from ottla.connect.postgres.lsn import lsn_text
 from ottla.connect.postgres.pgoutput import Begin, Commit, Delete, Insert, Relation, Truncate, Update, decode
 from ottla.connect.postgres.replication import Keepalive, ReplicationConnection, WalData
-from ottla.connect.postgres.tables import TableShape, key_columns_of
+from ottla.connect.postgres.tables import TableShape, facts_then, key_columns_of
 from ottla.connect.postgres.values import TypeInfo
 
 IDLE_S = 1.0
@@ -49,6 +50,7 @@ class LogicalStream:
         connection: ReplicationConnection,
         catalog: Catalog,
         writer: ChangeWriter,
+        shapes: Iterable[TableShape],
         position: StreamPosition,
         batch_records: int,
         batch_bytes: int,
@@ -68,7 +70,7 @@ class LogicalStream:
         self._is_known = False
         """Whether the open transaction is in the log already."""
         self._unconfirmed: list[StreamPosition] = []
-        self._shapes: dict[int, TableShape] = {}
+        self._shapes = {each.relation.oid: each for each in shapes}
         self._types: dict[int, TypeInfo] = {}
         self._beating = asyncio.create_task(self._keep_alive())
 
@@ -167,7 +169,8 @@ class LogicalStream:
                 f"the table {relation.schema}.{relation.table} has no primary key any more. Give it one, or take it "
                 f"out of the publication: ALTER PUBLICATION ... DROP TABLE {relation.schema}.{relation.table};"
             )
-        facts = await self._catalog.columns(relation.oid)
+        known = self._shapes.get(relation.oid)
+        facts = facts_then(relation, await self._catalog.columns(relation.oid), known.facts if known else {})
         self._shapes[relation.oid] = TableShape(relation, key, self._types, facts)
 
     def _on_keepalive(self, message: Keepalive) -> None:

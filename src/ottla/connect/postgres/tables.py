@@ -40,6 +40,7 @@ class TableShape:
         facts: dict[str, ColumnFacts],
     ) -> None:
         self.relation = relation
+        self.facts = facts
         self.name = f"{relation.schema}.{relation.table}"
         self.key_columns = key_columns
         names = [column.name for column in relation.columns]
@@ -126,3 +127,30 @@ def key_columns_of(relation: Relation, catalog_key: tuple[str, ...]) -> tuple[st
         return tuple(column.name for column in relation.columns if column.is_key)
     names = {column.name for column in relation.columns}
     return catalog_key if set(catalog_key) <= names else ()
+
+
+def facts_then(
+    relation: Relation, now: dict[str, ColumnFacts], before: dict[str, ColumnFacts]
+) -> dict[str, ColumnFacts]:
+    """Of the columns of a relation as it was: the catalog may be ahead of the stream.
+
+    A name that the catalog does not have any more was known before, or is one that was renamed since: columns come in
+    the order of their numbers, so between two known ones as many unknown ones as there are other numbers are these.
+    """
+    names = [column.name for column in relation.columns]
+    found = {name: facts for name in names if (facts := now.get(name) or before.get(name)) is not None}
+    taken = {facts.number for facts in found.values()}
+    free = sorted((facts for facts in now.values() if facts.number not in taken), key=lambda each: each.number)
+    gap: list[str] = []
+    last_number = 0
+    for name in [*names, None]:
+        if name is not None and name not in found:
+            gap.append(name)
+            continue
+        until = found[name].number if name is not None else None
+        inside = [each for each in free if each.number > last_number and (until is None or each.number < until)]
+        if gap and (len(inside) == len(gap) or (until is None and len(inside) > len(gap))):
+            found |= dict(zip(gap, inside, strict=False))
+        gap = []
+        last_number = until or last_number
+    return found

@@ -101,28 +101,37 @@ class TargetTables:
     ) -> list[Composed]:
         """A column that has the number of one that is gone was renamed; another one that is missing was added."""
         target = Identifier(schema, table)
-        there = set(types)
-        former = {each["number"]: each["name"] for each in (last or {}).get("columns", []) if each["number"]}
+        names = {each["name"] for each in described["columns"]}
+        gone = {
+            each["name"]: each["number"]
+            for each in (last or {}).get("columns", [])
+            if each["name"] not in names and each["name"] in types
+        }
         commands: list[Composed] = []
         for each in described["columns"]:
-            name = each["name"]
-            if name in there:
+            name, number = each["name"], each["number"]
+            if name in types:
                 continue
-            old = former.get(each["number"])
-            if old is not None and old in there:
-                commands.append(
-                    SQL("ALTER TABLE {} RENAME COLUMN {} TO {}").format(target, Identifier(old), Identifier(name))
-                )
-                there.remove(old)
+            if gone and (number is None or None in gone.values()):
+                raise NeedsHelpError(_what_happened(schema, table, name, list(gone)))
+            old = next((former for former, its in gone.items() if its == number), None)
+            if old is not None:
+                rename = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
+                commands.append(rename.format(target, Identifier(old), Identifier(name)))
+                del gone[old]
                 continue
-            default: Composable = SQL("")
-            if each["missing"] is not None:
-                default = SQL(" DEFAULT {}").format(Literal(each["missing"]))
-            kind = await self._type(each["type"])
-            commands.append(SQL("ALTER TABLE {} ADD COLUMN {} {}{}").format(target, Identifier(name), kind, default))
-            if each["missing"] is not None:
-                commands.append(SQL("ALTER TABLE {} ALTER COLUMN {} DROP DEFAULT").format(target, Identifier(name)))
+            commands += await self._add(target, each)
         return commands
+
+    async def _add(self, target: Identifier, column: dict[str, Any]) -> list[Composed]:
+        """Rows that are there get what the source's rows had got."""
+        name, kind = Identifier(column["name"]), await self._type(column["type"])
+        if column["missing"] is None:
+            return [SQL("ALTER TABLE {} ADD COLUMN {} {}").format(target, name, kind)]
+        return [
+            SQL("ALTER TABLE {} ADD COLUMN {} {} DEFAULT {}").format(target, name, kind, Literal(column["missing"])),
+            SQL("ALTER TABLE {} ALTER COLUMN {} DROP DEFAULT").format(target, name),
+        ]
 
     async def _type(self, name: str) -> Composable:
         """As the source has it; text, if this database does not know the type."""
@@ -150,3 +159,12 @@ class TargetTables:
     def forget(self) -> None:
         """After a rollback: what was created is not there."""
         self._known.clear()
+
+
+def _what_happened(schema: str, table: str, name: str, gone: list[str]) -> str:
+    others = ", ".join(gone)
+    return (
+        f"{schema}.{table} has a new column {name} in the source, and {others} is gone there: nobody saw which was "
+        f"renamed to which. Type: ALTER TABLE {schema}.{table} RENAME COLUMN {gone[0]} TO {name}; or, if it was added: "
+        f"ALTER TABLE {schema}.{table} ADD COLUMN {name} ...; and start again"
+    )
