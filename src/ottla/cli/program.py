@@ -14,7 +14,9 @@ from ottla.cli import (
     bench,
     broker,
     cluster,
+    connect,
     consume,
+    dlq,
     doctor,
     groups,
     log_files,
@@ -48,6 +50,8 @@ program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
+program.add_typer(connect.commands, name="connect")
+program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
 
