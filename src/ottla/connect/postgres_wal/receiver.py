@@ -1,0 +1,199 @@
+"""`ottla connect postgres-wal`: a synchronous standby that stores the WAL in a log instead of applying it.
+
+A session: look where the log ends, take the slot, stream from there, become the log's only writer, make sure that it
+still ends there. The slot keeps a second connector from the server; the log's epoch keeps one from the log. After
+whatever goes wrong in between, the next session looks again: the log alone says where to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.entries import Entry, Kind
+from ottla.connect.postgres_wal.failures import RefusedError, UnreachableError, WalGoneError
+from ottla.connect.postgres_wal.log_port import WritableLog
+from ottla.connect.postgres_wal.log_search import last_entry
+from ottla.connect.postgres_wal.log_writer import LogChangedError, LogWriter
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
+from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
+from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server
+from ottla.connect.postgres_wal.slot_bound import SlotWatch, check_bound, parse_size
+from ottla.connect.postgres_wal.stream import NextTimeline, WalStream
+from ottla.connect.postgres_wal.stream_pump import Pump
+from ottla.connect.postgres_wal.timelines import parse_history
+
+BACKOFF_S = (0.1, 5.0)
+STABLE_AFTER_S = 10.0
+
+OpenLog = Callable[[bool], AbstractAsyncContextManager[WritableLog]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    dsn: str
+    slot: str = "ottla"
+    application_name: str = APPLICATION_NAME
+    unbounded_slot: bool = False
+    accept_gap: bool = False
+
+
+class Receiver:
+    """Runs until it is cancelled, or until something that only a person can change: RefusedError.
+
+    `open_log(fence)` opens the log, as its only writer if `fence`. `news` gets sentences for a person.
+    """
+
+    def __init__(self, settings: ReceiverSettings, open_log: OpenLog, news: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._open_log = open_log
+        self._news = news
+        self._was_connected = False
+        self._accept_gap = settings.accept_gap
+
+    async def run(self) -> None:
+        delay_s = BACKOFF_S[0]
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._session()
+                self._news("the server ended the stream; waiting for it")
+            except (UnreachableError, LogChangedError) as failure:
+                if not self._was_connected:
+                    raise
+                self._news(f"{failure}; trying again")
+            if time.monotonic() - began_s > STABLE_AFTER_S:
+                delay_s = BACKOFF_S[0]
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, BACKOFF_S[1])
+
+    async def _session(self) -> None:
+        settings = self._settings
+        async with await Server.connect(
+            settings.dsn, application_name=settings.application_name, slot=settings.slot
+        ) as server:
+            await self._look_at_settings(server)
+            identity = await server.identify()
+            async with self._open_log(False) as log:
+                last = await last_entry(log)
+                tail = await log.tail()
+            had_entries = last is None and tail.end_offset > tail.start_offset
+            if had_entries:
+                raise RefusedError("this log holds no WAL of PostgreSQL; name another one with --log")
+            end = None if last is None else LogEnd.of(last.entry)
+            step = await self._plan(server, identity, end)
+            try:
+                await self._stream(server, identity, end, step)
+            except WalGoneError as gone:
+                if not self._accept_gap:
+                    raise RefusedError(_gap_sentence(step, gone)) from None
+                await self._write_gap(server, identity, end, gone)
+                self._accept_gap = False  # one gap was accepted, not every one to come
+                raise LogChangedError("marked the gap") from None
+
+    async def _look_at_settings(self, server: Server) -> None:
+        if await server.setting("in_hot_standby") == "on":
+            raise RefusedError("this server is a standby itself: connect to its primary")
+        bound = parse_size(await server.setting("max_slot_wal_keep_size"))
+        check_bound(bound, unbounded=self._settings.unbounded_slot)
+        self._watch = SlotWatch(bound)
+        self._segment_bytes = parse_size(await server.setting("wal_segment_size")) or 0
+        if await server.setting("synchronous_commit") == "remote_apply":
+            self._news(
+                "WARNING: synchronous_commit is remote_apply, and a log applies nothing: commits that wait for it "
+                "never return. Set it to 'on'"
+            )
+
+    async def _plan(self, server: Server, identity: Identity, end: LogEnd | None) -> Step:
+        slot = await server.slot(self._settings.slot)
+        if slot is None:
+            await server.create_slot(self._settings.slot)
+            self._news(f"created the replication slot {self._settings.slot!r}")
+            slot = await server.slot(self._settings.slot)
+        if end is None:
+            return first_step(identity, None if slot is None else slot.restart_lsn, self._segment_bytes)
+        history = None
+        if identity.timeline > end.timeline:
+            history = parse_history(identity.timeline, await server.history(identity.timeline))
+        step = next_step(end, identity, history)
+        if step.left_out:
+            self._news(
+                f"the server left timeline {end.timeline} {step.left_out:,} bytes before the log's end. The "
+                "beginning of a record that was never completed is nothing to worry about; more than that can hold "
+                f"transactions which only the log has: ottla restore postgres --timeline {end.timeline} shows them"
+            )
+        return step
+
+    async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: Step) -> None:
+        """Until the server ends it. A timeline that ends is followed by the next one."""
+        stream, history = await self._start(server, step)
+        try:
+            async with self._open_log(True) as log:
+                writer = await LogWriter.begin(log, end)
+                try:
+                    while True:
+                        if history is not None:
+                            writer.put(_entry(Kind.HISTORY, identity, step.timeline, step.start, history))
+                        ended = await self._pump(stream, writer, identity, step)
+                        if ended is None:
+                            return
+                        step = Step(ended.timeline, ended.begin, is_new=True)
+                        stream, history = await self._start(server, step)
+                finally:
+                    writer.close()
+        finally:
+            stream.close()
+
+    async def _start(self, server: Server, step: Step) -> tuple[WalStream, bytes | None]:
+        """The history comes first: a connection that streams answers nothing else."""
+        history = await server.history(step.timeline) if step.is_new else None
+        stream = WalStream(server)
+        await stream.start(self._settings.slot, step.start, step.timeline)
+        return stream, history
+
+    async def _pump(self, stream: WalStream, writer: LogWriter, identity: Identity, step: Step) -> NextTimeline | None:
+        self._was_connected = True
+        self._news(f"streaming from {lsn_text(step.start)} on timeline {step.timeline}")
+        pump = Pump(
+            stream,
+            writer,
+            system_id=identity.system_id,
+            timeline=step.timeline,
+            start=step.start,
+            watch=self._watch,
+            news=self._news,
+        )
+        return await pump.run()
+
+    async def _write_gap(self, server: Server, identity: Identity, end: LogEnd | None, gone: WalGoneError) -> None:
+        """The slot is of no use any more; a new one keeps what comes from now on."""
+        slot = self._settings.slot
+        await server.drop_slot(slot)
+        await server.create_slot(slot)
+        start = segment_start((await server.identify()).flushed, self._segment_bytes)
+        reserved = await server.slot(slot)
+        if reserved is not None and reserved.restart_lsn is not None:
+            start = segment_start(reserved.restart_lsn, self._segment_bytes)
+        async with self._open_log(True) as log:
+            writer = await LogWriter.begin(log, end)
+            writer.put(_entry(Kind.GAP, identity, identity.timeline, start, str(gone).encode()))
+            await writer.drain()
+        self._news(
+            f"WARNING: the log has a gap before {lsn_text(start)}. Nothing after it can be restored until there is a "
+            "new base backup: ottla backup postgres"
+        )
+
+
+def _entry(kind: Kind, identity: Identity, timeline: TimelineId, start: Lsn, data: bytes) -> Entry:
+    return Entry(kind, identity.system_id, timeline, start, time.time_ns() // 1000, data)
+
+
+def _gap_sentence(step: Step, gone: WalGoneError) -> str:
+    return (
+        f"the server has removed WAL that the log does not have ({gone}): the log ends at {lsn_text(step.start)}. "
+        "Everything up to there can be restored. To go on after the gap, type the same command with --accept-gap, "
+        "and then take a new base backup: ottla backup postgres"
+    )
