@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 
@@ -23,7 +23,7 @@ class Ends(Protocol):
 
 class ReadableLog(Protocol):
     async def tail(self) -> Ends: ...
-    def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]: ...
+    def read_chunks(self, first: int, until: int | None = None) -> AsyncGenerator[Sequence[Record], None]: ...
 
 
 class WritableLog(ReadableLog, Protocol):

@@ -5,10 +5,9 @@ Offsets of the log have holes (the marks of writers that were fenced), so a look
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
 
 from ottla.connect.postgres_wal.entries import Entry, Kind, decode
 from ottla.connect.postgres_wal.log_port import ReadableLog
@@ -23,14 +22,13 @@ class Placed:
     entry: Entry
 
 
-async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncIterator[Placed]:
+async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncGenerator[Placed, None]:
     """In order, up to the end as of now."""
-    # A generator that is left early holds a call to a broker; closing it ends the call.
-    chunks = cast("aclosing[AsyncIterator[list[object]]]", aclosing(log.read_chunks(first, until)))  # type: ignore[type-var] # an async generator, typed as what it gives
-    async with chunks as reading:
-        async for chunk in reading:
+    # A reading that is left early is a call to a broker still; closing it ends the call.
+    async with aclosing(log.read_chunks(first, until)) as chunks:
+        async for chunk in chunks:
             for record in chunk:
-                yield Placed(record.offset, decode(record.data))  # type: ignore[attr-defined] # a Record
+                yield Placed(record.offset, decode(record.data))
 
 
 async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
@@ -38,7 +36,7 @@ async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
     width = 1
     while offset < until:
         end = min(offset + width, until)
-        async with aclosing(entries(log, offset, end)) as found:  # type: ignore[type-var] # as above
+        async with aclosing(entries(log, offset, end)) as found:
             async for placed in found:
                 return placed
         offset, width = end, min(width * 4, HOLE_MAX)
