@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from crc32c import crc32c
 
@@ -54,9 +54,8 @@ def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, P
 
 def prepare(backup: Backup, directory: Path) -> dict[str, Path]:
     """Tablespaces go beside the directory: they may not be inside it."""
-    tablespaces = {
-        each.oid: directory.with_name(f"{directory.name}-tablespace-{each.oid}") for each in backup.tablespaces
-    }
+    oids = [each.oid for each in backup.tablespaces]
+    tablespaces = {oid: directory.with_name(f"{directory.name}-tablespace-{oid}") for oid in oids}
     for place in (directory, *tablespaces.values()):
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise RefusedError(f"{place} is not empty; name a directory that is, or that is not there yet: --to")
@@ -88,17 +87,17 @@ def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, 
                 content = archive.extractfile(member)
                 assert content is not None, "a regular file has content"
                 place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                written[prefix + str(name)] = _write(place, iter(lambda c=content: c.read(BLOCK_BYTES), b""))  # type: ignore[misc] # bound now
+                written[prefix + str(name)] = _write(place, content)
             # Links are those of tablespaces, which go elsewhere.
     while reader.read(BLOCK_BYTES):
         pass  # to the end, where damage shows
     return written
 
 
-def _write(place: Path, blocks: Iterable[bytes]) -> Written:
+def _write(place: Path, content: IO[bytes]) -> Written:
     size, checksum = 0, 0
     with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        for block in blocks:
+        while block := content.read(BLOCK_BYTES):
             file.write(block)
             size += len(block)
             checksum = crc32c(block, checksum)

@@ -18,7 +18,7 @@ from ottla.connect.postgres_wal.positions import TimelineId
 NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
 AUTO_CONF = "postgresql.auto.conf"
 _OURS = ("restore_command", "recovery_target", "recovery_end_command", "archive_cleanup_command", "primary_")
-MINIMAL_HBA = """# Written by `ottla restore postgres`: the backup had no pg_hba.conf (Debian keeps it in /etc/postgresql).
+MINIMAL_HBA = """# Written by `ottla restore postgres`: the backup had no pg_hba.conf.
 local  all          all                 peer
 local  replication  all                 peer
 host   all          all  127.0.0.1/32   scram-sha-256
@@ -62,12 +62,13 @@ def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
     there = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     dropped = (*_OURS, *settings)
     kept = [line for line in there if not line.strip().startswith(dropped)]
-    added = [
-        f"{name} = '{value.replace(chr(92), chr(92) * 2).replace(chr(39), chr(39) * 2)}'"
-        for name, value in settings.items()
-    ]
+    added = [f"{name} = '{_escaped(value)}'" for name, value in settings.items()]
     path.write_text("\n".join([*kept, *added, ""]), encoding="utf-8")
     os.chmod(path, 0o600)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "''")
 
 
 def _write_missing_files(directory: Path, backup: Backup) -> list[str]:

@@ -1,4 +1,4 @@
-"""`ottla restore postgres`: a data directory that, once started, replays the log up to the moment that was asked for."""
+"""`ottla restore postgres`: a data directory that, once started, replays the log up to the moment asked for."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ async def restore(
         raise RefusedError(f"the log has nothing of timeline {timeline}; its last one is {last.entry.timeline}")
     backups = [each for each in store.backups() if each.system_id == last.entry.system_id]
     if not backups:
-        raise RefusedError(
-            f"there is no backup of this database in {store.place}; `ottla backup postgres` takes one while the server lives"
-        )
+        raise RefusedError(f"there is no backup of this database in {store.place}; `ottla backup postgres` takes one")
     if wanted.backup is not None:
         backups = [each for each in backups if each.name == wanted.backup]
         if not backups:
