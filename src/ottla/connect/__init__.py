@@ -1,4 +1,2 @@
-"""Databases on the log: what they write is captured into it, and restored from it.
-
-Everything here reaches a broker through the Kafka protocol or gRPC alone.
-"""
+"""Connectors between the log and what is around it: databases, files, object stores. `ottla.connect.contract` has the
+contract; each reaches a broker through the Kafka protocol alone."""
