@@ -112,6 +112,11 @@ class ReplicationConnection:
         except TimeoutError:
             raise RefusedError("no answer from PostgreSQL in time") from None
 
+    @property
+    def pgconn(self) -> pq.abc.PGconn:
+        """libpq's own, for what only one caller needs."""
+        return self._connection
+
     # Commands, before the stream.
 
     async def identify(self) -> SystemIdentity:

@@ -10,8 +10,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from psycopg import OperationalError, pq
+
 from ottla.connect.postgres_wal.failures import PostgresError
-from ottla.connect.postgres_wal.messages import ProtocolError
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, parse_lsn
 from ottla.connect.postgres_wal.server import Server
 
@@ -45,7 +46,7 @@ class BackupStream:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._connection = server.connection
+        self._connection = server.pgconn
 
     def open(self, label: str) -> BaseBackup:
         options = f"LABEL '{label.replace(chr(39), chr(39) * 2)}', CHECKPOINT 'fast', WAIT false, MANIFEST 'yes'"
@@ -58,8 +59,6 @@ class BackupStream:
 
     def archives(self) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Each archive's name and its bytes: `base.tar`, one named after each tablespace's oid, the manifest last."""
-        from psycopg import pq
-
         result = self._connection.get_result()
         if result is None or result.status != pq.ExecStatus.COPY_OUT:
             raise self._server.failure(result)
@@ -86,8 +85,6 @@ class BackupStream:
         following.append(message)
 
     def _message(self) -> bytes | None:
-        from psycopg import OperationalError
-
         try:
             length, data = self._connection.get_copy_data(0)
         except OperationalError as failure:
@@ -95,8 +92,6 @@ class BackupStream:
         return None if length == -1 else bytes(data)
 
     def _rows(self) -> list[tuple[bytes | None, ...]]:
-        from psycopg import pq
-
         result = self._connection.get_result()
         if result is None or result.status != pq.ExecStatus.TUPLES_OK:
             raise self._server.failure(result)
@@ -114,7 +109,7 @@ def _archive_name(message: bytes) -> str:
         name = message[1:].split(b"\0")[0].decode()
         if name and "/" not in name and not name.startswith("."):
             return name
-    raise ProtocolError(f"the server sent a message of the unknown kind {message[:1]!r} in a backup")
+    raise PostgresError(f"the server sent a message of the unknown kind {message[:1]!r} in a backup")
 
 
 class ControlFileWatch:

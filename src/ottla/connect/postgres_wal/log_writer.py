@@ -28,7 +28,7 @@ class LogWriter:
         self._log = log
         self._next_offset = end_offset
         self._waiting: deque[tuple[asyncio.Future[int], Entry]] = deque()
-        self._drained: asyncio.Future[None] | None = None
+        self._room: tuple[int, asyncio.Future[None]] | None = None
         self.on_acknowledged: Callable[[Lsn], None] = lambda end: None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.pending_bytes = 0
@@ -62,8 +62,8 @@ class LogWriter:
             end = entry.end
         if end is not None and not self.failed.done():
             self.on_acknowledged(end)
-        if not self._waiting and self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
+        if self._room is not None and self.pending_bytes <= self._room[0] and not self._room[1].done():
+            self._room[1].set_result(None)
 
     def _fail(self, failure: BaseException) -> None:
         """What was given to the log after it is refused too; its order is the log's order."""
@@ -72,9 +72,12 @@ class LogWriter:
 
     async def drain(self) -> None:
         """Until everything that was put is acknowledged."""
-        if self._waiting:
-            self._drained = asyncio.get_running_loop().create_future()
-            await asyncio.wait({self._drained, self.failed}, return_when=asyncio.FIRST_COMPLETED)
+        await self.wait_until_below(0)
+
+    async def wait_until_below(self, pending_bytes: int) -> None:
+        if self.pending_bytes > pending_bytes:
+            self._room = pending_bytes, asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._room[1], self.failed}, return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             self.failed.result()
 

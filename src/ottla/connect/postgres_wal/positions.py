@@ -1,4 +1,4 @@
-"""Places in PostgreSQL's write-ahead log: LSNs, timelines, segment files, and the clock of the protocol."""
+"""Places in PostgreSQL's write-ahead log: LSNs, timelines and segment files. Pure."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ import re
 from dataclasses import dataclass
 from typing import NewType
 
+from ottla.connect.postgres import lsn
+from ottla.connect.postgres.lsn import lsn_text
+
+__all__ = [
+    "NO_LSN",
+    "Lsn",
+    "Segment",
+    "TimelineId",
+    "lsn_text",
+    "parse_lsn",
+    "segment_of_name",
+    "segment_start",
+    "timeline_of_history_name",
+    "utc",
+]
+
 Lsn = NewType("Lsn", int)  # a byte position in the WAL of a timeline
 TimelineId = NewType("TimelineId", int)
 
 NO_LSN = Lsn(0)
-_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _SEGMENT = re.compile(r"([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})")
 _HISTORY = re.compile(r"([0-9A-F]{8})\.history")
 _FOUR_GIB = 1 << 32
 
-# The protocol counts microseconds from here.
-POSTGRES_EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 _UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-POSTGRES_EPOCH_UNIX_US = (POSTGRES_EPOCH - _UNIX_EPOCH) // datetime.timedelta(microseconds=1)
-
-
-def lsn_text(lsn: int) -> str:
-    """As PostgreSQL writes it: `16/B374D848`."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def parse_lsn(text: str) -> Lsn:
-    found = _LSN.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no LSN; one looks like 16/B374D848")
-    return Lsn(int(found.group(1), 16) << 32 | int(found.group(2), 16))
+    """ValueError if it is none."""
+    return Lsn(lsn.parse_lsn(text.strip()))
 
 
 def utc(unix_us: int) -> datetime.datetime:
@@ -70,5 +75,5 @@ def timeline_of_history_name(name: str) -> TimelineId | None:
     return None if found is None else TimelineId(int(found.group(1), 16))
 
 
-def segment_start(lsn: Lsn, segment_bytes: int) -> Lsn:
-    return Lsn(lsn - lsn % segment_bytes)
+def segment_start(place: Lsn, segment_bytes: int) -> Lsn:
+    return Lsn(place - place % segment_bytes)

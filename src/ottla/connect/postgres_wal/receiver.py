@@ -20,9 +20,8 @@ from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogChangedError, LogWriter
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
 from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
-from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server
+from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, StreamEnd
 from ottla.connect.postgres_wal.slot_bound import SlotWatch, check_bound, parse_size
-from ottla.connect.postgres_wal.stream import NextTimeline, WalStream
 from ottla.connect.postgres_wal.stream_pump import Pump
 from ottla.connect.postgres_wal.timelines import parse_history
 
@@ -129,36 +128,32 @@ class Receiver:
 
     async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: Step) -> None:
         """Until the server ends it. A timeline that ends is followed by the next one."""
-        stream, history = await self._start(server, step)
-        try:
-            async with self._open_log(True) as log:
-                writer = await LogWriter.begin(log, end)
-                try:
-                    while True:
-                        if history is not None:
-                            writer.put(_entry(Kind.HISTORY, identity, step.timeline, step.start, history))
-                        ended = await self._pump(stream, writer, identity, step)
-                        if ended is None:
-                            return
-                        step = Step(ended.timeline, ended.begin, is_new=True)
-                        stream, history = await self._start(server, step)
-                finally:
-                    writer.close()
-        finally:
-            stream.close()
+        history = await self._start(server, step)
+        async with self._open_log(True) as log:
+            writer = await LogWriter.begin(log, end)
+            try:
+                while True:
+                    if history is not None:
+                        writer.put(_entry(Kind.HISTORY, identity, step.timeline, step.start, history))
+                    ended = await self._pump(server, writer, identity, step)
+                    if ended.next_timeline is None:
+                        return
+                    step = Step(ended.next_timeline, ended.next_start, is_new=True)
+                    history = await self._start(server, step)
+            finally:
+                writer.close()
 
-    async def _start(self, server: Server, step: Step) -> tuple[WalStream, bytes | None]:
+    async def _start(self, server: Server, step: Step) -> bytes | None:
         """The history comes first: a connection that streams answers nothing else."""
         history = await server.history(step.timeline) if step.is_new else None
-        stream = WalStream(server)
-        await stream.start(self._settings.slot, step.start, step.timeline)
-        return stream, history
+        await server.start(self._settings.slot, step.start, step.timeline)
+        return history
 
-    async def _pump(self, stream: WalStream, writer: LogWriter, identity: Identity, step: Step) -> NextTimeline | None:
+    async def _pump(self, server: Server, writer: LogWriter, identity: Identity, step: Step) -> StreamEnd:
         self._was_connected = True
         self._news(f"streaming from {lsn_text(step.start)} on timeline {step.timeline}")
         pump = Pump(
-            stream,
+            server,
             writer,
             system_id=identity.system_id,
             timeline=step.timeline,

@@ -1,12 +1,16 @@
-"""A replication connection to a PostgreSQL server, through libpq: logins, TLS and ~/.pgpass are as psql has them."""
+"""A PostgreSQL server as the keeper of its WAL sees it: who it is, its settings, slots, timelines and stream."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from psycopg import OperationalError, ProgrammingError, pq
+from psycopg.conninfo import make_conninfo
+
+from ottla.connect.postgres import replication
+from ottla.connect.postgres.replication import Keepalive, ReplicationConnection, WalData, quoted
 from ottla.connect.postgres_wal.failures import (
     Asked,
     PostgresError,
@@ -15,13 +19,9 @@ from ottla.connect.postgres_wal.failures import (
     command_failed,
     connecting_failed,
 )
-from ottla.connect.postgres_wal.positions import Lsn, TimelineId, parse_lsn
-
-if TYPE_CHECKING:
-    from psycopg.pq.abc import PGconn, PGresult
+from ottla.connect.postgres_wal.positions import NO_LSN, Lsn, TimelineId, parse_lsn
 
 VERSION_MIN = 15
-CONNECT_TIMEOUT_S = 10
 APPLICATION_NAME = "ottla"
 
 
@@ -37,105 +37,120 @@ class Slot:
     restart_lsn: Lsn | None  # None: nothing is reserved yet, or the server gave it up
 
 
-class Server:
-    """Commands of the replication protocol, one after the other. `connection` is for those who stream."""
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The server ended the stream: it shuts down, or its history goes on with another timeline."""
 
-    def __init__(self, connection: PGconn, asked: Asked) -> None:
-        self.connection = connection
-        self.asked = asked
+    next_timeline: TimelineId | None = None
+    next_start: Lsn = NO_LSN
+
+
+class Server:
+    """A replication connection. Commands first, one after the other; then `stream`, and nothing else."""
+
+    def __init__(self, connection: ReplicationConnection, asked: Asked) -> None:
+        self._connection = connection
+        self._asked = asked
 
     @classmethod
     async def connect(cls, dsn: str, *, application_name: str = APPLICATION_NAME, slot: str = "ottla") -> Self:
         """Raises UnreachableError or RefusedError."""
-        from psycopg import OperationalError, ProgrammingError, pq
-        from psycopg.conninfo import make_conninfo
-
         try:
-            conninfo = make_conninfo(
-                dsn, replication="true", application_name=application_name, connect_timeout=CONNECT_TIMEOUT_S
-            )
+            conninfo = make_conninfo(dsn, application_name=application_name)
         except ProgrammingError as failure:
             raise RefusedError(f"{failure}".strip() + "; an address looks like postgresql://user@host:5432/") from None
+        asked = _asked(conninfo, slot)
         try:
-            connection = await asyncio.to_thread(pq.PGconn.connect, conninfo.encode())
-        except OperationalError as failure:
-            raise UnreachableError(str(failure)) from None
-        asked = Asked(
-            user=(connection.user or b"").decode(),
-            host=(connection.host or b"").decode(),
-            port=(connection.port or b"").decode(),
-            slot=slot,
-        )
-        if connection.status != pq.ConnStatus.OK:
-            text = connection.error_message.decode("utf-8", errors="replace")
-            connection.finish()
-            raise connecting_failed(text, asked)
+            connection = await replication.ReplicationConnection.connect(conninfo, physical=True)
+        except replication.RefusedError as failure:
+            raise connecting_failed(str(failure), asked) from None
         server = cls(connection, asked)
-        server._check_version()
-        return server
-
-    def _check_version(self) -> None:
-        version = self.connection.server_version // 10000
-        if version < VERSION_MIN:
-            self.close()
+        if server.version < VERSION_MIN:
+            await server.close()
             raise RefusedError(
-                f"the server is PostgreSQL {version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
+                f"the server is PostgreSQL {server.version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
                 "(pg_upgrade), or keep its tables' changes instead: ottla connect postgres-cdc"
             )
+        return server
+
+    @property
+    def pgconn(self) -> pq.abc.PGconn:
+        return self._connection.pgconn
 
     @property
     def version(self) -> int:
-        return self.connection.server_version // 10000
+        return self.pgconn.server_version // 10000
 
     async def identify(self) -> Identity:
-        (row,) = await self.rows("IDENTIFY_SYSTEM")
-        system_id, timeline, flushed = (_text(value) for value in row[:3])
+        found = (await self._query("IDENTIFY_SYSTEM"))[0]
+        system_id, timeline, flushed = (each or "" for each in found[:3])
         return Identity(int(system_id), TimelineId(int(timeline)), parse_lsn(flushed))
 
     async def setting(self, name: str) -> str:
         """As SHOW prints it."""
-        ((value,),) = await self.rows(f"SHOW {name}")
-        return _text(value)
+        return (await self._query(f"SHOW {name}"))[0][0] or ""
 
     async def history(self, timeline: TimelineId) -> bytes:
         """The timeline's history file. Timeline 1 has none."""
-        ((_, content),) = await self.rows(f"TIMELINE_HISTORY {timeline}")
-        assert content is not None, "the protocol has no history without bytes"
-        return content
+        return ((await self._query(f"TIMELINE_HISTORY {timeline}"))[0][1] or "").encode()
 
     async def slot(self, name: str) -> Slot | None:
-        ((kind, restart_lsn, _),) = await self.rows(f"READ_REPLICATION_SLOT {quoted(name)}")
+        kind, restart_lsn, _ = (await self._query(f"READ_REPLICATION_SLOT {quoted(name)}"))[0]
         if kind is None:
             return None
-        return Slot(None if restart_lsn is None else parse_lsn(_text(restart_lsn)))
+        return Slot(None if restart_lsn is None else parse_lsn(restart_lsn))
 
     async def create_slot(self, name: str) -> None:
         """A physical one, which keeps WAL from now on."""
-        await self.rows(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL (RESERVE_WAL true)")
+        await self._query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL RESERVE_WAL")
 
     async def drop_slot(self, name: str) -> None:
-        await self.rows(f"DROP_REPLICATION_SLOT {quoted(name)}")
+        await self._query(f"DROP_REPLICATION_SLOT {quoted(name)}")
 
-    async def rows(self, command: str) -> list[list[bytes | None]]:
-        from psycopg import pq
+    async def start(self, slot: str, first: Lsn, timeline: TimelineId) -> None:
+        """The stream begins. Raises WalGoneError, or RefusedError: the slot is in use, ..."""
+        try:
+            await self._connection.start_physical(first, timeline=timeline, slot=slot)
+        except replication.RefusedError as failure:
+            raise self._failure(str(failure)) from None
 
-        result = await asyncio.to_thread(self.connection.exec_, command.encode())
-        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise self.failure(result)
-        return [[result.get_value(row, column) for column in range(result.nfields)] for row in range(result.ntuples)]
+    async def receive(self, timeout_s: float) -> list[WalData | Keepalive] | StreamEnd:
+        """What has come. Raises UnreachableError."""
+        try:
+            return await self._connection.receive(timeout_s=timeout_s)
+        except replication.StreamEndedError as end:
+            if end.next_timeline is None or end.next_lsn is None:
+                return StreamEnd()
+            return StreamEnd(TimelineId(end.next_timeline), Lsn(end.next_lsn))
+        except (replication.RefusedError, OperationalError) as failure:
+            raise UnreachableError(f"the connection to the server is lost: {_one_line(str(failure))}") from None
 
-    def failure(self, result: PGresult | None) -> PostgresError:
-        """Why a command or a stream ended as it should not."""
-        from psycopg import pq
+    def report(self, flushed: Lsn) -> None:
+        """WAL below is safe. It stands for "written" too, so that synchronous_commit=remote_write is not answered with
+        what only this process has. Nothing is ever applied here: remote_apply gets no answer, as from pg_receivewal."""
+        try:
+            self._connection.send_status(flushed, applied_lsn=0)
+        except replication.RefusedError as failure:
+            raise UnreachableError(f"the connection to the server is lost: {failure}") from None
 
+    def failure(self, result: pq.abc.PGresult | None) -> PostgresError:
+        """Why a command, given to libpq by hand, did not do what it should."""
         message = b"" if result is None else result.error_message
-        text = (message or self.connection.error_message).decode("utf-8", errors="replace")
-        if self.connection.status != pq.ConnStatus.OK:
-            return UnreachableError(f"the connection to the server is lost: {' '.join(text.split())}")
-        return command_failed(text, replace(self.asked))
+        return self._failure((message or self.pgconn.error_message).decode("utf-8", errors="replace"))
 
-    def close(self) -> None:
-        self.connection.finish()
+    def _failure(self, text: str) -> PostgresError:
+        if self.pgconn.status != pq.ConnStatus.OK:
+            return UnreachableError(f"the connection to the server is lost: {_one_line(text)}")
+        return command_failed(text, self._asked)
+
+    async def _query(self, command: str) -> list[tuple[str | None, ...]]:
+        try:
+            return await self._connection.query(command)
+        except replication.RefusedError as failure:
+            raise self._failure(str(failure)) from None
+
+    async def close(self) -> None:
+        await self._connection.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,13 +158,19 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
 
-def quoted(name: str) -> str:
-    """An identifier of the replication grammar."""
-    return '"' + name.replace('"', '""') + '"'
+def _asked(conninfo: str, slot: str) -> Asked:
+    """Who asks whom, as libpq completes an address."""
+    words = {each.keyword: each.val or each.compiled for each in pq.Conninfo.get_defaults()}
+    words |= {each.keyword: each.val for each in pq.Conninfo.parse(conninfo.encode()) if each.val is not None}
+
+    def word(name: bytes, default: str) -> str:
+        return (words.get(name) or b"").decode() or default
+
+    return Asked(user=word(b"user", "?"), host=word(b"host", "localhost"), port=word(b"port", "5432"), slot=slot)
 
 
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode()
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
