@@ -11,15 +11,18 @@ import typer
 
 from ottla import __version__
 from ottla.cli import (
+    backup,
     bench,
     broker,
     cluster,
+    connect,
     consume,
     doctor,
     groups,
     log_files,
     pipeline,
     produce,
+    restore,
     sql,
     topics,
     transactions,
@@ -48,6 +51,9 @@ program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
+program.add_typer(connect.commands, name="connect")
+program.add_typer(backup.commands, name="backup")
+program.add_typer(restore.commands, name="restore")
 
 
 @program.callback()

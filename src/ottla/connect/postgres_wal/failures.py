@@ -19,6 +19,10 @@ class UnreachableError(PostgresError):
     """The server does not answer, or not yet, or not any more: worth trying again."""
 
 
+class LogChangedError(PostgresError):
+    """Somebody wrote to the log between our look at it and now: look again."""
+
+
 class RefusedError(PostgresError):
     """Trying again changes nothing; a person has to."""
 

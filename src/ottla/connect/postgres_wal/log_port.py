@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 
@@ -23,9 +23,9 @@ class Ends(Protocol):
 
 class ReadableLog(Protocol):
     async def tail(self) -> Ends: ...
-    def read_chunks(self, first: int, until: int | None = None) -> AsyncGenerator[Sequence[Record], None]: ...
+    def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]: ...
 
 
 class WritableLog(ReadableLog, Protocol):
     def append(self, data: bytes, *, expected_end: int | None = None) -> asyncio.Future[int]: ...
-    async def trim(self, before: int) -> None: ...
+    async def trim(self, before: int) -> int: ...

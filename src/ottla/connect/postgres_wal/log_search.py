@@ -5,12 +5,13 @@ Offsets of the log have holes (the marks of writers that were fenced), so a look
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import cast
 
 from ottla.connect.postgres_wal.entries import Entry, Kind, decode
-from ottla.connect.postgres_wal.log_port import ReadableLog
+from ottla.connect.postgres_wal.log_port import ReadableLog, Record
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId
 
 HOLE_MAX = 4096
@@ -25,7 +26,8 @@ class Placed:
 async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncGenerator[Placed, None]:
     """In order, up to the end as of now."""
     # A reading that is left early is a call to a broker still; closing it ends the call.
-    async with aclosing(log.read_chunks(first, until)) as chunks:
+    reading = cast("AsyncGenerator[Sequence[Record], None]", log.read_chunks(first, until))
+    async with aclosing(reading) as chunks:
         async for chunk in chunks:
             for record in chunk:
                 yield Placed(record.offset, decode(record.data))

@@ -11,14 +11,11 @@ from collections import deque
 from collections.abc import Callable
 
 from ottla.connect.postgres_wal.entries import HEADER_BYTES, Entry
+from ottla.connect.postgres_wal.failures import LogChangedError
 from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.positions import Lsn
 from ottla.connect.postgres_wal.receiver_plan import LogEnd
-
-
-class LogChangedError(Exception):
-    """Somebody wrote to the log between our look at it and now: look again."""
 
 
 class LogWriter:

@@ -14,10 +14,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from ottla.connect.postgres_wal.entries import Entry, Kind
-from ottla.connect.postgres_wal.failures import RefusedError, UnreachableError, WalGoneError
+from ottla.connect.postgres_wal.failures import LogChangedError, RefusedError, UnreachableError, WalGoneError
 from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
-from ottla.connect.postgres_wal.log_writer import LogChangedError, LogWriter
+from ottla.connect.postgres_wal.log_writer import LogWriter
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
 from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
 from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, StreamEnd
