@@ -84,7 +84,7 @@ def _tell(restored: Restored, directory: Path, at: str | None, start: bool, port
     if program is None:
         raise FailedError(
             f"there is no pg_ctl of PostgreSQL {version} here, and another version cannot read this directory. "
-            f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then type: {shlex.join(command)}"
+            f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then: {shlex.join(command)}"
         )
     say("starting it; it replays the log")
     ended = start_and_wait(command, directory)

@@ -1,8 +1,8 @@
 """pgbench that leaves a trace: which transactions each client saw committed, and what must be true of the tables.
 
-Each transaction is pgbench's own (TPC-B like) and one row more in `ledger`: the round, the client, and the client's count.
-pgbench logs a transaction after its commit has returned. So of a client with k logged transactions the rows 1..k must be
-there; the row k+1 may be, if the server died before it could say so.
+Each transaction is pgbench's own (TPC-B like) and one row more in `ledger`: the round, the client, and the client's
+count. pgbench logs a transaction after its commit has returned. So of a client with k logged transactions the rows
+1..k must be there; the row k+1 may be, if the server died before it could say so.
 """
 
 from __future__ import annotations
