@@ -17,6 +17,7 @@ from ottla.cli import (
     cluster,
     connect,
     consume,
+    dlq,
     doctor,
     groups,
     log_files,
@@ -49,6 +50,8 @@ program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
+program.add_typer(connect.commands, name="connect")
+program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
 program.add_typer(connect.commands, name="connect")

@@ -29,6 +29,8 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 in microseconds since 1970: where PostgreSQL's clocks begin."""
 CONNECT_TIMEOUT_S = 15.0
 MESSAGES_MAX = 4096
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+"""Of one `receive`; a single message may be larger."""
 
 _WAL_DATA = struct.Struct(">cQQq")
 _KEEPALIVE = struct.Struct(">cQqB")
@@ -129,7 +131,7 @@ class ReplicationConnection:
     async def create_logical_slot(
         self, name: str, plugin: str = "pgoutput", *, snapshot: str = "export"
     ) -> CreatedSlot:
-        """`snapshot`: export, use or nothing. Waits until transactions that run now have ended."""
+        """`snapshot`: export, noexport or use. Waits until transactions that run now have ended."""
         rows = await self.query(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL {plugin} {snapshot.upper()}_SNAPSHOT")
         slot, lsn, snapshot_name, _ = rows[0]
         assert slot is not None
@@ -171,17 +173,19 @@ class ReplicationConnection:
         self._is_watched = True
 
     async def receive(self, *, timeout_s: float | None = None, limit: int = MESSAGES_MAX) -> list[WalData | Keepalive]:
-        """What has come, as soon as something has; nothing after the timeout.
+        """What has come, as soon as something has; nothing after the timeout. At most some megabytes.
 
         StreamEndedError when the server ends it, RefusedError when the connection breaks.
         """
         messages: list[WalData | Keepalive] = []
+        left_bytes = MESSAGE_BYTES_MAX
         take = self._connection.get_copy_data
         while True:
             size, data = take(1)
             if size > 0:
                 messages.append(_parse(memoryview(data)))
-                if len(messages) >= limit:
+                left_bytes -= size
+                if len(messages) >= limit or left_bytes < 0:
                     return messages
             elif size < 0:
                 if messages:
@@ -219,7 +223,7 @@ class ReplicationConnection:
         applied_lsn: int | None = None,
         wants_reply: bool = False,
     ) -> None:
-        """What is safe here: the server may forget what is before `flushed_lsn`, and commits that wait for it return."""
+        """What is safe here: the server may forget what is before `flushed_lsn`; commits that wait for it return."""
         from psycopg import OperationalError
 
         now_us = time.time_ns() // 1000 - POSTGRES_EPOCH_US
