@@ -54,7 +54,6 @@ program.add_typer(connect.commands, name="connect")
 program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
-program.add_typer(connect.commands, name="connect")
 program.add_typer(backup.commands, name="backup")
 program.add_typer(restore.commands, name="restore")
 

@@ -37,7 +37,7 @@ def postgres(
 ) -> None:
     """Makes a data directory that recovers to a chosen moment when it is started, and says how to start it."""
     wanted = _wanted(at, before, timeline, backup)
-    fetch = [sys.executable, "-m", "ottla", "restore", "postgres-wal-segment", "--wal", wal, "--log", log]
+    fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch", "--wal", wal, "--log", log]
 
     async def work() -> Restored:
         from ottla.connect.postgres_wal.backup_store import BackupStore
@@ -91,28 +91,3 @@ def _tell(restored: Restored, directory: Path, at: str | None, start: bool, port
     if ended is not None:
         raise FailedError(ended)
     print(f"it runs, recovered up to {at or 'the end of the log, ' + lsn_text(restored.log_end)}")
-
-
-@commands.command("postgres-wal-segment", hidden=True)
-def postgres_wal_segment(
-    name: Annotated[str, typer.Argument(help="The file that the server asks for (%f).")],
-    path: Annotated[Path, typer.Argument(help="Where it wants it (%p).")],
-    system_id: Annotated[int, typer.Option("--system-id")],
-    segment_bytes: Annotated[int, typer.Option("--segment-bytes")],
-    wal: WalServers = DEFAULT_WAL,
-    log: LogName = DEFAULT_LOG,
-    up_to_gap: Annotated[bool, typer.Option("--up-to-gap")] = False,
-) -> None:
-    """For restore_command: one WAL file or timeline history from the log. Exit code 44: the log does not have it."""
-
-    async def work() -> bool:
-        from ottla.connect.postgres_wal.fetching import fetch_file
-        from ottla.connect.postgres_wal.opening import LogPlace
-
-        async with LogPlace(wal, log).open() as opened:
-            return await fetch_file(opened, name, path, system_id, segment_bytes, up_to_gap=up_to_gap)
-
-    from ottla.connect.postgres_wal.recovery_files import NOT_IN_LOG
-
-    if not run_postgres(work()):
-        raise typer.Exit(NOT_IN_LOG)

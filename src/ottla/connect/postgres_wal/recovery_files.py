@@ -11,9 +11,12 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ottla.connect.postgres_wal.backup_store import Backup
 from ottla.connect.postgres_wal.positions import TimelineId
+
+if TYPE_CHECKING:  # a server that recovers asks for one file after the other, and needs none of this
+    from ottla.connect.postgres_wal.backup_store import Backup
 
 NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
 AUTO_CONF = "postgresql.auto.conf"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from psycopg import OperationalError, ProgrammingError, pq
+from psycopg import ProgrammingError, pq
 from psycopg.conninfo import make_conninfo
 
 from ottla.connect.postgres import replication
@@ -122,8 +122,8 @@ class Server:
             if end.next_timeline is None or end.next_lsn is None:
                 return StreamEnd()
             return StreamEnd(TimelineId(end.next_timeline), Lsn(end.next_lsn))
-        except (replication.RefusedError, OperationalError) as failure:
-            raise UnreachableError(f"the connection to the server is lost: {_one_line(str(failure))}") from None
+        except replication.RefusedError as failure:
+            raise UnreachableError(f"the connection to the server is lost: {failure}") from None
 
     def report(self, flushed: Lsn) -> None:
         """WAL below is safe. It stands for "written" too, so that synchronous_commit=remote_write is not answered with
