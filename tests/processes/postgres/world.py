@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -117,7 +116,6 @@ class World:
     def lose_server(self) -> None:
         """It and its disk."""
         self.server.kill()
-        shutil.rmtree(self.server.data_dir)
         shutil.rmtree(self.server.home)
 
     def close(self) -> None:
@@ -154,7 +152,3 @@ def wait_until_ready(server: PostgresServer, timeout_s: float = 60) -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"the server is not ready after {timeout_s} s; it logged:\n{server.log()[-4000:]}")
-
-
-def keep_for_inspection(directory: Path) -> str:
-    return os.fspath(directory)
