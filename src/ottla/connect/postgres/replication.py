@@ -193,7 +193,7 @@ class ReplicationConnection:
             elif size < 0:
                 if messages:
                     return messages  # the next call finds the end again
-                raise self._ended(size)
+                raise self._ended()
             elif messages:
                 return messages
             elif not await self._wait_readable(timeout_s):
@@ -241,15 +241,15 @@ class ReplicationConnection:
             self._watched = None
         self._connection.finish()
 
-    def _ended(self, size: int) -> ConnectorError:
+    def _ended(self) -> ConnectorError:
         """Why there is no more to copy. All of the answer is read: another stream may begin on this connection."""
         self._connection.nonblocking = 0
         end: ConnectorError = StreamEndedError(None, None)
         try:
-            if size == -1:
-                self._connection.put_copy_end()
             while (result := self._connection.get_result()) is not None:
-                if result.status == pq.ExecStatus.FATAL_ERROR:
+                if result.status == pq.ExecStatus.COPY_IN:  # the server's half has ended, ours is open still
+                    self._connection.put_copy_end()
+                elif result.status == pq.ExecStatus.FATAL_ERROR:
                     end = self._refused(result)
                 elif result.status == pq.ExecStatus.TUPLES_OK and result.ntuples:
                     timeline, lsn = _rows(result)[0][:2]

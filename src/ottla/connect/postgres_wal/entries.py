@@ -13,6 +13,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId
 
 MAGIC = b"PGW1"
@@ -26,7 +27,7 @@ class Kind(IntEnum):
     GAP = 3  # WAL before this LSN is missing; the bytes say why
 
 
-class ForeignEntryError(Exception):
+class ForeignEntryError(RefusedError):
     """A record that is not of this kind of log."""
 
 

@@ -27,6 +27,10 @@ class RefusedError(PostgresError):
     """Trying again changes nothing; a person has to."""
 
 
+class SlotInUseError(RefusedError):
+    """Another connector has the slot, or the server has not yet noticed that it is gone."""
+
+
 class WalGoneError(RefusedError):
     """The server has removed WAL that the log does not have."""
 
@@ -129,18 +133,12 @@ _COMMANDS: tuple[tuple[str, _Sentence], ...] = (
         ),
     ),
     (
-        r'replication slot "([^"]+)" is active for PID (\d+)',
-        lambda found, asked: (
-            f"the slot {found.group(1)!r} is in use (by the server's process {found.group(2)}): another connector runs "
-            "with this name. One is enough; for a second log name another slot with --slot"
-        ),
-    ),
-    (
         r"cannot use a logical replication slot for physical replication|cannot read.*logical replication slot",
         lambda found, asked: f"the slot {asked.slot!r} is a logical one. Name another one: --slot NAME",
     ),
 )
 
+_IN_USE = re.compile(r'replication slot "([^"]+)" is active for PID (\d+)')
 _GONE = re.compile(r"has already been removed|can no longer get changes from replication slot|has been invalidated")
 _LATER = re.compile(r"is starting up|is shutting down|is in recovery mode|not yet accepting connections")
 
@@ -163,12 +161,25 @@ def command_failed(text: str, asked: Asked) -> PostgresError:
     text = text.strip()
     if _GONE.search(text):
         return WalGoneError(_short(text))
+    if (found := _IN_USE.search(text)) is not None:
+        return SlotInUseError(
+            f"the slot {found.group(1)!r} is in use (by the server's process {found.group(2)}): another connector runs "
+            "with this name. One is enough; for a second log name another slot with --slot"
+        )
     for pattern, sentence in _COMMANDS:
         if (found := re.search(pattern, text)) is not None:
             return RefusedError(sentence(found, asked))
     if _LATER.search(text) or "terminating" in text:
         return UnreachableError(_short(text))
     return RefusedError(f"the server at {asked.place} says: {_short(text)}")
+
+
+def stream_failed(text: str) -> PostgresError:
+    """A stream that had begun broke off."""
+    text = _short(text)
+    if _GONE.search(text):
+        return WalGoneError(text)
+    return UnreachableError(f"the connection to the server is lost: {text}")
 
 
 def _short(text: str) -> str:

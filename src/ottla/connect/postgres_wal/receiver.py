@@ -14,7 +14,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from ottla.connect.postgres_wal.entries import Entry, Kind
-from ottla.connect.postgres_wal.failures import LogChangedError, RefusedError, UnreachableError, WalGoneError
+from ottla.connect.postgres_wal.failures import (
+    LogChangedError,
+    RefusedError,
+    SlotInUseError,
+    UnreachableError,
+    WalGoneError,
+)
 from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogWriter
@@ -27,6 +33,7 @@ from ottla.connect.postgres_wal.timelines import parse_history
 
 BACKOFF_S = (0.1, 5.0)
 STABLE_AFTER_S = 10.0
+SLOT_PATIENCE_S = 10.0
 
 OpenLog = Callable[[bool], AbstractAsyncContextManager[WritableLog]]
 
@@ -54,13 +61,20 @@ class Receiver:
         self._accept_gap = settings.accept_gap
 
     async def run(self) -> None:
-        delay_s = BACKOFF_S[0]
+        delay_s, patient_until_s = BACKOFF_S[0], time.monotonic() + SLOT_PATIENCE_S
         while True:
             began_s = time.monotonic()
             try:
                 await self._session()
                 self._news("the server ended the stream; waiting for it")
-            except (UnreachableError, LogChangedError) as failure:
+            except LogChangedError as failure:
+                self._news(f"{failure}; looking again")
+            except SlotInUseError as failure:
+                # The server takes a while to notice that a connector before us was killed.
+                if not self._was_connected and began_s > patient_until_s:
+                    raise
+                self._news(f"{failure}; trying again")
+            except UnreachableError as failure:
                 if not self._was_connected:
                     raise
                 self._news(f"{failure}; trying again")
@@ -79,9 +93,12 @@ class Receiver:
             async with self._open_log(False) as log:
                 last = await last_entry(log)
                 tail = await log.tail()
-            had_entries = last is None and tail.end_offset > tail.start_offset
-            if had_entries:
-                raise RefusedError("this log holds no WAL of PostgreSQL; name another one with --log")
+            if last is None and tail.start_offset > 0 and not self._accept_gap:
+                raise RefusedError(
+                    "the log is empty, and was not always: what it held has been trimmed, or all its replicas were "
+                    "lost at once. To begin anew, type the same command with --accept-gap, and then take a base "
+                    "backup: ottla backup postgres"
+                )
             end = None if last is None else LogEnd.of(last.entry)
             step = await self._plan(server, identity, end)
             try:

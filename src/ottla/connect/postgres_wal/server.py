@@ -18,6 +18,7 @@ from ottla.connect.postgres_wal.failures import (
     UnreachableError,
     command_failed,
     connecting_failed,
+    stream_failed,
 )
 from ottla.connect.postgres_wal.positions import NO_LSN, Lsn, TimelineId, parse_lsn
 
@@ -65,13 +66,20 @@ class Server:
         except replication.RefusedError as failure:
             raise connecting_failed(str(failure), asked) from None
         server = cls(connection, asked)
-        if server.version < VERSION_MIN:
+        try:
+            cls.check_version(server.version)
+        except RefusedError:
             await server.close()
+            raise
+        return server
+
+    @staticmethod
+    def check_version(version: int) -> None:
+        if version < VERSION_MIN:
             raise RefusedError(
-                f"the server is PostgreSQL {server.version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
+                f"the server is PostgreSQL {version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
                 "(pg_upgrade), or keep its tables' changes instead: ottla connect postgres-cdc"
             )
-        return server
 
     @property
     def pgconn(self) -> pq.abc.PGconn:
@@ -105,17 +113,17 @@ class Server:
         await self._query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL RESERVE_WAL")
 
     async def drop_slot(self, name: str) -> None:
-        await self._query(f"DROP_REPLICATION_SLOT {quoted(name)}")
+        await self._query(f"DROP_REPLICATION_SLOT {quoted(name)} WAIT")
 
     async def start(self, slot: str, first: Lsn, timeline: TimelineId) -> None:
-        """The stream begins. Raises WalGoneError, or RefusedError: the slot is in use, ..."""
+        """The stream begins. Raises RefusedError: the slot is in use, ..."""
         try:
             await self._connection.start_physical(first, timeline=timeline, slot=slot)
         except replication.RefusedError as failure:
             raise self._failure(str(failure)) from None
 
     async def receive(self, timeout_s: float) -> list[WalData | Keepalive] | StreamEnd:
-        """What has come. Raises UnreachableError."""
+        """What has come. Raises UnreachableError, or WalGoneError if the server does not have what was asked for."""
         try:
             return await self._connection.receive(timeout_s=timeout_s)
         except replication.StreamEndedError as end:
@@ -123,7 +131,7 @@ class Server:
                 return StreamEnd()
             return StreamEnd(TimelineId(end.next_timeline), Lsn(end.next_lsn))
         except replication.RefusedError as failure:
-            raise UnreachableError(f"the connection to the server is lost: {failure}") from None
+            raise stream_failed(str(failure)) from None
 
     def report(self, flushed: Lsn) -> None:
         """WAL below is safe. It stands for "written" too, so that synchronous_commit=remote_write is not answered with
@@ -131,7 +139,7 @@ class Server:
         try:
             self._connection.send_status(flushed, applied_lsn=0)
         except replication.RefusedError as failure:
-            raise UnreachableError(f"the connection to the server is lost: {failure}") from None
+            raise stream_failed(str(failure)) from None
 
     def failure(self, result: pq.abc.PGresult | None) -> PostgresError:
         """Why a command, given to libpq by hand, did not do what it should."""
