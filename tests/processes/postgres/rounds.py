@@ -11,7 +11,7 @@ from random import Random
 import psycopg
 
 from tests.processes.postgres.bench import Bench, Expected, compare, initialize
-from tests.processes.postgres.world import SETTINGS, World, wait_until_ready
+from tests.processes.postgres.world import SETTINGS, World
 
 LOAD_S = (0.3, 2.0)
 CONNECT_TIMEOUT_S = 60.0
@@ -115,7 +115,7 @@ class Rounds:
         # The comparison creates nothing, but hint bits and the like are WAL too: nobody waits for it yet.
         restored.settings["synchronous_standby_names"] = ""
         restored.spawn()
-        wait_until_ready(restored)
+        restored.wait_until_recovered()
         findings = compare(restored.url, self._expected)
         restored.run(str(restored.binaries / "pg_amcheck"), "--heapallindexed", restored.url)
         restored.stop()

@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -140,15 +139,3 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def wait_until_ready(server: PostgresServer, timeout_s: float = 60) -> None:
-    """Recovered and open: what `pg_ctl` waits for too, from the server's pid file."""
-    path, deadline = Path(server.data_dir, "postmaster.pid"), time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        assert server.running, f"the server ended; it logged:\n{server.log()[-4000:]}"
-        lines = path.read_text().splitlines() if path.exists() else []
-        if len(lines) > 7 and lines[7].strip() == "ready":
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"the server is not ready after {timeout_s} s; it logged:\n{server.log()[-4000:]}")
