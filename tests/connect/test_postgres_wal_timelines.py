@@ -1,8 +1,9 @@
-"""Timelines, gaps, and servers that do not belong to a log: a real PostgreSQL that is restored, promoted and mixed up."""
+"""Timelines, gaps, and servers that do not belong to a log: a real PostgreSQL, restored, promoted and mixed up."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
     assert history.start == max(each.end for each in found if each.timeline == 1)
     assert history.start == min(each.start for each in found if each.timeline == 2)
     wal = [each for each in found if each.kind is Kind.WAL]
-    assert all(one.end == other.start for one, other in zip(wal, wal[1:], strict=False)), "no gap and nothing twice"
+    assert all(one.end == other.start for one, other in itertools.pairwise(wal)), "no gap and nothing twice"
     assert keeper.with_log(lambda log: check_backups(log, keeper.store, lambda sentence: None)) == []
     with keeper.restored() as restored:
         assert ask(restored, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,), (4,)]
@@ -87,9 +88,7 @@ def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
         with keeper.keeping():
             keeper.sql("INSERT INTO t VALUES (3)")
         keeper.server = old
-        with pytest.raises(
-            RefusedError, match="the log has gone on to timeline 2, and this server is still on timeline 1"
-        ):
+        with pytest.raises(RefusedError, match=r"gone on to timeline 2, and this server is still on timeline 1"):
             asyncio.run(keeper.receiver().run())
         with keeper.restored() as again:
             assert ask(again, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,)]
@@ -108,9 +107,7 @@ def test_wal_that_the_bound_gave_up_is_a_gap(keeper: Keeper) -> None:
         keeper.sql("SELECT pg_logical_emit_message(false, 'x', repeat('y', 1000))", "SELECT pg_switch_wal()")
     keeper.sql("CHECKPOINT")
     assert keeper.sql("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
-    with pytest.raises(
-        RefusedError, match=r"removed WAL that the log does not have.*--accept-gap.*ottla backup postgres"
-    ):
+    with pytest.raises(RefusedError, match=r"removed WAL that the log does not have.*--accept-gap"):
         Running(keeper.receiver().run()).wait()
     with keeper.keeping(accept_gap=True):
         keeper.sql("INSERT INTO t VALUES (2)")
