@@ -6,7 +6,7 @@ COMPILED := .venv/.compiled
 PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
-REAL_TESTS := $(wildcard tests/processes tests/conformance)
+REAL_TESTS := $(wildcard tests/processes tests/conformance tests/connect)
 SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2

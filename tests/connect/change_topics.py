@@ -65,8 +65,14 @@ def expected_rows(url: str, table: str) -> dict[str, dict[str, Any]]:
             )
         ]
         # Arrays by PostgreSQL's own JSON, so that nothing of the connector's judges itself.
-        chosen = ", ".join(f'to_jsonb("{n}")::text' if k.endswith("[]") else f'"{n}"::text' for n, k in names)
-        rows = connection.execute(f"SELECT {chosen} FROM {table}")  # type: ignore[arg-type] # names of the catalog
+        # And `format`, because a cast to text is not what a type itself writes: of char(8), of inet.
+        chosen = ", ".join(
+            f'to_jsonb("{name}")::text'
+            if kind.endswith("[]")
+            else f'CASE WHEN "{name}" IS NOT NULL THEN format(\'%s\', "{name}") END'
+            for name, kind in names
+        )
+        rows = connection.execute(f"SELECT {chosen} FROM {table}")
         return dict(_expected(names, row) for row in rows)
 
 
@@ -102,7 +108,7 @@ def _typed(kind: str, value: Any) -> Any:
     if kind in ("real", "double precision"):
         return repr(float(value))
     if kind == "boolean":
-        return value if isinstance(value, bool) else value == "true"
+        return value if isinstance(value, bool) else value == "t"
     if kind in ("smallint", "integer", "bigint"):
         return int(value)
     return value

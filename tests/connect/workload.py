@@ -182,6 +182,6 @@ def table_hash(url: str, table: str) -> tuple[int, str | None]:
     order = TABLES.get(table, "id")
     with psycopg.connect(url, options="-c timezone=UTC -c extra_float_digits=3") as connection:
         question = f"SELECT count(*), md5(string_agg(md5(t::text), '' ORDER BY {order})) FROM {table} t"
-        row = connection.execute(question).fetchone()  # type: ignore[arg-type] # names of this module
+        row = connection.execute(question).fetchone()
         assert row is not None
         return row[0], row[1]

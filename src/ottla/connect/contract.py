@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ottla.client.fetched import ConsumerRecord, TopicPartition
 
@@ -56,6 +56,7 @@ class TopicSettings:
     """Whether a topic of this name that has more partitions is refused."""
 
 
+@runtime_checkable
 class Source(Protocol):
     def topic_settings(self, topic: str) -> TopicSettings:
         """Asked once for each topic, before its first record."""

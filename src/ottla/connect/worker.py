@@ -18,7 +18,7 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.connect.configuration import ConnectorConfig
-from ottla.connect.contract import Sink, Source
+from ottla.connect.contract import Source
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sink_run import run_sink
 from ottla.connect.source_run import run_source
@@ -62,13 +62,11 @@ async def run(config: ConnectorConfig, reports: Reports) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     _watch_supervisor(loop, stopping)
-    connector: Any = config.build()
-    if hasattr(connector, "poll"):
-        source: Source = connector
-        await run_source(config.name, config.bootstrap, source, stopping, reports.progress)
+    connector = config.build()
+    if isinstance(connector, Source):
+        await run_source(config.name, config.bootstrap, connector, stopping, reports.progress)
     else:
-        sink: Sink = connector
-        await run_sink(config, sink, stopping, reports.progress)
+        await run_sink(config, connector, stopping, reports.progress)
     reports.flush()
 
 

@@ -77,7 +77,7 @@ def _grant(user: str, said: str) -> str:
     if found is None:
         return f"Its owner or a superuser can allow it: GRANT ... TO {user};"
     kind, name = found[1], found[2]
-    right = {"schema": "USAGE", "database": "CREATE"}.get(kind, "SELECT, INSERT, UPDATE, DELETE, TRUNCATE")
+    right = {"schema": "USAGE, CREATE", "database": "CREATE"}.get(kind, "SELECT, INSERT, UPDATE, DELETE, TRUNCATE")
     of = {"schema": "SCHEMA ", "database": "DATABASE "}.get(kind, "")
     return f"Allow it: GRANT {right} ON {of}{name} TO {user};"
 

@@ -128,6 +128,21 @@ class Catalog:
             user = user_of(self._url)
             raise NeedsHelpError(f"{user} may not replicate. A superuser types: ALTER ROLE {user} REPLICATION;")
 
+    async def check_can_read(self, tables: Sequence[TableFacts]) -> None:
+        """Before there is a slot: one that nobody reads fills the server's disk."""
+        for table in tables:
+            may_read = await self.ask(
+                "SELECT has_schema_privilege(%s, 'USAGE') AND has_table_privilege(%s::oid, 'SELECT')",
+                table.schema,
+                table.oid,
+            )
+            if not may_read[0][0]:
+                user = user_of(self._url)
+                raise NeedsHelpError(
+                    f"{user} may not read {table.name}. Its owner types: GRANT USAGE ON SCHEMA {table.schema} TO {user}; "
+                    f"GRANT SELECT ON {table.name} TO {user};"
+                )
+
     async def slot(self, name: str) -> SlotFacts | None:
         rows = await self.ask(
             "SELECT active, confirmed_flush_lsn::text, coalesce(wal_status = 'lost', false) FROM pg_replication_slots "

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
+
 from ottla.connect.contract import Position, SourceBatch, TopicSettings
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.postgres.advice import explained
@@ -90,6 +92,8 @@ class PostgresCdc:
                 "connector "
                 f"uses it. Name another one (--slot), or drop it: SELECT pg_drop_replication_slot('{settings.slot}');"
             )
+        if settings.snapshot:
+            await self._catalog.check_can_read(self._tables)
         self._attempt = 1 if position is None else int(position["attempt"]) + 1
         self._phase = "snapshot"
         self._snapshot = self._read_snapshot(slot is not None)
@@ -103,7 +107,7 @@ class PostgresCdc:
                 self._snapshot = None
             assert self._stream is not None
             return await self._stream.poll()
-        except RefusedError as failure:
+        except (RefusedError, psycopg.Error) as failure:
             raise explained(failure, self._settings.url) from failure
 
     async def commit(self, position: Position) -> None:

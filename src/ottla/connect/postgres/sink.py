@@ -181,7 +181,7 @@ class PostgresSink:
             async with self._connection.pipeline():
                 for current in every:
                     command, values = statement(current)
-                    cursor = await self._connection.execute(command, values)
+                    cursor = await self._connection.execute(command.encode(), values)
                     if current.kind is Kind.PARTIAL:
                         partial.append((current, cursor))
         except (
@@ -261,7 +261,7 @@ class PostgresSink:
     def _no_row(self, run: Run) -> NeedsHelpError:
         change = run.changes[0]
         return NeedsHelpError(
-            f"{run.target.name} has no row {orjson.dumps(change.key).decode()}, and the update at {change.topic} "
+            f"{run.target.name} has no row {(change.key or b'').decode()}, and the update at {change.topic} "
             f"offset {change.offset} lacks values that it should have: somebody else has changed the target. Fill it "
             f"anew: empty it and choose another --name"
         )

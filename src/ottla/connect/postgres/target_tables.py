@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -15,21 +15,19 @@ Schema = dict[str, Any]
 """A record of the topic of schemas: schema, table, key, columns with name, type, number and missing."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TargetTable:
     schema: str
     table: str
     key: tuple[str, ...]
     types: dict[str, str]
     """Of the target's columns, as PostgreSQL writes them."""
+    statements: dict[Any, Any] = field(default_factory=dict)
+    """What was made of them before."""
 
     @property
     def name(self) -> str:
         return f"{self.schema}.{self.table}"
-
-    @property
-    def identifier(self) -> Identifier:
-        return Identifier(self.schema, self.table)
 
 
 class TargetTables:

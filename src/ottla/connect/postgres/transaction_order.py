@@ -32,11 +32,11 @@ class Change(NamedTuple):
     schema: str
     table: str
     schema_id: str
-    key: dict[str, Any]
+    key: bytes | None
     row: dict[str, Any]
     unchanged: tuple[str, ...]
     """Columns that the row has no value of."""
-    new_key: dict[str, Any] | None
+    new_key: bytes | None
     """Of a delete that is the first half of a change of key."""
 
 
@@ -55,6 +55,7 @@ def parse_change(record: ConsumerRecord) -> Change:
         source, transaction = envelope["source"], envelope["transaction"]
         op = envelope["op"]
         new_key = next((value for name, value in record.headers if name == NEW_KEY_HEADER), None)
+        orjson.loads(record.key or b"{}")
         return Change(
             topic=record.topic,
             offset=record.offset,
@@ -64,10 +65,10 @@ def parse_change(record: ConsumerRecord) -> Change:
             schema=source["schema"],
             table=source["table"],
             schema_id=source["schema_id"],
-            key={} if record.key is None else orjson.loads(record.key),
+            key=record.key,
             row=envelope["after"] or {},
             unchanged=tuple(source.get("unchanged", ())),
-            new_key=None if new_key is None else orjson.loads(new_key),
+            new_key=new_key,
         )
     except (ValueError, KeyError, TypeError) as mistake:
         reason = f"no change of `ottla connect postgres-cdc`: {type(mistake).__name__}: {mistake}"

@@ -7,6 +7,7 @@ It is what Debezium writes with `decimal.handling.mode=string`, `time.precision.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -108,45 +109,39 @@ _BY_NAME: dict[str, Encoder] = {
 
 
 def _array_encoder(element: Encoder, delimiter: bytes) -> Encoder:
+    tokens = re.compile(rb'"((?:[^"\\]|\\.)*)"|([^{}"%b]+)|([{}])' % re.escape(delimiter), re.DOTALL)
+
     def encode(value: bytes) -> bytes:
         if value[:1] != b"{":
             return encode_text(value)  # it has bounds of its own, which JSON has no place for
-        parsed, _ = _read_array(value, 1, element, delimiter[0])
-        return parsed
+        if b'"' in value or b"{" in value[1:]:
+            return _nested_array(value, element, tokens)
+        inside = value[1:-1]
+        if not inside:
+            return b"[]"
+        items = inside.split(delimiter)
+        return b"[" + b",".join([b"null" if item == b"NULL" else element(item) for item in items]) + b"]"
 
     return encode
 
 
-def _read_array(text: bytes, at: int, element: Encoder, delimiter: int) -> tuple[bytes, int]:
-    """From after its opening brace; the JSON, and where it ends."""
+def _nested_array(value: bytes, element: Encoder, tokens: re.Pattern[bytes]) -> bytes:
     parts: list[bytes] = []
-    while True:
-        first = text[at]
-        if first == 0x7D:  # }
-            return b"[" + b",".join(parts) + b"]", at + 1
-        if first == delimiter:
-            at += 1
-        elif first == 0x7B:  # {
-            part, at = _read_array(text, at + 1, element, delimiter)
-            parts.append(part)
-        elif first == 0x22:  # "
-            item, at = _read_quoted(text, at + 1)
-            parts.append(element(item))
+    for quoted, plain, brace in tokens.findall(value):
+        if brace == b"{":
+            parts.append(b"[")
+            continue
+        if brace:
+            if parts[-1] == b",":
+                parts.pop()
+            parts.append(b"]")
+        elif plain:
+            parts.append(b"null" if plain == b"NULL" else element(plain))
         else:
-            end = at
-            while text[end] != delimiter and text[end] != 0x7D:
-                end += 1
-            item = text[at:end]
-            parts.append(b"null" if item == b"NULL" else element(item))
-            at = end
+            parts.append(element(_ESCAPED.sub(rb"\1", quoted) if b"\\" in quoted else quoted))
+        parts.append(b",")
+    parts.pop()
+    return b"".join(parts)
 
 
-def _read_quoted(text: bytes, at: int) -> tuple[bytes, int]:
-    found = bytearray()
-    while (character := text[at]) != 0x22:
-        if character == 0x5C:  # a backslash takes the next one as it is
-            at += 1
-            character = text[at]
-        found.append(character)
-        at += 1
-    return bytes(found), at + 1
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
