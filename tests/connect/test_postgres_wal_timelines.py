@@ -49,8 +49,9 @@ def promote(server: PostgresServer) -> None:
     """A recovery without anything to fetch ends where the server's own WAL ends, on a new timeline."""
     server.stop()
     Path(server.data_dir, "recovery.signal").touch()
-    server.settings["restore_command"] = "false"
-    server.start()
+    server.settings |= {"restore_command": "false", "hot_standby": "off"}
+    server.spawn()
+    server.wait_until_recovered()
     del server.settings["restore_command"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from random import Random
 
 import psycopg
 
+from ottla.testing.broker_process import BrokerEndedError, BrokerProcess
 from tests.processes.postgres.bench import Bench, Expected, compare, initialize
 from tests.processes.postgres.world import SETTINGS, World
 
@@ -93,7 +95,7 @@ class Rounds:
         if not broker.running or self._returning():
             return []
         broker.kill()
-        self._thread = threading.Timer(self._chance.uniform(0.2, 2), broker.start)
+        self._thread = threading.Timer(self._chance.uniform(0.2, 2), _start, (broker,))
         self._thread.start()
         self.outcome.deaths["broker"] = self.outcome.deaths.get("broker", 0) + 1
         return [f"broker {number} killed"]
@@ -104,8 +106,12 @@ class Rounds:
         return self._thread is not None and self._thread.is_alive()
 
     def settle(self) -> None:
+        """Every broker runs again. One that could not start in time, on a busy machine, gets another chance."""
         if self._thread is not None:
             self._thread.join()
+        for broker in self._world.brokers.brokers:
+            if not broker.running:
+                broker.start()
 
     def _restore(self, number: int) -> list[str]:
         world = self._world
@@ -139,3 +145,8 @@ class Rounds:
                 assert time.monotonic() < deadline_s, f"no connector came; it said:\n{world.connector.log()[-2000:]}"
                 time.sleep(0.05)
             connection.execute("SELECT pg_logical_emit_message(true, 'ottla', 'here')")
+
+
+def _start(broker: BrokerProcess) -> None:
+    with contextlib.suppress(BrokerEndedError):
+        broker.start()
