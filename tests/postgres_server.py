@@ -28,7 +28,7 @@ from typing import Self
 
 import pytest
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 USER = "ottla"
 STATUS_LINE = 7
 NOT_FOUND = (

@@ -25,7 +25,7 @@ from tests.postgres_server import PostgresServer
 
 T = TypeVar("T")
 
-SETTINGS = {"max_slot_wal_keep_size": "1GB", "shared_buffers": "16MB", "wal_sender_timeout": "5s"}
+SETTINGS = {"max_slot_wal_keep_size": "1GB", "shared_buffers": "16MB", "wal_sender_timeout": "20s"}
 TIMEOUT_S = 60.0
 
 

@@ -201,20 +201,7 @@ async def assembled(log: MemoryLog, segment: Segment, *, up_to_gap: bool = False
 def test_warnings_come_once_at_each_threshold() -> None:
     watch = SlotWatch(parse_size("1GB"))
     said = [watch.warning(percent * (1 << 30) // 100) for percent in (1, 24, 26, 30, 51, 51, 80, 95, 99, 10, 10, 26)]
-    assert [bool(each) for each in said] == [
-        False,
-        False,
-        True,
-        False,
-        True,
-        False,
-        True,
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
+    assert ["!" if each else "-" for each in said] == list("--!-!-!!-!-!")
     assert "max_slot_wal_keep_size" in str(said[2])
     assert "without a bound" in str(SlotWatch(parse_size("-1")).warning(1 << 30))
     assert parse_size("16MB") == SEGMENT

@@ -16,7 +16,7 @@ from tests.processes.postgres.bench import Bench, Expected, compare, initialize
 from tests.processes.postgres.world import SETTINGS, World
 
 LOAD_S = (0.3, 2.0)
-CONNECT_TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 240.0
 
 
 @dataclass(slots=True)

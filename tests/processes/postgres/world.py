@@ -18,10 +18,10 @@ SETTINGS = {
     "max_slot_wal_keep_size": "1GB",
     "shared_buffers": "32MB",
     "max_wal_size": "128MB",
-    "wal_sender_timeout": "5s",
+    "wal_sender_timeout": "20s",
     "log_min_messages": "warning",
 }
-SESSION_MS = 3000
+SESSION_MS = 6000
 LOG = "bank-wal"
 
 
@@ -38,7 +38,7 @@ class WalBrokers(ClusterProcesses):
     """Brokers whose append streams keep their ports over restarts."""
 
     def __init__(self, directory: Path, count: int = 3, config: dict[str, str] | None = None) -> None:
-        super().__init__(directory, count, config=config)
+        super().__init__(directory, count, config=config, ready_timeout_s=240)
         self.wal_ports = free_ports(count)
         for broker, port in zip(self.brokers, self.wal_ports, strict=True):
             broker.configure("ottla.wal.port", str(port))
@@ -108,7 +108,7 @@ class World:
     def _ottla(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "ottla", *arguments, "--store", str(self.store)]
         command += ["--wal", self.brokers.wal_servers, "--log", LOG]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, f"{' '.join(arguments[:2])} failed:\n{done.stdout}{done.stderr}"
         return done.stdout
 
