@@ -24,7 +24,7 @@ from ottla.connect.postgres_wal.failures import (
 from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogWriter
-from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text
 from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
 from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, StreamEnd
 from ottla.connect.postgres_wal.slot_bound import SlotWatch, check_bound, parse_size
@@ -185,14 +185,19 @@ class Receiver:
         slot = self._settings.slot
         await server.drop_slot(slot)
         await server.create_slot(slot)
-        start = segment_start((await server.identify()).flushed, self._segment_bytes)
         reserved = await server.slot(slot)
-        if reserved is not None and reserved.restart_lsn is not None:
-            start = segment_start(reserved.restart_lsn, self._segment_bytes)
+        step = first_step(identity, None if reserved is None else reserved.restart_lsn, self._segment_bytes)
+        is_new = step.is_new and (end is None or end.timeline < step.timeline)
+        history = await server.history(step.timeline) if is_new else None
+        start = step.start if end is None or end.timeline < step.timeline else max(step.start, end.end)
         async with self._open_log(True) as log:
             writer = await LogWriter.begin(log, end)
-            writer.put(_entry(Kind.GAP, identity, identity.timeline, start, str(gone).encode()))
+            if history is not None:
+                begin = parse_history(step.timeline, history).begin
+                writer.put(_entry(Kind.HISTORY, identity, step.timeline, min(begin, start), history))
+            writer.put(_entry(Kind.GAP, identity, step.timeline, start, str(gone).encode()))
             await writer.drain()
+            writer.close()
         self._news(
             f"WARNING: the log has a gap before {lsn_text(start)}. Nothing after it can be restored until there is a "
             "new base backup: ottla backup postgres"
