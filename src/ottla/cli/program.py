@@ -11,6 +11,7 @@ import typer
 
 from ottla import __version__
 from ottla.cli import (
+    backup,
     bench,
     broker,
     cluster,
@@ -22,6 +23,7 @@ from ottla.cli import (
     log_files,
     pipeline,
     produce,
+    restore,
     sql,
     topics,
     transactions,
@@ -54,6 +56,8 @@ program.add_typer(connect.commands, name="connect")
 program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
+program.add_typer(backup.commands, name="backup")
+program.add_typer(restore.commands, name="restore")
 
 
 @program.callback()
