@@ -45,6 +45,8 @@ class BrokerThread:
             self._end_loop()
             raise
         self.settings.port = self.running.broker.endpoint.port
+        if self.running.broker.wal_port:
+            self.settings.properties["ottla.wal.port"] = str(self.running.broker.wal_port)
 
     def stop(self) -> None:
         """Ends as a broker does that is told to: answers what it accepted and makes it durable."""

@@ -1,0 +1,30 @@
+"""From two settings to a service that is served: `ottla.wal.host` and `ottla.wal.port`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.append_stream.service import WalService
+from ottla.rpc.server import RpcServer
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
+
+
+class AppendStreamServer:
+    def __init__(self, broker: Broker) -> None:
+        self._service = WalService(broker)
+        self._server = RpcServer(self._service.methods())
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port. OSError if that address cannot be had."""
+        return await self._server.start(host, port)
+
+    async def stop(self, grace_s: float) -> None:
+        """Answers what was accepted; whoever writes or follows is told to go elsewhere."""
+        self._service.stop()
+        await self._server.stop(grace_s)
+
+    async def kill(self) -> None:
+        """As the death of the process would."""
+        await self._server.abort()
