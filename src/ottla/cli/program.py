@@ -14,12 +14,14 @@ from ottla.cli import (
     bench,
     broker,
     cluster,
+    connect,
     consume,
     doctor,
     groups,
     log_files,
     pipeline,
     produce,
+    restore,
     sql,
     topics,
     transactions,
@@ -48,6 +50,8 @@ program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
+program.add_typer(connect.commands, name="connect")
+program.add_typer(restore.commands, name="restore")
 
 
 @program.callback()
