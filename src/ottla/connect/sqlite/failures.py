@@ -71,5 +71,6 @@ def damaged_wal(path: Path, why: str) -> NeedsHelpError:
     return NeedsHelpError(
         f"{path}-wal is damaged: {why}. What was committed before is in the log. Stop the programs that use the "
         f"database, keep a copy of the files, and see what SQLite makes of them: "
-        f"sqlite3 {quoted} 'PRAGMA integrity_check'. Then start this again: it begins with a new snapshot. Or go back: ottla restore sqlite"
+        f"sqlite3 {quoted} 'PRAGMA integrity_check'. Then start this again: it begins with a new snapshot. "
+        "Or go back: ottla restore sqlite"
     )

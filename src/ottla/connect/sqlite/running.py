@@ -35,7 +35,7 @@ class ShippingSettings:
     """Any moment of this time can be restored; None: everything is kept."""
     checkpoint_bytes: int = CHECKPOINT_BYTES
     wal_bytes_max: int = 4 << 30
-    """While the log cannot be reached, the WAL grows up to this; then the database is let go, and history has a hole."""
+    """While the log cannot be reached, the WAL grows up to this; then the database is let go; history has a hole."""
 
 
 class Shipping:

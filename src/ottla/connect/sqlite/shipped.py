@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sqlite.wal_format import Salts, WalPlace
-from ottla.connect.sqlite.wal_index import UnsteadyIndexError, WalIndex, WalState
+from ottla.connect.sqlite.wal_index import LOOK_BYTES, UnsteadyIndexError, WalIndex, WalState
 
 SUFFIX = "-ottla"
 _MAGIC = b"OSQS"
@@ -156,8 +156,8 @@ def _watch(path: Path) -> _Watched | None:
         key = (path, shared.st_ino, own.st_ino)
         with _watched_guard:
             if key not in _watched:
-                if own.st_size < _PROGRESS.size:
-                    return None
+                if own.st_size < _PROGRESS.size or shared.st_size < LOOK_BYTES:
+                    return None  # just made
                 _watched[key] = _Watched(path)
             return _watched[key]
     except FileNotFoundError:

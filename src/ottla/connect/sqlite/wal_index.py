@@ -29,7 +29,7 @@ _SALTS_AT = 32
 _CHECKSUM = struct.Struct("=II")
 _BACKFILLED_AT = 96
 _U32 = struct.Struct("=I")
-_LOOK_BYTES = 100
+LOOK_BYTES = 100
 _TRIES = 2000
 _IS_BIG_ENDIAN_MACHINE: Final = struct.pack("=H", 1) == struct.pack(">H", 1)
 
@@ -61,7 +61,7 @@ class UnsteadyIndexError(Exception):
 class WalIndex:
     def __init__(self, database: Path) -> None:
         self._file = os.open(f"{database}-shm", os.O_RDONLY | os.O_CLOEXEC)
-        self._memory = mmap.mmap(self._file, _LOOK_BYTES, prot=mmap.PROT_READ)
+        self._memory = mmap.mmap(self._file, LOOK_BYTES, prot=mmap.PROT_READ)
         self._seen = b""
         self._state: WalState | None = None
 
@@ -72,7 +72,7 @@ class WalIndex:
     def look(self) -> WalState:
         """Both copies of the header have to be alike, and their checksum right: SQLite looks like this too."""
         for attempt in range(_TRIES):
-            content = self._memory[:_LOOK_BYTES]
+            content = self._memory[:LOOK_BYTES]
             if content == self._seen and self._state is not None:
                 return self._state
             header = content[:_HEADER_BYTES]

@@ -1,0 +1,1 @@
+"""Connectors: databases and files on the log, with real servers and killed processes."""
