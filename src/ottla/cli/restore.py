@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli import restore_sqlite
 from ottla.cli.failures import FailedError
 from ottla.cli.output import say
 from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, LogName, Store, WalServers, run_postgres
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.connect.postgres_wal.restore import Restored, Wanted
 
 commands = typer.Typer(help="Restores databases from backups and the log.", no_args_is_help=True)
+commands.command("sqlite")(restore_sqlite.sqlite)
 
 
 @commands.command("postgres")
