@@ -6,7 +6,7 @@ COMPILED := .venv/.compiled
 PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
-REAL_TESTS := $(wildcard tests/processes tests/conformance)
+REAL_TESTS := $(wildcard tests/processes tests/conformance tests/connect)
 SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
@@ -56,7 +56,7 @@ test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 # One after another: they share one Spark, which takes a core and a gigabyte by itself.
-test-spark: setup
+test-spark: prepare
 	$(BIN)/python -m pytest -v $(SPARK_TESTS)
 
 SEEDS ?= 100

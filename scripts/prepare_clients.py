@@ -1,5 +1,5 @@
 """Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers,
-and a client of the append stream in Go, from its proto.
+Spark's own Kafka connector, and a client of the append stream in Go, from its proto.
 
 Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
 """
@@ -27,12 +27,14 @@ WAL_PROTO = ROOT / "src" / "ottla" / "append_stream" / "wal.proto"
 
 
 def main() -> int:
-    for name, prepare in (
-        ("kcat", prepare_kcat),
-        ("Java client", prepare_java),
-        ("Apache Kafka", prepare_kafka),
-        ("Go client", prepare_go),
-    ):
+    steps = {
+        "kcat": prepare_kcat,
+        "Java client": prepare_java,
+        "Apache Kafka": prepare_kafka,
+        "Spark's Kafka connector": prepare_spark_connector,
+        "Go client": prepare_go,
+    }
+    for name, prepare in steps.items():
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
@@ -92,6 +94,18 @@ def prepare_go() -> str:
         f"--go-grpc_opt={package},paths=source_relative", WAL_PROTO.name, environment=environment)  # fmt: skip
     run(go, "build", "-C", str(made), "-o", str(program), ".", environment=environment)
     return "ready, fetched and compiled"
+
+
+def prepare_spark_connector() -> str:
+    """To compare our source and sink with."""
+    from ottla.bench.suite.maven import MavenUnavailableError
+    from ottla.bench.suite.spark_connector_jars import connector_libraries
+
+    installed("mvn", "maven")
+    try:
+        return f"ready ({connector_libraries().name})"
+    except MavenUnavailableError as problem:
+        raise LookupError(str(problem)) from problem
 
 
 def java_is_ready() -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla")
 
-RECEIVE_POOL_BYTES = 64 * 1024 * 1024
+RECEIVE_POOL_BYTES = 32 * 1024 * 1024
 STOP_GRACE_S = 10.0
 
 
@@ -225,6 +225,7 @@ def _logs(
         clock=clock,
         tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
         memory=MemoryBudget(config.memory_max_bytes),
+        receive=BufferPool(RECEIVE_POOL_BYTES).allocate,
         report=log.error,
     )
     limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
@@ -232,8 +233,8 @@ def _logs(
 
 
 async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
-    allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
-    server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
+    receive = broker.shared.receive
+    server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
     broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
     return server

@@ -11,15 +11,19 @@ import typer
 
 from ottla import __version__
 from ottla.cli import (
+    backup,
     bench,
     broker,
     cluster,
+    connect,
     consume,
+    dlq,
     doctor,
     groups,
     log_files,
     pipeline,
     produce,
+    restore,
     sql,
     topics,
     transactions,
@@ -48,8 +52,12 @@ program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
 program.command("doctor")(doctor.doctor)
 program.add_typer(bench.commands, name="bench")
+program.add_typer(connect.commands, name="connect")
+program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
+program.add_typer(backup.commands, name="backup")
+program.add_typer(restore.commands, name="restore")
 
 
 @program.callback()

@@ -73,6 +73,10 @@ class BrokerProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def configure(self, name: str, value: str) -> None:
+        """A broker setting by Kafka's name, from the next start on."""
+        self._config[name] = value
+
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "ottla", "up", "--brokers", "1"]
         command += ["--port", str(self.port), "--data", str(self.data)]
