@@ -110,7 +110,7 @@ def prepare_spark_connector() -> str:
 
 
 def prepare_postgres() -> str:
-    """Of any version; Debian keeps its programs out of the path. The package's own server is neither needed nor used."""
+    """Of any version; Debian keeps its programs out of the path. The server that its package starts is not used."""
     kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if shutil.which("postgres") is None and not kept:
         install("postgresql", "a server")
