@@ -1,5 +1,5 @@
 """Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers,
-Spark's own Kafka connector, and a client of the append stream in Go, from its proto.
+Spark's own Kafka connector, a client of the append stream in Go, from its proto, and a PostgreSQL server.
 
 Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
 """
@@ -33,6 +33,7 @@ def main() -> int:
         "Apache Kafka": prepare_kafka,
         "Spark's Kafka connector": prepare_spark_connector,
         "Go client": prepare_go,
+        "PostgreSQL": prepare_postgres,
     }
     for name, prepare in steps.items():
         try:
@@ -108,6 +109,14 @@ def prepare_spark_connector() -> str:
         raise LookupError(str(problem)) from problem
 
 
+def prepare_postgres() -> str:
+    """Of any version; Debian keeps its programs out of the path. The server that its package starts is not used."""
+    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if shutil.which("postgres") is None and not kept:
+        install("postgresql", "a server")
+    return "ready"
+
+
 def java_is_ready() -> bool:
     """Compiled after the last change of its sources."""
     compiled = [JAVA_CACHE / "classes" / f"{name}.class" for name in JAVA_PROGRAMS]
@@ -121,14 +130,18 @@ def installed(program: str, package: str) -> str:
     """The program's path. Installs its package where this user may."""
     if (path := shutil.which(program)) is not None:
         return path
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise LookupError(f"{program} is not installed and only root on a Debian system could install it here")
-    print(f"installing {package} for {program} ...", flush=True)
-    run("apt-get", "-qq", "update")
-    run("apt-get", "-qq", "install", "-y", "--no-install-recommends", package)
+    install(package, program)
     if (path := shutil.which(program)) is None:
         raise LookupError(f"{program} is missing after its package {package} was installed")
     return path
+
+
+def install(package: str, wanted: str) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise LookupError(f"{wanted} is not installed and only root on a Debian system could install it here")
+    print(f"installing {package} for {wanted} ...", flush=True)
+    run("apt-get", "-qq", "update")
+    run("apt-get", "-qq", "install", "-y", "--no-install-recommends", package)
 
 
 def run(*command: str, environment: dict[str, str] | None = None) -> None:

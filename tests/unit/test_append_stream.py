@@ -95,7 +95,7 @@ async def test_conditional_appends(servers: str) -> None:
         )
         assert outcomes[0] == 1
         assert isinstance(outcomes[1], UnexpectedEndError)
-        assert outcomes[2:] == [2, range(3, 5)]
+        assert list(outcomes[2:]) == [2, range(3, 5)]
         assert [entry.data async for entry in log.read(0)] == [b"first", b"1", b"2", b"3", b"4"]
 
 
