@@ -4,7 +4,7 @@
 
 Row images of one log go into one database, or by the checksum of their key into several: each of them in a thread, or
 in a process that gets its rows through a pipe. In turns, so that what else the machine does hits all of them. CPU is
-that of all processes together. (A table in memory is not tried: it takes less time than a pipe.)
+that of all processes together.
 """
 
 from __future__ import annotations
