@@ -89,7 +89,12 @@ class Http2Connection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        for stream_id, part in self._frames.feed(data):
+        try:
+            parts = self._frames.feed(data)
+        except RpcError as error:
+            self._fail(error)
+            return
+        for stream_id, part in parts:
             if stream_id:
                 self._on_plain_data(stream_id, part)
             else:

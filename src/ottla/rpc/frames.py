@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from struct import Struct
 
+from ottla.rpc.status import RpcError, Status
+
 HEADER_BYTES = 9
 PREFACE_BYTES = 24
 DATA, WINDOW_UPDATE = 0, 8
@@ -37,8 +39,8 @@ class FrameSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Part]:
-        """In the order in which they came. A frame that is too large goes to `h2` as far as it came: it ends the
-        connection for it."""
+        """In the order in which they came. Raises RpcError for a frame that is too large, as soon as it says so: `h2`
+        would wait for the whole of it."""
         parts: list[Part] = []
         if self._preface_left:
             taken, data = data[: self._preface_left], data[self._preface_left :]
@@ -51,10 +53,10 @@ class FrameSplitter:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             behind = at + HEADER_BYTES + length
             if length > self._frame_bytes_max:
-                behind = end
-            elif behind > end:
+                raise RpcError(Status.RESOURCE_EXHAUSTED, f"a frame of {length} bytes is above {self._frame_bytes_max}")
+            if behind > end:
                 break
-            elif data[at + 3] == DATA and data[at + 4] == 0:
+            if data[at + 3] == DATA and data[at + 4] == 0:
                 if others_from < at:
                     parts.append((0, data[others_from:at]))
                 stream_id = int.from_bytes(data[at + 5 : at + HEADER_BYTES]) & 0x7FFFFFFF
