@@ -22,8 +22,8 @@ from ottla.machines.writers.rules import Fenced, Unknown, judge_append
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.bridge import RowEncoder, Traits, seal
-from ottla.rpc.connection import Receiver
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wire.wal_append import (
     Acknowledged,
     Acks,

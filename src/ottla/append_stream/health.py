@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.rpc.connection import Receiver
 from ottla.rpc.server import Call, Method, unary
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wire.protobuf import fields, put_int, text
 
 if TYPE_CHECKING:

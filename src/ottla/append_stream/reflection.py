@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from ottla.rpc.connection import Receiver
 from ottla.rpc.server import Call, Method
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wire.protobuf import content, fields, put_bytes, put_int, put_text, text
 
 SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.rpc.connection import Headers, Http2Connection, PingTimes, Receiver, Stream
+from ottla.rpc.connection import Http2Connection, PingTimes
 from ottla.rpc.status import ConnectionLostError, RpcError, Status, decode_status_message
+from ottla.rpc.stream import Headers, Receiver, Stream
 
 PING_TIMES = PingTimes(every_s=2.0, patience_s=5.0)
 CONNECT_PATIENCE_S = 5.0

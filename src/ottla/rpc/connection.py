@@ -1,7 +1,8 @@
 """One HTTP/2 connection, of either side: its calls, and the flow control of both directions.
 
 `h2` keeps the protocol; here its events become calls of methods, and what it has to send is written once for all that
-happened in one turn of the loop.
+happened in one turn of the loop. The frames of running streams go past it (`frames`): it keeps the windows of what is
+sent, and we keep those of what comes.
 
 Receiving: a stream gets credit for what it has taken in (`Stream.credit`), not before. So a receiver that holds bytes
 back stops its sender, and no other. Sending: what the peer's window does not take yet waits in the stream, which says
@@ -11,7 +12,6 @@ how much that is (`unsent_bytes`): whoever produces it looks there, and is told 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -21,11 +21,13 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from ottla.rpc.messages import MessageSplitter, framed
+from ottla.rpc.frames import FrameSplitter, window_update
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import STREAM_WINDOW_BYTES, Headers, Receiver, Stream
 
-STREAM_WINDOW_BYTES = 4 * 1024 * 1024
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+DEFAULT_WINDOW_BYTES = 65535
+"""Of a connection, before anybody says otherwise."""
 CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
@@ -34,142 +36,12 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 
 PING = b"ottla-rp"
 
-Headers = list[tuple[str, str]]
-
 
 class PingTimes(NamedTuple):
     """A peer that vanished without a word would be waited for, or be served, for ever."""
 
     every_s: float
     patience_s: float
-
-
-class Receiver:
-    """What a call does with what arrives. Overridden by whoever wants to know."""
-
-    def on_headers(self, headers: dict[str, str]) -> None: ...
-
-    def on_message(self, message: bytes) -> None: ...
-
-    def on_end(self, trailers: dict[str, str]) -> None:
-        """The peer sends nothing more."""
-
-    def on_lost(self, error: RpcError) -> None:
-        """The call was cut short: by the peer, or with the connection."""
-
-    def on_drained(self) -> None:
-        """All that was sent has left."""
-
-
-class Stream:
-    """One call on its connection."""
-
-    __slots__ = (
-        "_connection",
-        "_ends",
-        "_out",
-        "_splitter",
-        "_trailers",
-        "credit_due_bytes",
-        "has_ended",
-        "id",
-        "is_over",
-        "receiver",
-        "uncredited_bytes",
-        "unsent_bytes",
-    )
-
-    def __init__(self, connection: Http2Connection, stream_id: int, receiver: Receiver, message_bytes_max: int) -> None:
-        self._connection = connection
-        self._splitter = MessageSplitter(message_bytes_max)
-        self._out: deque[bytes] = deque()
-        self._trailers: Headers | None = None
-        self._ends = False
-        self.id = stream_id
-        self.receiver = receiver
-        self.unsent_bytes = 0
-        self.uncredited_bytes = 0
-        """Of what came: the peer's window is smaller by so much."""
-        self.credit_due_bytes = 0
-        """Given, and not told yet: small amounts are told together."""
-        self.has_ended = False
-        """The peer sends nothing more."""
-        self.is_over = False
-
-    @property
-    def peer(self) -> str:
-        return self._connection.peer
-
-    # -- sending ----------------------------------------------------------------------------------------------
-
-    def send_headers(self, headers: Headers) -> None:
-        self._connection.send_headers(self, headers)
-
-    def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
-        """`now`: the caller has gathered what there is, and another turn of the loop would gain nothing."""
-        if self.is_over:
-            return
-        data = framed(message)
-        self._out.append(data)
-        self.unsent_bytes += len(data)
-        if now:
-            self._connection.pump_now(self)
-        else:
-            self._connection.pump_soon(self)
-
-    def end(self, trailers: Headers | None = None) -> None:
-        """Nothing more comes from here, once all before has left."""
-        if not self.is_over:
-            self._ends, self._trailers = True, trailers
-            self._connection.pump_soon(self)
-
-    def reset(self) -> None:
-        """Cuts the call short; the peer hears of it."""
-        if not self.is_over:
-            self._connection.reset(self)
-
-    def pump(self, http2: h2.connection.H2Connection) -> None:
-        """Gives as much as the peer takes now."""
-        had_some = bool(self._out)
-        while self._out:
-            room = min(http2.local_flow_control_window(self.id), http2.max_outbound_frame_size)
-            if room <= 0:
-                return
-            http2.send_data(self.id, self._take(room))
-        if self._ends:
-            self._ends = False
-            if self._trailers is not None:
-                http2.send_headers(self.id, self._trailers, end_stream=True)
-                self._connection.on_call_over(self)
-            else:
-                http2.end_stream(self.id)
-        elif had_some:
-            self.receiver.on_drained()
-
-    def _take(self, room: int) -> bytes:
-        """Several small messages go into one frame."""
-        out, taken, size = self._out, [], 0
-        while out and size + len(out[0]) <= room:
-            size += len(out[0])
-            taken.append(out.popleft())
-        if size < room and out and not taken:
-            taken, out[0] = [out[0][:room]], out[0][room:]
-            size = room
-        self.unsent_bytes -= size
-        return taken[0] if len(taken) == 1 else b"".join(taken)
-
-    # -- receiving --------------------------------------------------------------------------------------------
-
-    def feed(self, data: bytes) -> list[bytes]:
-        return self._splitter.feed(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._splitter.buffered_bytes
-
-    def credit(self, size_bytes: int) -> None:
-        """So much of what came is done with: the peer may send as much again."""
-        self._connection.credit(self, size_bytes)
 
 
 class Http2Connection(asyncio.Protocol):
@@ -195,6 +67,10 @@ class Http2Connection(asyncio.Protocol):
         self.lost: RpcError | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._frames = FrameSplitter(FRAME_BYTES_MAX, has_preface=not is_client)
+        self._window_bytes = CONNECTION_WINDOW_BYTES + DEFAULT_WINDOW_BYTES
+        self._pieces: list[bytes] = []
+        """To be written, in this order, before what `h2` has."""
         self._to_pump: dict[int, Stream] = {}
         self._is_flushing = False
         self._is_paused = False
@@ -214,6 +90,21 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
+            parts = self._frames.feed(data)
+        except RpcError as error:
+            self._fail(error)
+            return
+        for stream_id, part in parts:
+            if stream_id:
+                self._on_plain_data(stream_id, part)
+            else:
+                self._on_frames(part)
+        self.flush()
+
+    def _on_frames(self, data: bytes) -> None:
+        if self.lost is not None:
+            return
+        try:
             events = self.http2.receive_data(data)
         except h2.exceptions.ProtocolError as error:
             self._fail(RpcError(Status.INTERNAL, f"the peer broke HTTP/2: {error}"))
@@ -222,7 +113,6 @@ class Http2Connection(asyncio.Protocol):
             handler = _HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event)
-        self.flush()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -265,20 +155,21 @@ class Http2Connection(asyncio.Protocol):
         stream.credit_due_bytes += size_bytes
         if self.lost is None and stream.credit_due_bytes >= CREDIT_BYTES_MIN:
             due, stream.credit_due_bytes = stream.credit_due_bytes, 0
-            try:
-                self.http2.acknowledge_received_data(due, stream.id)
-            except h2.exceptions.StreamClosedError:
-                return  # the connection's window has it all the same
+            stream.window_bytes += due
+            self._widen(due)
+            self.write(window_update(stream.id, due))
             self._flush_soon()
+
+    def _widen(self, size_bytes: int) -> None:
+        self._window_bytes += size_bytes
+        self.write(window_update(0, size_bytes))
 
     def _give_back(self, stream: Stream) -> None:
         """What a call held of the connection's window, when it is over."""
         held, stream.uncredited_bytes, stream.credit_due_bytes = stream.uncredited_bytes + stream.credit_due_bytes, 0, 0
         if held and self.lost is None:
-            try:
-                self.http2.acknowledge_received_data(held, stream.id)
-            except h2.exceptions.ProtocolError:
-                self._flush_soon()  # the stream is closed; the connection has it back
+            self._widen(held)
+            self._flush_soon()
 
     def reset(self, stream: Stream) -> None:
         if self.lost is None and not stream.is_over:
@@ -339,9 +230,17 @@ class Http2Connection(asyncio.Protocol):
             waiting, self._to_pump = self._to_pump, {}
             for stream in waiting.values():
                 self._pump(stream)
-        data = self.http2.data_to_send()
-        if data:
-            self._transport.write(data)
+        self.write()
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def write(self, *frames: bytes) -> None:
+        """Behind what `h2` has to say by now."""
+        before = self.http2.data_to_send()
+        if before:
+            self._pieces.append(before)
+        self._pieces += frames
 
     def _pump(self, stream: Stream) -> None:
         try:
@@ -356,10 +255,8 @@ class Http2Connection(asyncio.Protocol):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _fail(self, error: RpcError) -> None:
-        if self._transport is not None:
-            data = self.http2.data_to_send()  # says why
-            if data:
-                self._transport.write(data)
+        self._to_pump = {}
+        self.flush()  # says why
         self._let_go(error)
 
     def _let_go(self, error: RpcError) -> None:
@@ -401,12 +298,30 @@ class Http2Connection(asyncio.Protocol):
             self._end(stream, _dict(event.headers))
 
     def _on_data(self, event: h2.events.DataReceived) -> None:
+        """The last of a stream, or padded. `h2` has counted it, and counts it back."""
+        self.http2.acknowledge_received_data(event.flow_controlled_length or 0, _id(event))
         stream = self.streams.get(_id(event))
-        size = event.flow_controlled_length or 0
-        if stream is None:
-            self.http2.acknowledge_received_data(size, _id(event))  # a call that is over here
+        if stream is not None:
+            self._take(stream, event.data or b"", 0)
+
+    def _on_plain_data(self, stream_id: int, data: bytes) -> None:
+        if self.lost is not None:
             return
-        data, before = event.data or b"", stream.buffered_bytes
+        stream, size = self.streams.get(stream_id), len(data)
+        self._window_bytes -= size
+        if stream is None or stream.has_ended:
+            if size:
+                self._widen(size)  # of a call that is over here
+            return
+        stream.window_bytes -= size
+        if self._window_bytes < 0 or stream.window_bytes < 0:
+            self._fail(RpcError(Status.INTERNAL, "the peer sent more than the window allows"))
+            return
+        self._take(stream, data, size)
+
+    def _take(self, stream: Stream, data: bytes, size: int) -> None:
+        before = stream.buffered_bytes
+        stream.uncredited_bytes += size
         try:
             messages = stream.feed(data)
             self.on_buffered(stream.buffered_bytes - before)
@@ -415,7 +330,6 @@ class Http2Connection(asyncio.Protocol):
             return
         # Whoever holds a message back holds its size back, as far as it came in this frame: what came before was
         # credited at once, else a message above the window could never come.
-        stream.uncredited_bytes += size
         self.credit(stream, size - sum(map(len, messages)))
         for message in messages:
             stream.receiver.on_message(message)

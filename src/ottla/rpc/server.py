@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import h2.events
 
-from ottla.rpc.connection import Headers, Http2Connection, PingTimes, Receiver, Stream
+from ottla.rpc.connection import Http2Connection, PingTimes
 from ottla.rpc.status import RpcError, Status, encode_status_message
+from ottla.rpc.stream import Headers, Receiver, Stream
 
 log = logging.getLogger("ottla.rpc")
 

@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.rpc.channel import Channel, status_of
-from ottla.rpc.connection import Receiver
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wal.leaders import SERVICE
 from ottla.wire.wal_append import AppendRun, Begin, WalFailure, decode_append_reply, encode_begin, encode_run
 
