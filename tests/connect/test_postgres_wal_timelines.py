@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -90,13 +89,13 @@ def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
             keeper.sql("INSERT INTO t VALUES (3)")
         keeper.server = old
         with pytest.raises(RefusedError, match=r"gone on to timeline 2, and this server is still on timeline 1"):
-            asyncio.run(keeper.receiver().run())
+            Running(keeper.receiver().run()).wait()
         with keeper.restored() as again:
             assert ask(again, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,)]
     with PostgresServer(settings=SETTINGS) as stranger:
         keeper.server = stranger
         with pytest.raises(RefusedError, match="this log holds the WAL of another database"):
-            asyncio.run(keeper.receiver().run())
+            Running(keeper.receiver().run()).wait()
     keeper.server = old
 
 

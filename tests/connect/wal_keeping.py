@@ -92,8 +92,8 @@ class Keeper:
 
     @contextmanager
     def restored(self, wanted: Wanted | None = None) -> Iterator[PostgresServer]:
-        """A server that has recovered to what is wanted. Nothing waits for a log there."""
-        target = PostgresServer(settings={**SETTINGS, "hot_standby": "off", "synchronous_standby_names": ""})
+        """A server that has recovered to what is wanted."""
+        target = PostgresServer(settings={**SETTINGS, "hot_standby": "off"})
         try:
             self.lay_down(target, wanted)
             target.spawn()

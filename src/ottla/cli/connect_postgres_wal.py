@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ottla.cli.output import say
 from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, Dsn, LogName, WalServers, run_postgres, until_stopped
+
+if TYPE_CHECKING:
+    from ottla.connect.postgres_wal.receiver import Receiver
 
 
 def postgres_wal(
@@ -19,6 +23,10 @@ def postgres_wal(
     name: Annotated[str, typer.Option(help="As synchronous_standby_names has it (application_name).")] = "ottla",
     replicas: Annotated[int | None, typer.Option(help="Of a new log. Without it: the brokers' default.")] = None,
     durability: Annotated[str | None, typer.Option(help="Of a new log: disk, cache or memory.")] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap", "-b", help="Brokers for the news that `ottla connect status` shows: host:port,..."),
+    ] = None,
     unbounded_slot: Annotated[
         bool, typer.Option("--unbounded-slot", help="Go on although max_slot_wal_keep_size is -1.")
     ] = False,
@@ -40,9 +48,22 @@ def postgres_wal(
             dsn, slot=slot, application_name=name, unbounded_slot=unbounded_slot, accept_gap=accept_gap
         )
         receiver = Receiver(settings, lambda fence: place.open(fence=fence, create=new), _news)
-        await until_stopped(receiver.run())
+        await until_stopped(_keep(receiver, bootstrap, f"{name}-{log}"))
 
     run_postgres(work())
+
+
+async def _keep(receiver: Receiver, bootstrap: str | None, name: str) -> None:
+    """The receiver, with a heartbeat beside it if somebody wants to know."""
+    from ottla.connect.postgres_wal.reporting import report_status
+
+    reporting = None if bootstrap is None else asyncio.create_task(report_status(bootstrap, name, receiver, _news))
+    try:
+        await receiver.run()
+    finally:
+        if reporting is not None:
+            reporting.cancel()
+            await asyncio.gather(reporting, return_exceptions=True)
 
 
 def _news(sentence: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
-from ottla.connect.postgres_wal.entries import Entry, Kind, decode
+from ottla.connect.postgres_wal.entries import Entry, decode
 from ottla.connect.postgres_wal.log_port import ReadableLog, Record
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId
 
@@ -76,18 +76,4 @@ async def offset_of(log: ReadableLog, timeline: TimelineId, lsn: Lsn) -> int | N
             high = middle
         else:
             found, low = placed.offset, placed.offset + 1
-    return found
-
-
-async def histories(log: ReadableLog) -> dict[TimelineId, bytes]:
-    """Every timeline's history file. Reads one entry a timeline, not the log."""
-    found: dict[TimelineId, bytes] = {}
-    tail = await log.tail()
-    offset = tail.start_offset
-    while (placed := await first_at(log, offset, tail.end_offset)) is not None:
-        timeline = placed.entry.timeline
-        if placed.entry.kind is Kind.HISTORY:
-            found[timeline] = bytes(placed.entry.data)
-        last = await offset_of(log, timeline, Lsn(2**64 - 1))
-        offset = (placed.offset if last is None else last) + 1
     return found

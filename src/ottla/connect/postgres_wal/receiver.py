@@ -59,6 +59,10 @@ class Receiver:
         self._news = news
         self._was_connected = False
         self._accept_gap = settings.accept_gap
+        self._now: Pump | None = None
+        self.state = "starting"
+        self.reconnects = 0
+        self.last_failure: str | None = None
 
     async def run(self) -> None:
         delay_s, patient_until_s = BACKOFF_S[0], time.monotonic() + SLOT_PATIENCE_S
@@ -68,20 +72,29 @@ class Receiver:
                 await self._session()
                 self._news("the server ended the stream; waiting for it")
             except LogChangedError as failure:
-                self._news(f"{failure}; looking again")
+                self._again(failure)
             except SlotInUseError as failure:
                 # The server takes a while to notice that a connector before us was killed.
                 if not self._was_connected and began_s > patient_until_s:
                     raise
-                self._news(f"{failure}; trying again")
+                self._again(failure)
             except UnreachableError as failure:
                 if not self._was_connected:
                     raise
-                self._news(f"{failure}; trying again")
+                self._again(failure)
             if time.monotonic() - began_s > STABLE_AFTER_S:
                 delay_s = BACKOFF_S[0]
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, BACKOFF_S[1])
+
+    def _again(self, failure: Exception) -> None:
+        self._news(f"{failure}; trying again")
+        self.last_failure = str(failure)
+        self.reconnects += 1
+
+    def facts(self) -> dict[str, str | int]:
+        """Where it is, for a person who asks."""
+        return {} if self._now is None else self._now.facts()
 
     async def _session(self) -> None:
         settings = self._settings
@@ -178,7 +191,11 @@ class Receiver:
             watch=self._watch,
             news=self._news,
         )
-        return await pump.run()
+        self._now, self.state, self.last_failure = pump, "running", None
+        try:
+            return await pump.run()
+        finally:
+            self.state = "restarting"
 
     async def _write_gap(self, server: Server, identity: Identity, end: LogEnd | None, gone: WalGoneError) -> None:
         """The slot is of no use any more; a new one keeps what comes from now on."""

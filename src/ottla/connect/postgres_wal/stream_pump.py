@@ -45,6 +45,10 @@ class Pump:
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.flushed = start
 
+    def facts(self) -> dict[str, str | int]:
+        behind_bytes = self._server_end - self.flushed
+        return {"timeline": self._timeline, "position": lsn_text(self.flushed), "behind_bytes": behind_bytes}
+
     async def run(self) -> StreamEnd:
         """Until the stream ends; what it brought is in the log when this returns. Raises PostgresError, or what the log
         raised."""
