@@ -164,6 +164,24 @@ def test_a_commit_that_its_writer_did_not_live_to_publish_is_not_shipped(app: Ap
     assert followed.restored(ALL) == [1, 2]
 
 
+def test_frames_that_sqlite_commits_without_a_checksum_are_shipped(app: App, followed: Followed) -> None:
+    """As SQLite 3.40 leaves them after spilled pages and a ROLLBACK TO."""
+    shipper = followed.follow()
+    for value in range(1, 5):
+        insert(app, value)
+        if value == 2:
+            state = followed.source.look()
+            with open(f"{followed.database}-wal", "r+b") as file:
+                file.seek(HEADER_BYTES + (state.frames - 1) * (24 + state.page_bytes) + 8)
+                file.write(bytes(16))
+        if value != 3:
+            shipper.poll()
+    assert shipper.transaction == 4
+    assert followed.restored(ALL, 2) == [1, 2]
+    shipper.snapshot()
+    assert followed.restored(ALL) == [1, 2, 3, 4]
+
+
 def write_unpublished_commit(followed: Followed, state: WalState) -> None:
     with open(f"{followed.database}-wal", "r+b") as file:
         header = parse_header(file.read(HEADER_BYTES))

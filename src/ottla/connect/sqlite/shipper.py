@@ -68,7 +68,7 @@ class Shipper:
         """What was committed before we came. The hashes are those of the end, so only the last state is known."""
         end = attached.image.place
         for transaction in self._transactions(attached.wal, attached.place, attached.state):
-            checksum = self._hashes.total if transaction.end == end else None
+            checksum = self._hashes.total if transaction.end.frame == end.frame else None
             pages = transaction.pages(attached.wal, attached.state.page_bytes)
             self._write(transaction, attached.state, pages, lambda checksum=checksum: checksum)  # type: ignore[misc] # a default binds it
         self._writer.flush()
