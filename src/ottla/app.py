@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla")
 
-RECEIVE_POOL_BYTES = 64 * 1024 * 1024
+RECEIVE_POOL_BYTES = 32 * 1024 * 1024
 STOP_GRACE_S = 10.0
 
 
@@ -87,8 +87,10 @@ class RunningBroker:
 
     @property
     def wal_server(self) -> str | None:
-        """Where the append stream is."""
-        return f"{self.broker.endpoint.host}:{self.broker.wal_port}" if self.broker.wal_port else None
+        """Where the append stream listens."""
+        if self.append_stream is None:
+            return None
+        return f"{self.broker.endpoint.host}:{self.append_stream.port}"
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Answers what was accepted, makes everything durable, ends."""
@@ -223,6 +225,7 @@ def _logs(
         clock=clock,
         tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
         memory=MemoryBudget(config.memory_max_bytes),
+        receive=BufferPool(RECEIVE_POOL_BYTES).allocate,
         report=log.error,
     )
     limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
@@ -230,8 +233,8 @@ def _logs(
 
 
 async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
-    allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
-    server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
+    receive = broker.shared.receive
+    server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
     broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
     return server
@@ -251,10 +254,11 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     server = AppendStreamServer(broker)
     host = broker.config.wal_host or settings.host
     try:
-        broker.wal_port = await server.start(host, port)
+        await server.start(host, port)
     except OSError as failure:
         why = failure.strerror or failure
         raise BadSettingsError(f"the append stream cannot listen on {host}:{port} (ottla.wal.port): {why}") from failure
+    broker.wal_port = broker.config.wal_advertised_port or server.port
     return server
 
 

@@ -1,1 +1,1 @@
-"""Connectors: databases and files on the log, with real servers and killed processes."""
+"""Connectors against real databases and brokers, killed in the middle."""

@@ -22,8 +22,8 @@ from ottla.machines.writers.rules import Fenced, Unknown, judge_append
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import HEADER_BYTES
 from ottla.records.bridge import RowEncoder, Traits, seal
-from ottla.rpc.connection import Receiver
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wire.wal_append import (
     Acknowledged,
     Acks,
@@ -64,6 +64,8 @@ class AppendStream(Receiver):
         self._held_bytes = 0
         self._owed_bytes = 0
         """Credit that is held back."""
+        self._waits = 0
+        """Answers that wait for something to be committed."""
         self._acknowledged: list[Acknowledged] = []
         self._refused: list[RefusedIds] = []
         self._is_flushing = False
@@ -127,10 +129,14 @@ class AppendStream(Receiver):
         self._call.send(encode_append_reply(AppendReply(begun=begun)))
         for account in outcome.accounts:
             self._settle_account(outcome, account)
+        if outcome.fenced is not None:
+            self._fail_when_committed(outcome.fenced)
+            return
         early, self._early = self._early or (), None
         for message in early:
             if not self._is_over:
                 self._take(message)
+        self._end_if_done(is_ending=self._call.stream.has_ended)
 
     def _settle_account(self, begun: Beginning, account: Placed | Missing) -> None:
         """What an earlier stream of this writer left unanswered."""
@@ -163,9 +169,6 @@ class AppendStream(Receiver):
         if run.data:
             self._append(run)
         self._give_credit()
-        if not self._call.stream.has_ended:
-            return
-        self._end_if_done(is_ending=True)
 
     def _append(self, run: AppendRun) -> None:
         """In as many batches as it takes, or in one if it has to be whole."""
@@ -218,11 +221,13 @@ class AppendStream(Receiver):
             self._acknowledge(first_id, count, base_offset)
             return
         self._held_bytes += held_bytes
+        self._waits += 1
         settled = partial(self._settled, first_id, count, base_offset, held_bytes)
         partition.when_acknowledged(end_offset, settled, self._acks)
 
     def _settled(self, first_id: int, count: int, base_offset: int, held_bytes: int, error: ErrorCode) -> None:
         self._held_bytes -= held_bytes
+        self._waits -= 1
         if self._is_over:
             return
         if error is not ErrorCode.none:
@@ -242,6 +247,7 @@ class AppendStream(Receiver):
             return
 
         def settled(error: ErrorCode) -> None:
+            self._waits -= 1
             if self._is_over:
                 return
             if error is ErrorCode.none:
@@ -249,6 +255,7 @@ class AppendStream(Receiver):
             else:
                 self._fail(self._service.logs.failure(self._log, error))
 
+        self._waits += 1
         partition.when_acknowledged(partition.log_end_offset, settled, ALL)
 
     def _fail_when_committed(self, failure: WalFailure) -> None:
@@ -305,7 +312,7 @@ class AppendStream(Receiver):
             return
         reply = AppendReply(None, self._acknowledged, self._refused, failure)
         self._acknowledged, self._refused = [], []
-        self._call.send(encode_append_reply(reply))
+        self._call.send(encode_append_reply(reply), now=True)
         if not self._is_over:
             self._end_if_done(is_ending=self._call.stream.has_ended)
 
@@ -317,7 +324,7 @@ class AppendStream(Receiver):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _end_if_done(self, *, is_ending: bool) -> None:
-        is_done = not (self._held_bytes or self._acknowledged or self._refused or self._early)
+        is_done = self._begun is not None and not (self._waits or self._acknowledged or self._refused)
         if is_ending and is_done and not self._is_over:
             self._close()
             self._call.finish()

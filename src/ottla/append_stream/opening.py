@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.append_stream.service import WalService
+from ottla.append_stream.health import SERVICE as HEALTH
+from ottla.append_stream.health import Health
+from ottla.append_stream.reflection import Reflection
+from ottla.append_stream.service import SERVICE, WalService
 from ottla.rpc.server import RpcServer
 
 if TYPE_CHECKING:
@@ -14,11 +17,15 @@ if TYPE_CHECKING:
 class AppendStreamServer:
     def __init__(self, broker: Broker) -> None:
         self._service = WalService(broker)
-        self._server = RpcServer(self._service.methods())
+        health = Health(broker, (SERVICE,))
+        reflection = Reflection((SERVICE, HEALTH))
+        self._server = RpcServer({**self._service.methods(), **health.methods(), **reflection.methods()})
 
-    async def start(self, host: str, port: int) -> int:
-        """Returns the port. OSError if that address cannot be had."""
-        return await self._server.start(host, port)
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """OSError if that address cannot be had."""
+        self.port = await self._server.start(host, port)
 
     async def stop(self, grace_s: float) -> None:
         """Answers what was accepted; whoever writes or follows is told to go elsewhere."""

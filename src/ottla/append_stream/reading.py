@@ -16,9 +16,9 @@ from ottla.model.errors import ErrorCode, Refused
 from ottla.records.batch import Batch, split_batches
 from ottla.records.bridge import decode_records
 from ottla.records.errors import CorruptRecords
-from ottla.rpc.connection import Receiver
 from ottla.rpc.server import Call, guarded
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wire.wal_append import Code, WalFailure
 from ottla.wire.wal_calls import ReadReply, ReadRequest, WalEntry, decode_read_request, encode_read_reply
 

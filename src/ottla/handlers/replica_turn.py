@@ -33,6 +33,8 @@ WATERMARK_WAIT_MS = 10
 """How long a follower's fetch waits for records before it takes along a watermark that the follower does not know yet.
 In a stream the next records come first, and nothing more is sent than without it."""
 
+NEVER = float("inf")
+
 
 class General(Protocol):
     """A request on the general way."""
@@ -78,7 +80,6 @@ class ReplicaTurn:
         "_future",
         "_hand_over",
         "_hurry",
-        "_leading",
         "_one",
         "_place",
         "_places",
@@ -89,7 +90,6 @@ class ReplicaTurn:
     _ctx: Context
     _one: OneWanted
     _place: Place
-    _leading: LeaderReplication
 
     def __init__(self, broker: Broker, session: FetchSession, watching: SessionWatching, hand_over: HandOver) -> None:
         self._broker = broker
@@ -114,7 +114,7 @@ class ReplicaTurn:
             return None
         leading = partition.leading
         assert leading is not None
-        self._ctx, self._one, self._place, self._leading = ctx, one, place, leading
+        self._ctx, self._one, self._place = ctx, one, place
         self._began_s = broker.clock.seconds()
         broker.fetch_sessions.note_used(self._session, now_ms)
         place.followed.wanted = partition_of_one(one)
@@ -182,14 +182,14 @@ class ReplicaTurn:
         self._watching.waiting = self
         self._ctx.connection.waiting_fetch = self
         self._due.set(self._one.max_wait_ms, self._session.used_ms)
-        self._hurry.at_ms = Alarm.NEVER
+        self._hurry.at_ms = NEVER
         if min(leading.high_watermark, self._one.offset) > self._one.high_watermark:
             self.hurry()
         return future
 
     def hurry(self) -> None:
         """A watermark has moved: the follower is told soon, with whatever comes until then."""
-        if self._hurry.at_ms == Alarm.NEVER:
+        if self._hurry.at_ms == NEVER:
             self._hurry.set(WATERMARK_WAIT_MS, self._broker.clock.monotonic_ms())
 
     def look_again(self) -> None:
@@ -198,8 +198,8 @@ class ReplicaTurn:
             return
         place, one = self._place, self._one
         partition = place.partition
-        is_same = partition.leading is self._leading and self._is_served(place, one)
-        found = self._read(partition, one) if is_same and _has_no_other(self._watching.changed, place.key) else None
+        is_plain = self._is_served(place, one) and _has_no_other(self._watching.changed, place.key)
+        found = self._read(partition, one) if is_plain else None
         if found is None:
             self._go_on_generally()
         elif found.size_bytes:
@@ -222,7 +222,7 @@ class ReplicaTurn:
 
     def _stop_waiting(self) -> None:
         self._future = None
-        self._due.at_ms = self._hurry.at_ms = Alarm.NEVER
+        self._due.at_ms = self._hurry.at_ms = NEVER
         if self._watching.waiting is self:
             self._watching.waiting = None
 
@@ -255,20 +255,18 @@ class Alarm:
     """A deadline that moves with every request. It is looked at when an earlier one of them would have come, so that a
     request that is answered in time costs no timer."""
 
-    NEVER = float("inf")
-
-    __slots__ = ("_broker", "_is_queued", "_ring", "at_ms")
+    __slots__ = ("_broker", "_looked_at_ms", "_ring", "at_ms")
 
     def __init__(self, broker: Broker, ring: Callable[[], None]) -> None:
         self._broker = broker
         self._ring = ring
-        self.at_ms = self.NEVER
-        self._is_queued = False
+        self.at_ms = NEVER
+        self._looked_at_ms = NEVER
 
     def set(self, delay_ms: int, now_ms: float) -> None:
         self.at_ms = now_ms + delay_ms
-        if not self._is_queued:
-            self._is_queued = True
+        if self.at_ms < self._looked_at_ms:
+            self._looked_at_ms = self.at_ms
             self._broker.deadlines.add(delay_ms, self)
 
     @property
@@ -276,15 +274,17 @@ class Alarm:
         return False
 
     def expire(self) -> None:
-        self._is_queued = False
-        if self.at_ms == self.NEVER:
+        now_ms = self._broker.clock.monotonic_ms()
+        if now_ms >= self._looked_at_ms - 1 or self._broker.stopping:
+            self._looked_at_ms = NEVER
+        if self.at_ms == NEVER:
             return
-        left_ms = self.at_ms - self._broker.clock.monotonic_ms()
+        left_ms = self.at_ms - now_ms
         if left_ms < 1 or self._broker.stopping:
-            self.at_ms = self.NEVER
+            self.at_ms = NEVER
             self._ring()
-        else:
-            self._is_queued = True
+        elif self._looked_at_ms == NEVER:
+            self._looked_at_ms = self.at_ms
             self._broker.deadlines.add(int(left_ms), self)
 
 

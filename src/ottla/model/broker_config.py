@@ -100,6 +100,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
     unwritten_max_bytes: int
+    wal_advertised_port: int | None
     wal_host: str | None
     wal_port: int | None
     given: Mapping[str, str]
@@ -349,6 +350,15 @@ _OWN_KEYS = [
         "The memory for records that the disk has not taken yet, beyond the tail cache. A disk that stands still makes "
         "producers wait first (queued.max.request.bytes); when requests time out and this is used up, it refuses them.",
         Range(_MIB),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.wal.advertised.port",
+        _INT,
+        None,
+        "The port of the append stream that clients are told, if it is another than the broker listens on: behind a "
+        "proxy, or in a container.",
+        Range(1, 65535),
         dynamic=False,
     ),
     ConfigKey(

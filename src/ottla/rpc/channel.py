@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.rpc.connection import Headers, Http2Connection, Receiver, Stream
+from ottla.rpc.connection import Http2Connection, PingTimes
 from ottla.rpc.status import ConnectionLostError, RpcError, Status, decode_status_message
+from ottla.rpc.stream import Headers, Receiver, Stream
 
-PING_EVERY_S = 2.0
-PING_PATIENCE_S = 5.0
+PING_TIMES = PingTimes(every_s=2.0, patience_s=5.0)
 CONNECT_PATIENCE_S = 5.0
 
 
@@ -16,9 +16,8 @@ class Channel(Http2Connection):
     """Made by `connect`."""
 
     def __init__(self) -> None:
-        super().__init__(is_client=True)
+        super().__init__(is_client=True, ping_times=PING_TIMES)
         self.address = ""
-        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def connect(cls, address: str, patience_s: float = CONNECT_PATIENCE_S) -> Channel:
@@ -30,7 +29,6 @@ class Channel(Http2Connection):
         except (OSError, TimeoutError) as error:
             raise ConnectionLostError(f"{address} does not answer: {str(error) or 'it took too long'}") from error
         channel.address = address
-        channel._watch()
         return channel
 
     def call(self, path: str, receiver: Receiver) -> Stream:
@@ -66,26 +64,6 @@ class Channel(Http2Connection):
             ) from error
         finally:
             stream.reset()
-
-    def on_lost(self, error: RpcError) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    # -- is anybody there -------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        self._timer = self._loop.call_later(PING_EVERY_S, self._send_ping)
-
-    def _send_ping(self) -> None:
-        if self.lost is None:
-            self._timer = self._loop.call_later(PING_PATIENCE_S, self.abort)
-            self.ping(self._on_answered)
-
-    def _on_answered(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.lost is None:
-            self._watch()
 
 
 class _OneReply(Receiver):

@@ -1,7 +1,8 @@
 """One HTTP/2 connection, of either side: its calls, and the flow control of both directions.
 
 `h2` keeps the protocol; here its events become calls of methods, and what it has to send is written once for all that
-happened in one turn of the loop.
+happened in one turn of the loop. The frames of running streams go past it (`frames`): it keeps the windows of what is
+sent, and we keep those of what comes.
 
 Receiving: a stream gets credit for what it has taken in (`Stream.credit`), not before. So a receiver that holds bytes
 back stops its sender, and no other. Sending: what the peer's window does not take yet waits in the stream, which says
@@ -11,9 +12,8 @@ how much that is (`unsent_bytes`): whoever produces it looks there, and is told 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import h2.config
 import h2.connection
@@ -21,140 +21,33 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from ottla.rpc.messages import MessageSplitter, framed
+from ottla.rpc.frames import FrameSplitter, window_update
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import STREAM_WINDOW_BYTES, Headers, Receiver, Stream
 
-STREAM_WINDOW_BYTES = 4 * 1024 * 1024
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
+DEFAULT_WINDOW_BYTES = 65535
+"""Of a connection, before anybody says otherwise."""
+CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
 HEADER_LIST_BYTES_MAX = 16 * 1024
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 
-Headers = list[tuple[str, str]]
-
-
-class Receiver:
-    """What a call does with what arrives. Overridden by whoever wants to know."""
-
-    def on_headers(self, headers: dict[str, str]) -> None: ...
-
-    def on_message(self, message: bytes) -> None: ...
-
-    def on_end(self, trailers: dict[str, str]) -> None:
-        """The peer sends nothing more."""
-
-    def on_lost(self, error: RpcError) -> None:
-        """The call was cut short: by the peer, or with the connection."""
-
-    def on_drained(self) -> None:
-        """All that was sent has left."""
+PING = b"ottla-rp"
 
 
-class Stream:
-    """One call on its connection."""
+class PingTimes(NamedTuple):
+    """A peer that vanished without a word would be waited for, or be served, for ever."""
 
-    __slots__ = (
-        "_connection",
-        "_ends",
-        "_out",
-        "_splitter",
-        "_trailers",
-        "has_ended",
-        "id",
-        "is_over",
-        "receiver",
-        "uncredited_bytes",
-        "unsent_bytes",
-    )
-
-    def __init__(self, connection: Http2Connection, stream_id: int, receiver: Receiver, message_bytes_max: int) -> None:
-        self._connection = connection
-        self._splitter = MessageSplitter(message_bytes_max)
-        self._out: deque[bytes] = deque()
-        self._trailers: Headers | None = None
-        self._ends = False
-        self.id = stream_id
-        self.receiver = receiver
-        self.unsent_bytes = 0
-        self.uncredited_bytes = 0
-        """Of what came: the peer's window is smaller by so much."""
-        self.has_ended = False
-        """The peer sends nothing more."""
-        self.is_over = False
-
-    @property
-    def peer(self) -> str:
-        return self._connection.peer
-
-    # -- sending ----------------------------------------------------------------------------------------------
-
-    def send_headers(self, headers: Headers) -> None:
-        self._connection.send_headers(self, headers)
-
-    def send(self, message: bytes | bytearray) -> None:
-        if self.is_over:
-            return
-        data = framed(message)
-        self._out.append(data)
-        self.unsent_bytes += len(data)
-        self._connection.pump_soon(self)
-
-    def end(self, trailers: Headers | None = None) -> None:
-        """Nothing more comes from here, once all before has left."""
-        if not self.is_over:
-            self._ends, self._trailers = True, trailers
-            self._connection.pump_soon(self)
-
-    def reset(self) -> None:
-        """Cuts the call short; the peer hears of it."""
-        if not self.is_over:
-            self._connection.reset(self)
-
-    def pump(self, http2: h2.connection.H2Connection) -> None:
-        """Gives as much as the peer takes now."""
-        had_some = bool(self._out)
-        while self._out:
-            room = min(http2.local_flow_control_window(self.id), http2.max_outbound_frame_size)
-            if room <= 0:
-                return
-            http2.send_data(self.id, self._take(room))
-        if self._ends:
-            self._ends = False
-            if self._trailers is not None:
-                http2.send_headers(self.id, self._trailers, end_stream=True)
-                self._connection.on_call_over(self)
-            else:
-                http2.end_stream(self.id)
-        elif had_some:
-            self.receiver.on_drained()
-
-    def _take(self, room: int) -> bytes:
-        """Several small messages go into one frame."""
-        out, taken, size = self._out, [], 0
-        while out and size + len(out[0]) <= room:
-            size += len(out[0])
-            taken.append(out.popleft())
-        if size < room and out and not taken:
-            taken, out[0] = [out[0][:room]], out[0][room:]
-            size = room
-        self.unsent_bytes -= size
-        return taken[0] if len(taken) == 1 else b"".join(taken)
-
-    # -- receiving --------------------------------------------------------------------------------------------
-
-    def feed(self, data: bytes) -> list[bytes]:
-        return self._splitter.feed(data)
-
-    def credit(self, size_bytes: int) -> None:
-        """So much of what came is done with: the peer may send as much again."""
-        self._connection.credit(self, size_bytes)
+    every_s: float
+    patience_s: float
 
 
 class Http2Connection(asyncio.Protocol):
     """What both sides share."""
 
-    def __init__(self, *, is_client: bool, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+    def __init__(self, *, is_client: bool, ping_times: PingTimes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         config = h2.config.H2Configuration(client_side=is_client, header_encoding="utf-8")
         self.http2 = h2.connection.H2Connection(config)
         self.http2.local_settings = h2.settings.Settings(
@@ -174,11 +67,15 @@ class Http2Connection(asyncio.Protocol):
         self.lost: RpcError | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._frames = FrameSplitter(FRAME_BYTES_MAX, has_preface=not is_client)
+        self._window_bytes = CONNECTION_WINDOW_BYTES + DEFAULT_WINDOW_BYTES
+        self._pieces: list[bytes] = []
+        """To be written, in this order, before what `h2` has."""
         self._to_pump: dict[int, Stream] = {}
         self._is_flushing = False
         self._is_paused = False
-        self._pings: dict[bytes, Callable[[], None]] = {}
-        self._ping_count = 0
+        self._ping_times = ping_times
+        self._timer: asyncio.TimerHandle | None = None
 
     # -- the transport tells ----------------------------------------------------------------------------------
 
@@ -186,11 +83,27 @@ class Http2Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)
+        self._watch()
         self.http2.initiate_connection()
         self.http2.increment_flow_control_window(CONNECTION_WINDOW_BYTES)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
+        try:
+            parts = self._frames.feed(data)
+        except RpcError as error:
+            self._fail(error)
+            return
+        for stream_id, part in parts:
+            if stream_id:
+                self._on_plain_data(stream_id, part)
+            else:
+                self._on_frames(part)
+        self.flush()
+
+    def _on_frames(self, data: bytes) -> None:
+        if self.lost is not None:
+            return
         try:
             events = self.http2.receive_data(data)
         except h2.exceptions.ProtocolError as error:
@@ -200,7 +113,6 @@ class Http2Connection(asyncio.Protocol):
             handler = _HANDLERS.get(type(event))
             if handler is not None:
                 handler(self, event)
-        self.flush()
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -231,19 +143,37 @@ class Http2Connection(asyncio.Protocol):
         self._to_pump[stream.id] = stream
         self._flush_soon()
 
+    def pump_now(self, stream: Stream) -> None:
+        self._to_pump[stream.id] = stream
+        self.flush()
+
     def credit(self, stream: Stream, size_bytes: int) -> None:
         if size_bytes <= 0:
             return
         size_bytes = min(size_bytes, stream.uncredited_bytes)
         stream.uncredited_bytes -= size_bytes
-        if self.lost is None and size_bytes:
-            try:
-                self.http2.acknowledge_received_data(size_bytes, stream.id)
-            except h2.exceptions.StreamClosedError:
-                return  # the connection's window has it all the same
+        stream.credit_due_bytes += size_bytes
+        if self.lost is None and stream.credit_due_bytes >= CREDIT_BYTES_MIN:
+            due, stream.credit_due_bytes = stream.credit_due_bytes, 0
+            stream.window_bytes += due
+            self._widen(due)
+            self.write(window_update(stream.id, due))
+            self._flush_soon()
+
+    def _widen(self, size_bytes: int) -> None:
+        self._window_bytes += size_bytes
+        self.write(window_update(0, size_bytes))
+
+    def _give_back(self, stream: Stream) -> None:
+        """What a call held of the connection's window, when it is over."""
+        held, stream.uncredited_bytes, stream.credit_due_bytes = stream.uncredited_bytes + stream.credit_due_bytes, 0, 0
+        if held and self.lost is None:
+            self._widen(held)
             self._flush_soon()
 
     def reset(self, stream: Stream) -> None:
+        if self.lost is None and not stream.is_over:
+            self._give_back(stream)
         stream.is_over = True
         self.streams.pop(stream.id, None)
         self._to_pump.pop(stream.id, None)
@@ -265,13 +195,22 @@ class Http2Connection(asyncio.Protocol):
             self._transport.abort()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
 
-    def ping(self, on_answered: Callable[[], None]) -> None:
+    # -- is anybody there -------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self._timer = self._loop.call_later(self._ping_times.every_s, self._send_ping)
+
+    def _send_ping(self) -> None:
         if self.lost is None:
-            self._ping_count += 1
-            key = self._ping_count.to_bytes(8, "big")
-            self._pings[key] = on_answered
-            self.http2.ping(key)
+            self._timer = self._loop.call_later(self._ping_times.patience_s, self.abort)
+            self.http2.ping(PING)
             self.flush()
+
+    def _on_ping_answered(self, event: h2.events.PingAckReceived) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.lost is None:
+            self._watch()
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -291,9 +230,17 @@ class Http2Connection(asyncio.Protocol):
             waiting, self._to_pump = self._to_pump, {}
             for stream in waiting.values():
                 self._pump(stream)
-        data = self.http2.data_to_send()
-        if data:
-            self._transport.write(data)
+        self.write()
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def write(self, *frames: bytes) -> None:
+        """Behind what `h2` has to say by now."""
+        before = self.http2.data_to_send()
+        if before:
+            self._pieces.append(before)
+        self._pieces += frames
 
     def _pump(self, stream: Stream) -> None:
         try:
@@ -308,15 +255,15 @@ class Http2Connection(asyncio.Protocol):
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _fail(self, error: RpcError) -> None:
-        if self._transport is not None:
-            data = self.http2.data_to_send()  # says why
-            if data:
-                self._transport.write(data)
+        self._to_pump = {}
+        self.flush()  # says why
         self._let_go(error)
 
     def _let_go(self, error: RpcError) -> None:
         if self.lost is None:
             self.lost = error
+            if self._timer is not None:
+                self._timer.cancel()
             if self._transport is not None:
                 self._transport.close()
             streams, self.streams = self.streams, {}
@@ -329,7 +276,9 @@ class Http2Connection(asyncio.Protocol):
 
     def _cut(self, stream: Stream, error: RpcError) -> None:
         self.streams.pop(stream.id, None)
+        self._give_back(stream)
         if not stream.is_over:
+            self.on_buffered(-stream.buffered_bytes)
             stream.is_over = True
             stream.receiver.on_lost(error)
 
@@ -349,23 +298,44 @@ class Http2Connection(asyncio.Protocol):
             self._end(stream, _dict(event.headers))
 
     def _on_data(self, event: h2.events.DataReceived) -> None:
+        """The last of a stream, or padded. `h2` has counted it, and counts it back."""
+        self.http2.acknowledge_received_data(event.flow_controlled_length or 0, _id(event))
         stream = self.streams.get(_id(event))
-        size = event.flow_controlled_length or 0
-        if stream is None:
-            self.http2.acknowledge_received_data(size, _id(event))  # a call that is over here
+        if stream is not None:
+            self._take(stream, event.data or b"", 0)
+
+    def _on_plain_data(self, stream_id: int, data: bytes) -> None:
+        if self.lost is not None:
             return
-        data = event.data or b""
+        stream, size = self.streams.get(stream_id), len(data)
+        self._window_bytes -= size
+        if stream is None or stream.has_ended:
+            if size:
+                self._widen(size)  # of a call that is over here
+            return
+        stream.window_bytes -= size
+        if self._window_bytes < 0 or stream.window_bytes < 0:
+            self._fail(RpcError(Status.INTERNAL, "the peer sent more than the window allows"))
+            return
+        self._take(stream, data, size)
+
+    def _take(self, stream: Stream, data: bytes, size: int) -> None:
+        before = stream.buffered_bytes
+        stream.uncredited_bytes += size
         try:
             messages = stream.feed(data)
+            self.on_buffered(stream.buffered_bytes - before)
         except RpcError as error:
             self.on_bad_message(stream, error)
             return
         # Whoever holds a message back holds its size back, as far as it came in this frame: what came before was
         # credited at once, else a message above the window could never come.
-        stream.uncredited_bytes += size
         self.credit(stream, size - sum(map(len, messages)))
         for message in messages:
             stream.receiver.on_message(message)
+
+    def on_buffered(self, change_bytes: int) -> None:
+        """Parts of messages take so much more memory. Raises RpcError if that is too much."""
 
     def on_bad_message(self, stream: Stream, error: RpcError) -> None:
         self.reset(stream)
@@ -384,7 +354,9 @@ class Http2Connection(asyncio.Protocol):
     def on_call_over(self, stream: Stream) -> None:
         """A server has sent its last word: whatever the client still sends is for nobody."""
         stream.is_over = True
+        self.on_buffered(-stream.buffered_bytes)
         self.streams.pop(stream.id, None)
+        self._give_back(stream)
         if not stream.has_ended:
             self.http2.reset_stream(stream.id, error_code=0)
 
@@ -403,11 +375,6 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_settings(self, event: h2.events.RemoteSettingsChanged) -> None:
         self._to_pump = dict(self.streams)
-
-    def _on_ping_answered(self, event: h2.events.PingAckReceived) -> None:
-        answered = self._pings.pop(bytes(event.ping_data or b""), None)
-        if answered is not None:
-            answered()
 
     def _on_terminated(self, event: h2.events.ConnectionTerminated) -> None:
         self._let_go(RpcError(Status.UNAVAILABLE, f"{self.peer} ended the connection"))

@@ -25,8 +25,9 @@ class MessageSplitter:
         self._buffer = bytearray()
 
     @property
-    def is_between_messages(self) -> bool:
-        return not self._buffer
+    def buffered_bytes(self) -> int:
+        """Of a message that is not whole yet."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are whole by now. Raises RpcError."""

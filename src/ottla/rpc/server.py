@@ -8,14 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import h2.events
 
-from ottla.rpc.connection import Headers, Http2Connection, Receiver, Stream
+from ottla.rpc.connection import Http2Connection, PingTimes
 from ottla.rpc.status import RpcError, Status, encode_status_message
+from ottla.rpc.stream import Headers, Receiver, Stream
 
 log = logging.getLogger("ottla.rpc")
 
 CONTENT_TYPE = "application/grpc"
 RESPONSE_HEADERS: Headers = [(":status", "200"), ("content-type", CONTENT_TYPE)]
 CONNECTIONS_MAX = 1000
+BUFFERED_BYTES_MAX = 256 * 1024 * 1024
+PING_TIMES = PingTimes(every_s=20.0, patience_s=20.0)
 LOOK_AGAIN_S = 0.01
 
 Method = Callable[["Call"], Receiver]
@@ -46,9 +49,9 @@ class Call:
             self._has_headers = True
             self.stream.send_headers(RESPONSE_HEADERS)
 
-    def send(self, message: bytes | bytearray) -> None:
+    def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
         self.begin()
-        self.stream.send(message)
+        self.stream.send(message, now=now)
 
     def finish(self, status: int = Status.OK, message: str = "") -> None:
         trailers: Headers = [("grpc-status", str(int(status)))]
@@ -62,9 +65,8 @@ class Call:
 
 class ServerConnection(Http2Connection):
     def __init__(self, server: RpcServer) -> None:
-        super().__init__(is_client=False)
+        super().__init__(is_client=False, ping_times=PING_TIMES)
         self._server = server
-        self._calls: dict[int, Call] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if len(self._server.connections) >= CONNECTIONS_MAX:
@@ -93,6 +95,11 @@ class ServerConnection(Http2Connection):
         receiver.on_lost(error)
         Call(stream).finish(error.status, error.message)
 
+    def on_buffered(self, change_bytes: int) -> None:
+        self._server.buffered_bytes += change_bytes
+        if change_bytes > 0 and self._server.buffered_bytes > BUFFERED_BYTES_MAX:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, "too many messages have only begun: send smaller ones")
+
     def on_lost(self, error: RpcError) -> None:
         self._server.connections.pop(self, None)
 
@@ -102,6 +109,8 @@ class RpcServer:
         self.methods = dict(methods)
         self.connections: dict[ServerConnection, None] = {}
         self.is_stopping = False
+        self.buffered_bytes = 0
+        """Of messages that are not whole yet, of all connections."""
         self._listening: asyncio.AbstractServer | None = None
 
     async def start(self, host: str, port: int) -> int:

@@ -31,6 +31,11 @@ class Limits:
     """Of appends that are not acknowledged, before more are not taken."""
 
 
+def _bytes(data: bytes) -> bytes:
+    """Anything with a buffer, which may change afterwards; TypeError for anything else, a str too."""
+    return data if type(data) is bytes else memoryview(data).tobytes()
+
+
 class Log:
     """Made by `open`. A context manager: at its end all is flushed, then closed."""
 
@@ -93,11 +98,11 @@ class Log:
         With `expected_end`, only if the log ends there: UnexpectedEndError otherwise. Raises TooMuchInFlightError if
         too much waits already: `ready` waits for room.
         """
-        return self._writing().append((data,), expected_end)
+        return self._writing().append((_bytes(data),), expected_end)
 
     async def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
         """All of them or none, side by side."""
-        rows = tuple(data)
+        rows = tuple(map(_bytes, data))
         if not rows:
             raise ValueError("there is nothing to append")
         first = await self._writing().append(rows, expected_end)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from ottla.records.batch import split_batches
 from ottla.records.bridge import decode_records
 from ottla.rpc.channel import Channel, status_of
-from ottla.rpc.connection import Receiver
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wal.errors import UnavailableError, WalError, error_of
 from ottla.wal.leaders import PASSING, SERVICE, Backoff, Leaders, unavailable
 from ottla.wal.values import Entry

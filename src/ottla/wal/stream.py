@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.rpc.channel import Channel, status_of
-from ottla.rpc.connection import Receiver
 from ottla.rpc.status import RpcError, Status
+from ottla.rpc.stream import Receiver
 from ottla.wal.leaders import SERVICE
 from ottla.wire.wal_append import AppendRun, Begin, WalFailure, decode_append_reply, encode_begin, encode_run
 
@@ -59,7 +59,7 @@ class WriterStream(Receiver):
     def _flush(self) -> None:
         self._is_flushing = False
         while self._unsent and self._stream.unsent_bytes < UNSENT_BYTES_MAX and not self._ended.done():
-            self._stream.send(encode_run(self._next_run()))
+            self._stream.send(encode_run(self._next_run()), now=True)
 
     def _next_run(self) -> AppendRun:
         """Single appends that follow one another go together; one that has to be whole goes alone."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from ottla.rpc.status import RpcError
 from ottla.wal.errors import (
-    FencedError,
     LogClosedError,
+    TooLargeError,
     TooMuchInFlightError,
     UnavailableError,
-    UnexpectedEndError,
     UnknownOutcomeError,
     WalError,
     error_of,
@@ -31,6 +30,8 @@ from ottla.wire.wal_calls import LogName
 if TYPE_CHECKING:
     from ottla.wal.log import Limits
 
+APPEND_BYTES_MAX = 12 * 1024 * 1024
+"""A broker takes messages of 16 MiB; a log takes batches of max.message.bytes, 1 MiB unless its topic has another."""
 ENTRY_BYTES = 200
 """What an append costs here besides its data."""
 
@@ -92,6 +93,8 @@ class Writer:
         if self.in_flight_bytes >= self._limits.in_flight_bytes_max:
             raise TooMuchInFlightError(f"{self.in_flight_bytes} bytes wait for their acknowledgement")
         append = Append(self._next_id, data, expected_end)
+        if append.size_bytes > APPEND_BYTES_MAX:
+            raise TooLargeError(f"an append of {append.size_bytes} bytes is above what any log takes at once")
         self._next_id += append.count
         self._appends.append(append)
         self._by_id[append.first_id] = append
@@ -176,7 +179,8 @@ class Writer:
         elif failure.code is Code.UNKNOWN_WRITER and not self._epoch:
             self._begin_anew(failure)
         else:
-            self._fail_all(error_of(failure))
+            # Whoever is fenced off was told of all that it has in the log, unless the log does not know it any more.
+            self._fail_all(error_of(failure), is_outcome_known=failure.code is Code.FENCED)
 
     def _begin_anew(self, failure: WalFailure) -> None:
         """The log has forgotten a writer that shares it. What was in flight may be there; the rest goes on."""
@@ -258,11 +262,13 @@ class Writer:
                 self._settle(append, error=unknown if append.is_sent else error)
         self._move_settled()
 
-    def _fail_all(self, error: WalError) -> None:
+    def _fail_all(self, error: WalError, *, is_outcome_known: bool = False) -> None:
+        """This handle writes no more."""
         self.failed = self.failed or error
+        unknown = UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
         for append in list(self._appends):
             if append.first_id in self._by_id:
-                self._settle(append, error=_outcome(append, error))
+                self._settle(append, error=unknown if append.is_sent and not is_outcome_known else error)
         self._move_settled()
         self._room.set()
 
@@ -271,10 +277,3 @@ def _refusal(append: Append, failure: WalFailure) -> WalError:
     if failure.code is Code.TRIMMED or (failure.code is Code.UNEXPECTED_END and append.expected_end is None):
         return UnknownOutcomeError(f"the answer was lost in a cut, and cannot be told any more: {failure.message}")
     return error_of(failure)
-
-
-def _outcome(append: Append, error: WalError) -> WalError:
-    """Whoever is fenced off, or leaves, does not know what became of that which was on its way."""
-    if append.is_sent and not isinstance(error, FencedError | UnexpectedEndError):
-        return UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
-    return error

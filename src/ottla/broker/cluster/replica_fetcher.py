@@ -29,7 +29,7 @@ from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
-from ottla.ports import Clock
+from ottla.ports import Allocate, Clock
 from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.wire.primitives import MalformedRequest
@@ -75,7 +75,9 @@ class ReplicaFetcher:
         lane: Lane = LIVE,
         change_lane: Callable[[Partition], None] = lambda _: None,
         flush: Flush | None = None,
+        allocate: Allocate = bytearray,
     ) -> None:
+        self._allocate = allocate
         self._clock = clock
         self.address = address
         self.lane = lane
@@ -149,6 +151,7 @@ class ReplicaFetcher:
                     client_id=f"ottla-replica-{self._broker_id}",
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
+                    allocate=self._allocate,
                 )
                 self._reports.connection = self.connection
                 await self._fetch_on(self.connection)

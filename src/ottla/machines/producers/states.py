@@ -24,7 +24,7 @@ from ottla.model.writer_ids import WRITER_IDS_FROM, epoch_of
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
 NO_SEQUENCE = -1
-WRITERS_KEPT = 5
+WRITERS_KEPT = 32
 """Of the append stream: the latest fences. One that is not kept is not known, and an unknown writer is refused."""
 
 
