@@ -97,10 +97,10 @@ class Shipper:
             if state.frames < self._place.frame:
                 raise SourceChangedError(f"the WAL of {self.source.path} has gone back")
             return self._place if state.frames > self._place.frame else None
-        if state.frames == 0:  # begun anew, and nothing written yet: SQLite may still find the old one valid
-            return None
         if not self.source.may_begin_anew:
             raise SourceChangedError(f"the WAL of {self.source.path} has begun anew although it was guarded")
+        if state.frames == 0:  # begun anew, and nothing written yet: SQLite may still find the old one valid
+            return None
         return WalPlace(state.salts, 0, (0, 0))
 
     def _ship(self, transaction: WalTransaction, state: WalState) -> None:
