@@ -28,7 +28,7 @@ def judge(
 ) -> Verdict:
     verdict = Verdict()
     numbers = walk(log, database.with_name("walked.db"), verdict)
-    chosen = {last, *rng.sample(range(min(numbers), last + 1), min(points - 1, last - min(numbers)))}
+    chosen = {last, *rng.sample(range(min(numbers), last), min(points - 1, last - min(numbers)))}
     for transaction in sorted(chosen):
         target = database.with_name(f"restored-{transaction}.db")
         done = restore(log, target, Moment(transaction=transaction))

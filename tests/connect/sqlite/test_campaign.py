@@ -8,6 +8,6 @@ from tests.connect.sqlite.campaign import run
 
 
 def test_every_moment_is_restored_as_it_was(tmp_path: Path, seed: int) -> None:
-    verdict, summary = run(tmp_path, seed, 150, points=20)
+    verdict, summary = run(tmp_path, seed, 100, points=20)
     print(summary)
     assert verdict.restored == 20 or verdict.transactions < 20

@@ -7,13 +7,17 @@ import struct
 
 import pytest
 
+from ottla.connect.sqlite.attaching import attach
 from ottla.connect.sqlite.checksum import wal_checksum
 from ottla.connect.sqlite.entries import Kind, Part, encode
 from ottla.connect.sqlite.failures import SourceChangedError
 from ottla.connect.sqlite.history import last_item
 from ottla.connect.sqlite.retention import trim_history
+from ottla.connect.sqlite.source import Source
+from ottla.connect.sqlite.wal_file import read_transactions
 from ottla.connect.sqlite.wal_format import HEADER_BYTES, parse_header
 from ottla.connect.sqlite.wal_index import WalState
+from ottla.wal import SyncLog
 from tests.connect.sqlite.app import App
 from tests.connect.sqlite.followed import Followed
 
@@ -105,6 +109,25 @@ def test_one_who_comes_back_to_a_wal_that_is_used_up_still_gets_the_rest(app: Ap
     assert [followed.restored(ALL, at) for at in (1, 2, 3)] == [[1], [1, 2], [1, 2, 3]]
 
 
+def test_what_is_left_of_a_used_up_wal_is_read_after_it_was_overwritten_too(app: App, followed: Followed) -> None:
+    followed.follow()
+    followed.leave()
+    insert(app, 1, 2)
+    app.do("PRAGMA wal_checkpoint(PASSIVE)")
+    source = Source(followed.database, busy_s=0.5)
+    try:
+        with SyncLog.open(followed.servers, followed.name) as log:
+            last = last_item(log)
+        assert last is not None
+        attached = attach(source, last.part)
+        insert(app, 3, 4, 5)
+        left = list(read_transactions(attached.wal, attached.place, attached.state))
+        assert len(left) == 2
+        assert all(list(each.pages(attached.wal, attached.state.page_bytes)) for each in left)
+    finally:
+        source.close()
+
+
 def test_a_wal_begun_anew_while_nobody_followed_makes_a_new_generation(app: App, followed: Followed) -> None:
     shipper = followed.follow()
     insert(app, 1, 2)
@@ -162,6 +185,24 @@ def test_a_commit_that_its_writer_did_not_live_to_publish_is_not_shipped(app: Ap
     shipper.poll()
     assert shipper.transaction == 2
     assert followed.restored(ALL) == [1, 2]
+
+
+def test_frames_that_sqlite_commits_without_a_checksum_are_shipped(app: App, followed: Followed) -> None:
+    """As SQLite 3.40 leaves them after spilled pages and a ROLLBACK TO."""
+    shipper = followed.follow()
+    for value in range(1, 5):
+        insert(app, value)
+        if value == 2:
+            state = followed.source.look()
+            with open(f"{followed.database}-wal", "r+b") as file:
+                file.seek(HEADER_BYTES + (state.frames - 1) * (24 + state.page_bytes) + 8)
+                file.write(bytes(16))
+        if value != 3:
+            shipper.poll()
+    assert shipper.transaction == 4
+    assert followed.restored(ALL, 2) == [1, 2]
+    shipper.snapshot()
+    assert followed.restored(ALL) == [1, 2, 3, 4]
 
 
 def write_unpublished_commit(followed: Followed, state: WalState) -> None:

@@ -53,6 +53,8 @@ def copied(shipped: Followed, change: dict[int, bytes | None]) -> SyncLog:
 def test_a_gap_is_found(shipped: Followed, tmp_path: Path) -> None:
     with copied(shipped, {3: None}) as log:
         assert "has a gap" in refused(log, tmp_path / "b.db")
+        assert "has a gap" in refused(log, tmp_path / "b.db", Moment(transaction=3))
+        assert "has a gap" in refused(log, tmp_path / "b.db", Moment(time_ms=time.time_ns() // 1_000_000))
         assert restore(log, tmp_path / "b.db", Moment(transaction=2)).transaction == 2
 
 

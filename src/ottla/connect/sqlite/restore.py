@@ -126,15 +126,19 @@ def _apply(file: int, offset: int, entry: bytes, item: Part, hashes: PageHashes)
 
 
 def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator[list[tuple[int, bytes]]]:
-    """The entries of each item that is whole, from the snapshot at `first`, up to the moment. RestoreError at a gap."""
+    """The entries of each item that is whole, from the snapshot at `first`, up to the moment. RestoreError at a gap:
+    also at one right after a time, for what is missing may have been before it."""
     held: list[tuple[int, bytes]] = []
     before_held, held_link = b"", b""
     """The links: of the last whole item, and of the last part held."""
     is_first = True
+    last_transaction = None
     for chunk in log.read_chunks(first, until):
         for entry in chunk:
             part = read_part(entry.offset, entry.data)
             if part.number == 0:
+                if moment.transaction is not None and last_transaction == moment.transaction:
+                    return
                 held = []  # whatever was held was never finished
                 if not is_first and part.previous != before_held:
                     raise _gap(part, entry.offset)
@@ -147,7 +151,7 @@ def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator
                 if moment.is_before(part):
                     return
                 yield held
-                held, before_held = [], held_link
+                held, before_held, last_transaction = [], held_link, part.transaction
 
 
 def _gap(part: Part, offset: int) -> RestoreError:

@@ -68,7 +68,7 @@ class Shipper:
         """What was committed before we came. The hashes are those of the end, so only the last state is known."""
         end = attached.image.place
         for transaction in self._transactions(attached.wal, attached.place, attached.state):
-            checksum = self._hashes.total if transaction.end == end else None
+            checksum = self._hashes.total if transaction.end.frame == end.frame else None
             pages = transaction.pages(attached.wal, attached.state.page_bytes)
             self._write(transaction, attached.state, pages, lambda checksum=checksum: checksum)  # type: ignore[misc] # a default binds it
         self._writer.flush()
@@ -97,10 +97,10 @@ class Shipper:
             if state.frames < self._place.frame:
                 raise SourceChangedError(f"the WAL of {self.source.path} has gone back")
             return self._place if state.frames > self._place.frame else None
-        if state.frames == 0:  # begun anew, and nothing written yet: SQLite may still find the old one valid
-            return None
         if not self.source.may_begin_anew:
             raise SourceChangedError(f"the WAL of {self.source.path} has begun anew although it was guarded")
+        if state.frames == 0:  # begun anew, and nothing written yet: SQLite may still find the old one valid
+            return None
         return WalPlace(state.salts, 0, (0, 0))
 
     def _ship(self, transaction: WalTransaction, state: WalState) -> None:

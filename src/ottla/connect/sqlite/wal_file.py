@@ -11,6 +11,7 @@ from typing import Protocol
 from ottla.connect.sqlite.wal_format import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
+    UNCHECKED,
     DamagedWalError,
     Frame,
     WalHeader,
@@ -105,7 +106,7 @@ def read_transactions(wal: Bytes, start: WalPlace | None, state: WalState) -> It
         if frame.database_pages:
             yield WalTransaction(place, frame.database_pages, frames)
             frames = {}
-    if frames or place.checksum != state.checksum:
+    if frames or place.checksum not in (state.checksum, UNCHECKED):
         raise DamagedWalError(f"what it has at frame {place.frame} is not what was committed there")
 
 

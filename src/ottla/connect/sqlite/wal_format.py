@@ -21,6 +21,10 @@ _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 _CHECKED_OF_FRAME_HEADER = 8
+UNCHECKED: WalChecksum = (0, 0)
+"""SQLite 3.40.1 commits frames with neither salts nor checksum, where pages that were spilled in a transaction are
+written again after a ROLLBACK TO. Its readers use them, since the index has them. So they count here, and the frame
+behind them is taken as it says it is."""
 
 Salts = tuple[int, int]
 
@@ -87,9 +91,14 @@ def parse_frames(header: WalHeader, start: WalPlace, data: bytes) -> Iterator[Fr
     for at in range(0, len(data) - frame_bytes + 1, frame_bytes):
         page_number, database_pages, salt_1, salt_2, first, second = _FRAME.unpack_from(view, at)
         page = view[at + FRAME_HEADER_BYTES : at + frame_bytes]
+        before = checksum
         checksum = wal_checksum(view[at : at + _CHECKED_OF_FRAME_HEADER], header.is_big_endian, *checksum)
         checksum = wal_checksum(page, header.is_big_endian, *checksum)
-        if (salt_1, salt_2) != header.salts or (first, second) != checksum or page_number == 0:
+        if page_number and not (salt_1 or salt_2 or first or second):
+            checksum = UNCHECKED
+        elif (salt_1, salt_2) == header.salts and before == UNCHECKED and number:
+            checksum = (first, second)
+        elif (salt_1, salt_2) != header.salts or (first, second) != checksum or page_number == 0:
             raise DamagedWalError(f"frame {number + 1} is not what SQLite wrote: its salts or its checksum are wrong")
         number += 1
         yield Frame(page_number, database_pages, bytes(page), WalPlace(header.salts, number, checksum))
