@@ -22,10 +22,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ottla.client import ConsumerRecord
+from ottla.client import Admin, ConsumerRecord
 from ottla.testing.cluster_processes import ClusterProcesses
 from tests.spark.standalone import ROOT, StandaloneSpark, kill
 from tests.spark.topics import produce, read_committed, with_admin
@@ -247,7 +248,7 @@ def wait_for_batches(driver: Driver, count: int) -> None:
 
 def fill(servers: str, rows: int, queries: Iterable[Query]) -> None:
     for name in (SOURCE, *(each.name for each in queries)):
-        with_admin(servers, lambda admin, name=name: admin.create_topic(name, partitions=PARTITIONS))  # type: ignore[misc]
+        with_admin(servers, partial(Admin.create_topic, name=name, partitions=PARTITIONS))
     produce(servers, SOURCE, (row(number)[1] for number in range(rows)), key=lambda number: row(number)[0])
 
 

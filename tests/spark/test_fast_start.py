@@ -151,5 +151,7 @@ def test_a_session_maps_the_archive_that_is_there(spark: SparkSession) -> None:
     home = fast_start.lean_home({})
     if home is None or not archive_place(find_java(), home).exists():
         pytest.skip("ottla pipeline prepare was not run here")
-    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "the session has a JVM"
+    jvm = gateway.proc.pid
     assert str(archive_place(find_java(), home)) in [each.path for each in psutil.Process(jvm).memory_maps()]
