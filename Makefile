@@ -6,13 +6,13 @@ COMPILED := .venv/.compiled
 PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
-REAL_TESTS := $(wildcard tests/processes tests/conformance)
+REAL_TESTS := $(wildcard tests/processes tests/conformance tests/connect)
 SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
 
 .PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege check check-style check-types bench \
-	bench-failover bench-kafka docs clean
+	bench-append-stream bench-failover bench-kafka docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -22,6 +22,7 @@ help:
 	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine"
+	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API and bare gRPC"
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
@@ -56,7 +57,7 @@ test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 # One after another: they share one Spark, which takes a core and a gigabyte by itself.
-test-spark: setup
+test-spark: prepare
 	$(BIN)/python -m pytest -v $(SPARK_TESTS)
 
 SEEDS ?= 100
@@ -84,6 +85,9 @@ check-types: setup
 
 bench: setup
 	$(BIN)/python -m ottla.bench.broker
+
+bench-append-stream: setup
+	$(BIN)/python -m ottla.bench.append_stream
 
 bench-failover: setup
 	$(BIN)/python scripts/prepare_coordination.py

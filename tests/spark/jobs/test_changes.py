@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.spark.jobs.changes import Envelope, infer_columns, latest, parse_changes, parse_columns, with_columns
+from ottla.spark.jobs.changes import Envelope, fold, infer_columns, latest, parse_changes, parse_columns, with_columns
 from ottla.spark.jobs.failures import BadRecordsError, PipelineError
 from ottla.spark.jobs.live_log import RECORD_SCHEMA, BrokerLog
 from ottla.spark.jobs.materialize import MaterializeOptions, materialize
@@ -89,7 +89,7 @@ def test_changes_of_debezium_with_and_without_their_schema(spark: SparkSession) 
         ('{"id":7}', "d", None),
         ('no "op": this is no envelope of Debezium',),
         ('no row in "after"',),
-        ("a truncate says nothing about single rows",),
+        ("a truncate, and the topic has several partitions: nobody knows which rows came before it",),
         ('unknown "op": x',),
     ]
 
@@ -104,6 +104,31 @@ def test_the_last_change_of_a_key_counts_also_over_a_snapshot(spark: SparkSessio
     later = as_records(spark, [*first, (b"b", None), (b"c", b'{"n": 4}')]).where("offset >= 4")
     after = latest(parse_changes(later, Envelope.PLAIN), state(first)).collect()
     assert {row["_key"]: row["_offset"] for row in after} == {"a": 3, "c": 5}
+
+
+def test_a_truncate_empties_a_table_of_one_partition(spark: SparkSession) -> None:
+    def envelope(op: str, **fields: object) -> bytes:
+        return json.dumps({"before": None, "after": None, "op": op, **fields}).encode()
+
+    def state(records: Records, base: DataFrame | None = None) -> dict[str, int]:
+        changes = parse_changes(as_records(spark, records), Envelope.DEBEZIUM, one_partition=True)
+        folded = fold(changes, base)
+        assert not folded.bad_records
+        return {row["_key"]: row["_offset"] for row in folded.state.collect()}
+
+    row = envelope("c", after={"n": 1})
+    first: Records = [(b"a", row), (b"b", row), (None, envelope("t")), (b"b", row), (b"c", row)]
+    assert state(first) == {"b": 3, "c": 4}
+    assert state([*first, (None, envelope("t"))]) == {}
+    base = latest(parse_changes(as_records(spark, first[:2]), Envelope.DEBEZIUM, one_partition=True))
+    assert state(first[:3], base) == {}, "rows of a snapshot too"
+
+
+def test_a_row_with_a_gap_is_no_row(spark: SparkSession) -> None:
+    change = {"after": {"id": 1, "body": "__debezium_unavailable_value"}, "op": "u", "source": {"unchanged": ["body"]}}
+    elsewhere = {"after": {"id": 1, "body": "__debezium_unavailable_value"}, "op": "u"}
+    found = parsed(spark, [(b"k", json.dumps(each).encode()) for each in (change, elsewhere)], Envelope.DEBEZIUM)
+    assert all("REPLICA IDENTITY FULL" in (reason or "") for (reason,) in found)
 
 
 def test_columns_have_the_types_of_all_rows(spark: SparkSession) -> None:

@@ -22,8 +22,8 @@ from ottla.spark.jobs.restore_postgres import copy_text, has_table, split_url, w
 from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
 from ottla.spark.jobs.table_history import History
 from ottla.testing import Cluster
+from tests.postgres_server import running_postgres
 from tests.spark.jobs.change_logs import Model, produce
-from tests.spark.jobs.postgres import running_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,6 +5,8 @@ A change has the row's key, its value as JSON text, and the operation `u` (is no
 - plain: the record's key is the primary key, the value a JSON object; no value is a delete.
 - debezium: the JSON of a Debezium connector, with or without its schema; a tombstone after a delete is a delete too.
 
+  A truncate empties the table: of a topic with one partition, where it is certain what came before it.
+
 A record that is neither has a `reason`. Nothing is guessed about it.
 """
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-UPSERT, DELETE = "u", "d"
+UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 STATE_COLUMNS = ["_key", "_partition", "_offset", "_timestamp", "_value"]
 """Of a table's rows, before those that its values have. Where a row comes from, and its value as it came."""
 _BIGINT_DIGITS = 18
@@ -32,7 +34,7 @@ class Envelope(StrEnum):
     DEBEZIUM = "debezium"
 
 
-def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
+def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool = False) -> DataFrame:
     """key, value, op, topic, partition, offset, timestamp, and the reason why a record is no change."""
     from pyspark.sql import functions as sf
 
@@ -45,9 +47,9 @@ def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
         parsed.alias("_p"),
         *["topic", "partition", "offset", "timestamp"],
     )
-    key, value, op, reason = _debezium() if envelope is Envelope.DEBEZIUM else _plain()
+    key, value, op, reason = _debezium(one_partition) if envelope is Envelope.DEBEZIUM else _plain()
     broken = (
-        sf.when(sf.col("_k").isNull(), sf.lit("no key"))
+        sf.when(sf.col("_k").isNull() & (op != TRUNCATE), sf.lit("no key"))
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
@@ -56,7 +58,7 @@ def parse_changes(records: DataFrame, envelope: Envelope) -> DataFrame:
         .otherwise(reason)
     )
     return rows.select(
-        key.alias("key"),
+        sf.when(op != TRUNCATE, key).alias("key"),
         sf.when(op == UPSERT, value).alias("value"),
         op.alias("op"),
         *["topic", "partition", "offset", "timestamp"],
@@ -82,7 +84,7 @@ def _plain() -> tuple[Column, Column, Column, Column]:
     return sf.col("_k"), sf.col("_t"), op, sf.lit(None).cast("string")
 
 
-def _debezium() -> tuple[Column, Column, Column, Column]:
+def _debezium(one_partition: bool) -> tuple[Column, Column, Column, Column]:
     from pyspark.sql import functions as sf
 
     def field(name: str, kind: str) -> Column:
@@ -94,21 +96,33 @@ def _debezium() -> tuple[Column, Column, Column, Column]:
     named = field("op", "string")
     after = sf.to_json(field("after", "variant"))
     is_upsert = named.isin("c", "u", "r")
-    op = sf.when(sf.col("_t").isNull() | (named == "d"), DELETE).otherwise(UPSERT)
+    op = (
+        sf.when(sf.col("_t").isNull() | (named == "d"), DELETE)
+        .when((named == "t") & sf.lit(one_partition), TRUNCATE)
+        .otherwise(UPSERT)
+    )
     reason = (
         sf.when(named.isNull(), sf.lit('no "op": this is no envelope of Debezium'))
-        .when(named == "t", sf.lit("a truncate says nothing about single rows"))
-        .when(~is_upsert & (named != "d"), sf.concat(sf.lit('unknown "op": '), named))
+        .when((named == "t") & sf.lit(not one_partition), sf.lit(_WHAT_TRUNCATE))
+        .when(~is_upsert & ~named.isin("d", "t"), sf.concat(sf.lit('unknown "op": '), named))
         .when(is_upsert & (after.isNull() | ~after.startswith("{")), sf.lit('no row in "after"'))
+        .when(is_upsert & (field("source.unchanged", "variant").isNotNull() | _has_gap(after)), sf.lit(_GAP))
     )
     return key, after, op, reason
 
 
+def _has_gap(after: Column) -> Column:
+    return after.contains(':"__debezium_unavailable_value"')
+
+
+_WHAT_TRUNCATE = "a truncate, and the topic has several partitions: nobody knows which rows came before it"
+_GAP = "a large value that did not change is missing: ALTER TABLE ... REPLICA IDENTITY FULL; makes PostgreSQL send it"
 _IS_WRAPPED = "try_variant_get(_p, '$[0].payload', 'variant') IS NOT NULL"
 
 
 def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
-    """The rows after the changes, from nothing or from the rows of a snapshot. Within a key the last one counts.
+    """The last change of each key, and the last truncate, from nothing or from the rows of a snapshot: the columns of a
+    row, and `_op`.
 
     The order is (partition, offset): a key is always in the same partition, as long as a topic keeps their number.
     """
@@ -128,14 +142,17 @@ def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
     last = sf.max(sf.struct("partition", "offset", "op", "timestamp", "value")).alias("last")
     folded = rows.groupBy("key").agg(last).where(sf.col("last.op") != DELETE)
     return folded.select(
-        sf.col("key").alias("_key"), *(sf.col(f"last.{name[1:]}").alias(name) for name in STATE_COLUMNS[1:])
+        sf.col("key").alias("_key"),
+        *(sf.col(f"last.{name[1:]}").alias(name) for name in STATE_COLUMNS[1:]),
+        sf.col("last.op").alias("_op"),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
     state: DataFrame
-    """Persisted: for whoever folds to unpersist."""
+    persisted: DataFrame
+    """What `state` is taken from: for whoever folds to unpersist."""
     rows: int
     changes: int
     bad_records: int
@@ -149,9 +166,11 @@ def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
     seen = Observation()
     is_bad = sf.col("reason").isNotNull()
     watched = changes.observe(seen, sf.count(sf.lit(1)).alias("changes"), sf.count_if(is_bad).alias("bad"))
-    state = latest(watched.where(~is_bad), base).persist()
-    row_count = state.count()
-    return Folded(state, row_count, seen.get["changes"], seen.get["bad"])
+    persisted = latest(watched.where(~is_bad), base).persist()
+    emptied = persisted.where(sf.col("_op") == TRUNCATE).select("_offset").collect()
+    since = emptied[0]["_offset"] if emptied else -1
+    state = persisted.where((sf.col("_op") == UPSERT) & (sf.col("_offset") > since)).select(*STATE_COLUMNS)
+    return Folded(state, persisted, state.count(), seen.get["changes"], seen.get["bad"])
 
 
 def infer_columns(state: DataFrame) -> dict[str, str]:

@@ -50,12 +50,12 @@ def materialize(
         if not options.incomplete:
             plan.check()
         begins |= {at.partition: many[-1].end for at, many in plan.missing.items()}
-        changes = parse_changes(history.read(spark, plan), envelope)
+        changes = parse_changes(history.read(spark, plan), envelope, one_partition=len(history.partitions) == 1)
         folded = fold(changes, table.read(spark, last) if last is not None else None)
         try:
             return _write(table, folded, changes, options, _next(history, envelope, last, wanted, begins))
         finally:
-            folded.state.unpersist()
+            folded.persisted.unpersist()
 
 
 def changes_since(history: History, last: Snapshot | None) -> tuple[dict[TopicPartition, OffsetRange], dict[int, int]]:

@@ -117,13 +117,13 @@ def restore(
     plan = history.plan({at: OffsetRange(starts[at], end) for at, end in cut.items()})
     if not incomplete:
         plan.check()
-    changes = parse_changes(history.read(spark, plan), envelope)
+    changes = parse_changes(history.read(spark, plan), envelope, one_partition=len(history.partitions) == 1)
     folded = fold(changes, table.read(spark, snapshot) if table is not None and snapshot is not None else None)
     if folded.bad_records and not skip_bad:
         refuse_bad_records(changes.where("reason IS NOT NULL"), folded.bad_records, SKIP_ADVICE)
     return Restored(
         rows=with_columns(folded.state, infer_columns(folded.state) if columns is None else columns),
-        state=folded.state,
+        state=folded.persisted,
         cut=cut,
         snapshot=snapshot,
         from_archive=sum(len(each) for many in plan.archive.values() for each in many),

@@ -1,0 +1,47 @@
+"""How commands of `ottla connect` run: supervised, with failures in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from ottla.cli.failures import FAILURE, FailedError
+from ottla.cli.output import run, say
+
+if TYPE_CHECKING:
+    from ottla.connect.configuration import ConnectorConfig
+
+
+@contextmanager
+def failures_in_words() -> Iterator[None]:
+    try:
+        from ottla.connect.failures import ConnectorError
+
+        yield
+    except ConnectorError as failure:
+        raise FailedError(str(failure)) from failure
+    except ImportError as missing:
+        raise FailedError(f"connectors need more: pip install 'ottla[connect]' ({missing})") from missing
+
+
+def run_connectors(configs: Sequence[ConnectorConfig]) -> None:
+    """Until Ctrl-C, or until all have ended. Exit code 1 if one has failed."""
+    with failures_in_words():
+        from ottla.connect.supervisor import supervise
+
+        for config in configs:
+            config.check()
+        ended = run(supervise(configs, say))
+    if any(status.state == "failed" for status in ended):
+        raise typer.Exit(FAILURE)
+
+
+def run_connector(name: str, kind: str, bootstrap: str, settings: Mapping[str, object]) -> None:
+    with failures_in_words():
+        from ottla.connect.configuration import ConnectorConfig
+
+        config = ConnectorConfig(name, kind, bootstrap, settings)
+    run_connectors([config])

@@ -1,0 +1,104 @@
+"""Which connectors there are, and how a file or a command line describes them.
+
+bootstrap = "127.0.0.1:9092"
+
+[connector.shop]
+kind = "postgres-cdc"
+url = "postgresql://ottla@db/shop"        # or url_variable = "SHOP_URL", and the address in the environment
+tables = ["orders", "customers"]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ottla.connect.contract import Sink, Source
+from ottla.connect.failures import NeedsHelpError
+
+KINDS = {
+    "postgres-cdc": "ottla.connect.postgres.cdc_settings",
+    "postgres-sink": "ottla.connect.postgres.sink_settings",
+    "file-sink": "ottla.connect.files.sink_settings",
+}
+"""Each is a module with `REQUIRED` and `OPTIONAL` settings, and `build(name, settings, bootstrap)`."""
+NAME = re.compile(r"[a-zA-Z0-9._-]{1,80}")
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    name: str
+    kind: str
+    bootstrap: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "bootstrap": self.bootstrap, "settings": dict(self.settings)}
+
+    def check(self) -> None:
+        """NeedsHelpError if something is missing, or unknown."""
+        if not NAME.fullmatch(self.name):
+            raise NeedsHelpError(f'"{self.name}" is no name of a connector: letters, digits, ".", "_" and "-"')
+        if self.kind not in KINDS:
+            raise NeedsHelpError(f'{self.name}: there is no connector "{self.kind}"; there are {", ".join(KINDS)}')
+        module = _module(self.kind)
+        known = {*module.REQUIRED, *module.OPTIONAL}
+        for unknown in self.settings.keys() - known:
+            raise NeedsHelpError(
+                f'{self.name}: {self.kind} has no setting "{unknown}"; it has {", ".join(sorted(known))}'
+            )
+        for missing in (each for each in module.REQUIRED if not self.settings.get(each)):
+            raise NeedsHelpError(f'{self.name}: {self.kind} needs the setting "{missing}"')
+
+    def build(self) -> Source | Sink:
+        self.check()
+        build: Callable[[str, Mapping[str, Any], str], Source | Sink] = _module(self.kind).build
+        return build(self.name, self.settings, self.bootstrap)
+
+
+def _module(kind: str) -> Any:
+    try:
+        return import_module(KINDS[kind])
+    except ImportError as missing:
+        raise NeedsHelpError(f"{kind} needs more: pip install 'ottla[connect]' ({missing})") from missing
+
+
+def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]:
+    """The connectors of a TOML file. NeedsHelpError says what is wrong with it."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise NeedsHelpError(f"{path}: {failure.strerror}") from failure
+    except tomllib.TOMLDecodeError as mistake:
+        raise NeedsHelpError(f"{path} is no TOML: {mistake}") from mistake
+    for unknown in content.keys() - {"bootstrap", "connector"}:
+        raise NeedsHelpError(f'{path}: nothing is called "{unknown}" here; there are bootstrap and [connector.NAME]')
+    described = content.get("connector")
+    if not isinstance(described, dict) or not described:
+        raise NeedsHelpError(f"{path} has no connector: [connector.NAME], and kind = ... below it")
+    chosen = bootstrap or content.get("bootstrap", DEFAULT_BOOTSTRAP)
+    configs = [_config(name, table, chosen) for name, table in described.items()]
+    for config in configs:
+        config.check()
+    return configs
+
+
+def _config(name: str, table: Any, bootstrap: str) -> ConnectorConfig:
+    if not isinstance(table, dict) or not isinstance(table.get("kind"), str):
+        raise NeedsHelpError(f"[connector.{name}] has no kind: {', '.join(KINDS)}")
+    settings = {key: value for key, value in table.items() if key not in ("kind", "url_variable")}
+    variable = table.get("url_variable")
+    if variable is not None:
+        if variable not in os.environ:
+            raise NeedsHelpError(
+                f"[connector.{name}]: there is no {variable} in the environment: export {variable}=..."
+            )
+        settings["url"] = os.environ[variable]
+    return ConnectorConfig(name, table["kind"], bootstrap, settings)

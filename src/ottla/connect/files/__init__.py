@@ -1,0 +1,1 @@
+"""Topics into files, on a disk or an object store."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: change capture from it, and a sink into it."""

@@ -1,0 +1,19 @@
+"""Positions in PostgreSQL's write-ahead log: a number, written as `16/B374D848`. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+
+
+def parse_lsn(text: str) -> int:
+    """ValueError if it is none."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError(f'"{text}" is no position in a write-ahead log: 16/B374D848 is one')
+    return int(found[1], 16) << 32 | int(found[2], 16)
+
+
+def lsn_text(lsn: int) -> str:
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

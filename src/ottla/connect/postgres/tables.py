@@ -1,0 +1,156 @@
+"""A table of PostgreSQL as its change log shows it: keys, rows and the schema as JSON. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ottla.connect.postgres.pgoutput import UNCHANGED, Relation, Row
+from ottla.connect.postgres.values import TypeInfo, encoder_of
+
+UNAVAILABLE = b'"__debezium_unavailable_value"'
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """What the catalog says of a column, and pgoutput does not."""
+
+    number: int
+    """Stays the same when it is renamed."""
+    type_text: str
+    missing_value: str | None
+    """What rows have that were written before the column was added."""
+    type_oid: int = 0
+    type_modifier: int = -1
+    storage: str = "p"
+    """p: always in the row; otherwise large values are stored apart."""
+
+
+class TableShape:
+    """Made anew when PostgreSQL describes the table anew."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        key_columns: tuple[str, ...],
+        types: dict[int, TypeInfo],
+        facts: dict[str, ColumnFacts],
+    ) -> None:
+        self.relation = relation
+        self.facts = facts
+        self.name = f"{relation.schema}.{relation.table}"
+        self.key_columns = key_columns
+        names = [column.name for column in relation.columns]
+        self._encoders = [encoder_of(column.type_oid, types) for column in relation.columns]
+        self._labels = [orjson.dumps(name) + b":" for name in names]
+        self._columns = list(zip(self._labels, self._encoders, strict=True))
+        self._key_at = [names.index(name) for name in key_columns]
+        self.schema_json = orjson.dumps(self._schema(relation, types, facts))
+        self.schema_id = hashlib.blake2b(self.schema_json, digest_size=8).hexdigest()
+
+    def _schema(self, relation: Relation, types: dict[int, TypeInfo], facts: dict[str, ColumnFacts]) -> dict[str, Any]:
+        return {
+            "schema": relation.schema,
+            "table": relation.table,
+            "key": list(self.key_columns),
+            "columns": [
+                {
+                    "name": column.name,
+                    "type": known.type_text
+                    if (known := facts.get(column.name))
+                    else _type_name(column.type_oid, types),
+                    "number": known.number if known else None,
+                    "missing": known.missing_value if known else None,
+                }
+                for column in relation.columns
+            ],
+        }
+
+    def key_json(self, row: Row) -> bytes:
+        columns = self._columns
+        parts = []
+        for at in self._key_at:
+            label, encode = columns[at]
+            value = row[at]
+            parts.append(label + (b"null" if value is None else encode(value)))
+        return b"{" + b",".join(parts) + b"}"
+
+    def fill_key(self, row: Row, old: Row) -> None:
+        """A large value in a key, which has not changed: the old row has it."""
+        for at in self._key_at:
+            if row[at] is UNCHANGED:
+                row[at] = old[at]
+
+    def row_json(self, row: Row, old: Row | None = None) -> bytes:
+        """All columns. What an update left as it was comes from the full old row, if there is one."""
+        if UNCHANGED in row:
+            return self._row_with_gaps(row, old)
+        return (
+            b"{"
+            + b",".join(
+                [
+                    label + (b"null" if value is None else encode(value))
+                    for (label, encode), value in zip(self._columns, row, strict=True)
+                ]
+            )
+            + b"}"
+        )
+
+    def _row_with_gaps(self, row: Row, old: Row | None) -> bytes:
+        parts = []
+        for at, (label, encode) in enumerate(self._columns):
+            value = row[at]
+            if value is UNCHANGED and old is not None:
+                value = old[at]
+            if value is UNCHANGED:
+                parts.append(label + UNAVAILABLE)
+            else:
+                parts.append(label + (b"null" if value is None else encode(value)))
+        return b"{" + b",".join(parts) + b"}"
+
+    def gaps(self, row: Row) -> list[str]:
+        """Columns whose value is not there."""
+        return [column.name for column, value in zip(self.relation.columns, row, strict=True) if value is UNCHANGED]
+
+
+def _type_name(oid: int, types: dict[int, TypeInfo]) -> str:
+    info = types.get(oid)
+    return "text" if info is None else info.name
+
+
+def key_columns_of(relation: Relation, catalog_key: tuple[str, ...]) -> tuple[str, ...]:
+    """The primary key as the stream knows it; as the catalog does, where every column is part of the identity."""
+    if relation.identity in "di":
+        return tuple(column.name for column in relation.columns if column.is_key)
+    names = {column.name for column in relation.columns}
+    return catalog_key if set(catalog_key) <= names else ()
+
+
+def facts_then(
+    relation: Relation, now: dict[str, ColumnFacts], before: dict[str, ColumnFacts]
+) -> dict[str, ColumnFacts]:
+    """Of the columns of a relation as it was: the catalog may be ahead of the stream.
+
+    A name that the catalog does not have any more was known before, or is one that was renamed since: columns come in
+    the order of their numbers, so between two known ones as many unknown ones as there are other numbers are these.
+    """
+    names = [column.name for column in relation.columns]
+    found = {name: facts for name in names if (facts := now.get(name) or before.get(name)) is not None}
+    taken = {facts.number for facts in found.values()}
+    free = sorted((facts for facts in now.values() if facts.number not in taken), key=lambda each: each.number)
+    gap: list[str] = []
+    last_number = 0
+    for name in [*names, None]:
+        if name is not None and name not in found:
+            gap.append(name)
+            continue
+        until = found[name].number if name is not None else None
+        inside = [each for each in free if each.number > last_number and (until is None or each.number < until)]
+        if gap and (len(inside) == len(gap) or (until is None and len(inside) > len(gap))):
+            found |= dict(zip(gap, inside, strict=False))
+        gap = []
+        last_number = until or last_number
+    return found

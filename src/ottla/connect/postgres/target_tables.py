@@ -1,0 +1,170 @@
+"""The tables that a sink writes: created and changed as the source's were, or compared with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+
+from ottla.connect.failures import NeedsHelpError
+
+Schema = dict[str, Any]
+"""A record of the topic of schemas: schema, table, key, columns with name, type, number and missing."""
+
+
+@dataclass(slots=True, eq=False)
+class TargetTable:
+    schema: str
+    table: str
+    key: tuple[str, ...]
+    types: dict[str, str]
+    """Of the target's columns, as PostgreSQL writes them."""
+    statements: dict[Any, Any] = field(default_factory=dict)
+    """What was made of them before."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+
+class TargetTables:
+    """`applies_changes`: creates tables and adds and renames columns. Otherwise it says what to type."""
+
+    def __init__(
+        self, connection: psycopg.AsyncConnection[Any], connector: str, schema: str | None, *, applies_changes: bool
+    ) -> None:
+        self._connection = connection
+        self._connector = connector
+        self._schema = schema
+        self._applies = applies_changes
+        self._known: dict[str, tuple[str, TargetTable]] = {}
+
+    def get(self, source: str, schema_id: str) -> TargetTable | None:
+        known = self._known.get(source)
+        return known[1] if known is not None and known[0] == schema_id else None
+
+    async def open(self, schema_id: str, described: Schema) -> TargetTable:
+        """The target of a table of this schema, after whatever has to be changed about it."""
+        source = f"{described['schema']}.{described['table']}"
+        schema, table = self._schema or described["schema"], described["table"]
+        types = await self._columns(schema, table)
+        commands: list[Composed]
+        if not types:
+            commands = await self._create(schema, table, described)
+        else:
+            commands = await self._alter(schema, table, described, await self._last_schema(source), types)
+        if commands:
+            await self._change(source, commands, exists=bool(types))
+            types = await self._columns(schema, table)
+        await self._remember(source, described)
+        target = TargetTable(schema, table, tuple(described["key"]), types)
+        self._known[source] = (schema_id, target)
+        return target
+
+    async def _change(self, source: str, commands: list[Composed], *, exists: bool) -> None:
+        if not self._applies:
+            typed = " ".join(command.as_string(self._connection) + ";" for command in commands)
+            what = "does not have the columns of the source" if exists else "is not there"
+            raise NeedsHelpError(
+                f"the target of {source} {what}. Type: {typed} or let this sink do so: --apply-schema-changes"
+            )
+        for command in commands:
+            await self._connection.execute(command)
+
+    async def _columns(self, schema: str, table: str) -> dict[str, str]:
+        cursor = await self._connection.execute(
+            "SELECT a.attname, format_type(a.atttypid, -1) FROM pg_attribute a JOIN pg_class c ON "
+            "c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [schema, table],
+        )
+        return dict(await cursor.fetchall())
+
+    async def _create(self, schema: str, table: str, described: Schema) -> list[Composed]:
+        columns = [
+            SQL("{} {}").format(Identifier(each["name"]), await self._type(each["type"]))
+            for each in described["columns"]
+        ]
+        keys = SQL(", ").join(map(Identifier, described["key"]))
+        return [
+            SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(schema)),
+            SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(
+                Identifier(schema, table), SQL(", ").join(columns), keys
+            ),
+        ]
+
+    async def _alter(
+        self, schema: str, table: str, described: Schema, last: Schema | None, types: dict[str, str]
+    ) -> list[Composed]:
+        """A column that has the number of one that is gone was renamed; another one that is missing was added."""
+        target = Identifier(schema, table)
+        names = {each["name"] for each in described["columns"]}
+        gone = {
+            each["name"]: each["number"]
+            for each in (last or {}).get("columns", [])
+            if each["name"] not in names and each["name"] in types
+        }
+        commands: list[Composed] = []
+        for each in described["columns"]:
+            name, number = each["name"], each["number"]
+            if name in types:
+                continue
+            if gone and (number is None or None in gone.values()):
+                raise NeedsHelpError(_what_happened(schema, table, name, list(gone)))
+            old = next((former for former, its in gone.items() if its == number), None)
+            if old is not None:
+                rename = SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
+                commands.append(rename.format(target, Identifier(old), Identifier(name)))
+                del gone[old]
+                continue
+            commands += await self._add(target, each)
+        return commands
+
+    async def _add(self, target: Identifier, column: dict[str, Any]) -> list[Composed]:
+        """Rows that are there get what the source's rows had got."""
+        name, kind = Identifier(column["name"]), await self._type(column["type"])
+        if column["missing"] is None:
+            return [SQL("ALTER TABLE {} ADD COLUMN {} {}").format(target, name, kind)]
+        return [
+            SQL("ALTER TABLE {} ADD COLUMN {} {} DEFAULT {}").format(target, name, kind, Literal(column["missing"])),
+            SQL("ALTER TABLE {} ALTER COLUMN {} DROP DEFAULT").format(target, name),
+        ]
+
+    async def _type(self, name: str) -> Composable:
+        """As the source has it; text, if this database does not know the type."""
+        cursor = await self._connection.execute("SELECT to_regtype(%s) IS NOT NULL", [name.split("(", maxsplit=1)[0]])
+        row = await cursor.fetchone()
+        if row is not None and row[0]:
+            return SQL(name)  # a type that PostgreSQL has just confirmed
+        return SQL("text[]") if name.endswith("[]") else SQL("text")
+
+    async def _last_schema(self, source: str) -> Schema | None:
+        cursor = await self._connection.execute(
+            "SELECT described FROM ottla_connect.schemas WHERE connector = %s AND source = %s",
+            [self._connector, source],
+        )
+        row = await cursor.fetchone()
+        return None if row is None else row[0]
+
+    async def _remember(self, source: str, described: Schema) -> None:
+        await self._connection.execute(
+            "INSERT INTO ottla_connect.schemas VALUES (%s, %s, %s) ON CONFLICT (connector, source) "
+            "DO UPDATE SET described = excluded.described",
+            [self._connector, source, orjson.dumps(described).decode()],
+        )
+
+    def forget(self) -> None:
+        """After a rollback: what was created is not there."""
+        self._known.clear()
+
+
+def _what_happened(schema: str, table: str, name: str, gone: list[str]) -> str:
+    others = ", ".join(gone)
+    return (
+        f"{schema}.{table} has a new column {name} in the source, and {others} is gone there: nobody saw which was "
+        f"renamed to which. Type: ALTER TABLE {schema}.{table} RENAME COLUMN {gone[0]} TO {name}; or, if it was added: "
+        f"ALTER TABLE {schema}.{table} ADD COLUMN {name} ...; and start again"
+    )

@@ -1,0 +1,133 @@
+"""Changes of several topics, put back into the order of the transactions that they were made in. Pure.
+
+The topic of transactions says which one follows which and how many changes each has; each change says to which one it
+belongs and its number there. A topic delivers its own changes in order, but topics run ahead of one another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import orjson
+
+from ottla.client.fetched import ConsumerRecord
+from ottla.connect.postgres.change_writer import NEW_KEY_HEADER
+
+WAITING_MAX = 50_000
+"""Changes that wait, of all topics: beyond, only topics are read that nothing waits of."""
+
+
+class NotAChangeError(Exception):
+    """The message says why."""
+
+
+class Change(NamedTuple):
+    topic: str
+    offset: int
+    transaction: str
+    order: int
+    op: str
+    schema: str
+    table: str
+    schema_id: str
+    key: bytes | None
+    row: dict[str, Any]
+    unchanged: tuple[str, ...]
+    """Columns that the row has no value of."""
+    new_key: bytes | None
+    """Of a delete that is the first half of a change of key."""
+
+
+class Ended(NamedTuple):
+    """A transaction is complete."""
+
+    transaction: str
+    offset: int
+    """Of its END in the topic of transactions."""
+
+
+def parse_change(record: ConsumerRecord) -> Change:
+    """NotAChangeError if it is none that can be applied."""
+    try:
+        envelope = orjson.loads(record.value or b"")
+        source, transaction = envelope["source"], envelope["transaction"]
+        op = envelope["op"]
+        new_key = next((value for name, value in record.headers if name == NEW_KEY_HEADER), None)
+        orjson.loads(record.key or b"{}")
+        return Change(
+            topic=record.topic,
+            offset=record.offset,
+            transaction=transaction["id"],
+            order=transaction["total_order"],
+            op=op,
+            schema=source["schema"],
+            table=source["table"],
+            schema_id=source["schema_id"],
+            key=record.key,
+            row=envelope["after"] or {},
+            unchanged=tuple(source.get("unchanged", ())),
+            new_key=new_key,
+        )
+    except (ValueError, KeyError, TypeError) as mistake:
+        reason = f"no change of `ottla connect postgres-cdc`: {type(mistake).__name__}: {mistake}"
+        raise NotAChangeError(reason) from mistake
+
+
+class TransactionOrder:
+    def __init__(self) -> None:
+        self._begun: deque[str] = deque()
+        self._ends: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[tuple[str, int], Change] = {}
+        self._waiting_of: dict[str, int] = {}
+        self._current: str | None = None
+        self._next = 1
+        self.collections: set[str] = set()
+        """Tables that transactions have named."""
+
+    @property
+    def crowded_topics(self) -> list[str]:
+        """Those that are to wait: what comes next is in another one."""
+        if len(self._waiting) < WAITING_MAX:
+            return []
+        return [topic for topic, count in self._waiting_of.items() if count]
+
+    def add_change(self, change: Change) -> None:
+        self._waiting[change.transaction, change.order] = change
+        self._waiting_of[change.topic] = self._waiting_of.get(change.topic, 0) + 1
+
+    def add_boundary(self, record: ConsumerRecord) -> None:
+        """A record of the topic of transactions. NotAChangeError if it is none."""
+        try:
+            boundary = orjson.loads(record.value or b"")
+            status, name = boundary["status"], boundary["id"]
+            if status == "BEGIN":
+                self._begun.append(name)
+            elif status == "END":
+                self._ends[name] = (boundary["event_count"], record.offset)
+                self.collections |= {each["data_collection"] for each in boundary["data_collections"]}
+            else:
+                raise NotAChangeError(f"a transaction begins or ends, and does not {status}")
+        except (ValueError, KeyError, TypeError) as mistake:
+            raise NotAChangeError(f"no boundary of a transaction: {type(mistake).__name__}: {mistake}") from mistake
+
+    def take(self) -> Iterator[Change | Ended]:
+        """What is next, as far as it has come."""
+        while True:
+            if self._current is None:
+                if not self._begun:
+                    return
+                self._current, self._next = self._begun.popleft(), 1
+            change = self._waiting.pop((self._current, self._next), None)
+            if change is not None:
+                self._waiting_of[change.topic] -= 1
+                self._next += 1
+                yield change
+                continue
+            end = self._ends.get(self._current)
+            if end is None or self._next <= end[0]:
+                return
+            del self._ends[self._current]
+            yield Ended(self._current, end[1])
+            self._current = None

@@ -1,0 +1,56 @@
+"""News of this connector for `ottla connect status`: a heartbeat into the status topic, beside the WAL's own path."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from ottla.client.errors import ClientError
+from ottla.connect.postgres_wal.receiver import Receiver
+from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
+
+KIND = "postgres-wal"
+
+
+async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Callable[[str], None]) -> None:
+    """Until it is cancelled. WAL is kept also while nobody can be told about it."""
+    topic, started, told = StatusTopic(bootstrap), False, False
+    since_ms, state = _now_ms(), ""
+    try:
+        while True:
+            if receiver.state != state:
+                since_ms, state = _now_ms(), receiver.state
+            try:
+                if not started:
+                    await topic.start()
+                    started = True
+                await topic.write(_status(name, receiver, since_ms))
+            except (ClientError, OSError) as failure:
+                if not told:
+                    news(f"the status is not written to {bootstrap}: {failure}")
+                told = True
+            await asyncio.sleep(HEARTBEAT_S)
+    finally:
+        await topic.close()
+
+
+def _status(name: str, receiver: Receiver, since_ms: int) -> Status:
+    return Status(
+        name=name,
+        kind=KIND,
+        state=receiver.state,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        since_ms=since_ms,
+        at_ms=_now_ms(),
+        restarts=receiver.reconnects,
+        error=receiver.last_failure,
+        facts=receiver.facts(),
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,87 @@
+"""What is known of connectors: the last record of each in the compacted topic `__connect_status`.
+
+In a topic, and not in a file: whoever reaches the brokers can ask, from any machine, also when the one that the
+connector ran on is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ottla.client import Consumer, Producer
+from ottla.client.errors import UnknownTopicError
+from ottla.connect.positions import ensure_topic
+
+STATUS_TOPIC = "__connect_status"
+HEARTBEAT_S = 5.0
+SILENT_S = 20.0
+"""Who says nothing for so long is lost: its machine, its process or its network."""
+
+
+@dataclass(slots=True)
+class Status:
+    name: str
+    kind: str
+    state: str
+    """starting, running, restarting, failed, stopped; and lost, for a reader who heard nothing for long."""
+    host: str
+    pid: int | None
+    since_ms: int
+    """Of the state."""
+    at_ms: int
+    """Of this news."""
+    restarts: int = 0
+    error: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the connector says of itself: records, position, lag."""
+
+    def as_seen(self, now_ms: int) -> Status:
+        is_lost = self.state not in ("failed", "stopped") and now_ms - self.at_ms > SILENT_S * 1000
+        if is_lost:
+            self.state = "lost"
+        return self
+
+
+class StatusTopic:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producer = Producer(bootstrap, client_id="ottla-connect-status", delivery_timeout_ms=10_000)
+
+    async def start(self) -> None:
+        await ensure_topic(self._bootstrap, STATUS_TOPIC, {"cleanup.policy": "compact"})
+        await self._producer.start()
+
+    async def write(self, status: Status) -> None:
+        await self._producer.send(STATUS_TOPIC, json.dumps(asdict(status)).encode(), status.name.encode())
+
+    async def close(self) -> None:
+        await self._producer.close()
+
+
+async def read_statuses(bootstrap: str) -> list[Status]:
+    """The last news of each connector."""
+    found: dict[str, Status] = {}
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        try:
+            partitions = await consumer.partitions(STATUS_TOPIC)
+        except UnknownTopicError:
+            return []
+        ends = await consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        for partition, end in ends.items():
+            await consumer.seek_to_beginning(partition)
+            while (rows := await consumer.fetch_range(partition, end, timeout_ms=30_000)) is not None:
+                for value in rows[0].column("value").to_pylist():
+                    _note(found, value)
+    now_ms = time.time_ns() // 1_000_000
+    return [found[name].as_seen(now_ms) for name in sorted(found)]
+
+
+def _note(found: dict[str, Status], value: bytes | None) -> None:
+    if value is None:
+        return
+    status = Status(**json.loads(value))
+    found[status.name] = status

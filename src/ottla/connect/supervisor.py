@@ -1,0 +1,183 @@
+"""Runs connectors, each in a process of its own, and starts those again that die: soon at first, then less often.
+
+What a person has to put right ends a connector; the others go on. The end of the supervisor is the end of its
+connectors, also when it is killed: they see the end of their stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ottla.client.errors import ClientError
+from ottla.connect.configuration import ConnectorConfig
+from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
+
+NEEDS_HELP = 78
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+GOOD_AFTER_S = 10.0
+"""Who has run for so long begins again with the first pause."""
+STOP_TIMEOUT_S = 30.0
+_LINE_BYTES_MAX = 1 << 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Backoff:
+    """How long to wait before the next start. Pure."""
+
+    pause_s: float = FIRST_PAUSE_S
+
+    def after(self, ran_s: float) -> float:
+        if ran_s >= GOOD_AFTER_S:
+            self.pause_s = FIRST_PAUSE_S
+        pause_s, self.pause_s = self.pause_s, min(LONGEST_PAUSE_S, self.pause_s * 2)
+        return pause_s
+
+
+class Supervised:
+    """One connector: its process, and what is known of it."""
+
+    def __init__(self, config: ConnectorConfig, statuses: StatusTopic, say: Say) -> None:
+        self._config = config
+        self._statuses = statuses
+        self._say = say
+        self._backoff = Backoff()
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        now_ms = _now_ms()
+        self.status = Status(config.name, config.kind, "starting", socket.gethostname(), None, now_ms, now_ms)
+
+    async def run(self) -> None:
+        """Until it is told to stop, ends by itself, or needs a person."""
+        beating = asyncio.create_task(self._beat())
+        try:
+            while not self._stopping.is_set():
+                begun_s = time.monotonic()
+                code = await self._run_once()
+                if self._stopping.is_set() or code == 0:
+                    self._change("stopped")
+                    return
+                if code == NEEDS_HELP:
+                    self._change("failed")
+                    self._say(f"{self._config.name}: {self.status.error}")
+                    return
+                await self._pause(code, time.monotonic() - begun_s)
+            self._change("stopped")
+        finally:
+            beating.cancel()
+            await self._write()
+
+    async def _pause(self, code: int, ran_s: float) -> None:
+        pause_s = self._backoff.after(ran_s)
+        self.status.restarts += 1
+        if self.status.state != "restarting":
+            self.status.error = f"the process ended with code {code}"
+        self._change("restarting")
+        self._say(f"{self._config.name}: {self.status.error}. Starts again in {pause_s:g} s")
+        await self._write()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), pause_s)
+
+    async def _run_once(self) -> int:
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ottla.connect.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES_MAX,
+            start_new_session=True,  # Ctrl-C is for the supervisor, which ends its workers in order
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.status.pid = process.pid
+        self._change("starting")
+        process.stdin.write(json.dumps(self._config.to_json()).encode() + b"\n")
+        if self._stopping.is_set():
+            process.terminate()
+        async for line in process.stdout:
+            self._on_report(line)
+        code = await process.wait()
+        self._process = None
+        self.status.pid = None
+        return code
+
+    def _on_report(self, line: bytes) -> None:
+        try:
+            facts = json.loads(line)
+            state = facts.pop("state")
+        except (ValueError, KeyError, AttributeError):
+            return
+        error = facts.pop("error", None)
+        if error is not None:
+            self.status.error = error
+        else:
+            self.status.facts = facts
+        if state != self.status.state:
+            self._change(state)
+            if state == "running":
+                self.status.error = None
+                self._say(f"{self._config.name}: running")
+
+    async def stop(self) -> None:
+        """In order; then, after a while, at once."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                process.kill()
+
+    def _change(self, state: str) -> None:
+        if self.status.state != state:
+            self.status.state = state
+            self.status.since_ms = _now_ms()
+
+    async def _beat(self) -> None:
+        while True:
+            await self._write()
+            await asyncio.sleep(HEARTBEAT_S if self.status.state == "running" else 1.0)
+
+    async def _write(self) -> None:
+        self.status.at_ms = _now_ms()
+        with contextlib.suppress(ClientError):  # no broker: then nobody reads it either
+            await self._statuses.write(self.status)
+
+
+async def supervise(configs: Sequence[ConnectorConfig], say: Say) -> list[Status]:
+    """Until all have ended, or SIGINT or SIGTERM; how each of them ended."""
+    statuses = StatusTopic(configs[0].bootstrap)
+    await statuses.start()
+    try:
+        every = [Supervised(config, statuses, say) for config in configs]
+        loop = asyncio.get_running_loop()
+        stops: set[asyncio.Task[None]] = set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, lambda: stops.update(asyncio.create_task(each.stop()) for each in every))
+        await asyncio.gather(*(each.run() for each in every))
+        return [each.status for each in every]
+    finally:
+        with contextlib.suppress(ClientError):
+            await statuses.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def shown_pid(status: Status) -> str:
+    return "" if status.pid is None else f"{status.host}:{status.pid}"

@@ -1,0 +1,1 @@
+"""Connectors against real databases and brokers, killed in the middle."""
