@@ -83,24 +83,14 @@ def main() -> None:
 
 
 def run_a_little_of_everything(spark: SparkSession, directory: str) -> None:
-    """What jobs and queries do: files, SQL, a source and a sink, groups with a watermark."""
-    from ottla.testing import Cluster
-
+    """What jobs and queries do, without a broker: files, SQL, a stream with groups and a watermark."""
     numbers = spark.range(20).selectExpr("id % 3 AS k", "timestamp_seconds(id) AS ts", "string(id) AS value")
     numbers.write.parquet(f"{directory}/numbers")
     spark.read.parquet(f"{directory}/numbers").groupBy("k").count().orderBy("k").collect()
-    with Cluster(storage="memory") as cluster:
-        cluster.create_topic("numbers")
-        cluster.create_topic("counts")
-        servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-        numbers.write.format("ottla").options(**servers, topic="numbers").save()
-        found = spark.readStream.format("ottla").options(**servers, subscribe="numbers", startingOffsets="earliest")
-        rows = found.load().withWatermark("timestamp", "1 minute")
-        counts = rows.groupBy("timestamp", "value").count().selectExpr("to_json(struct(value, count)) AS value")
-        writing = counts.writeStream.format("ottla").options(**servers, topic="counts")
-        writing.option("checkpointLocation", f"{directory}/counts").trigger(
-            availableNow=True
-        ).start().awaitTermination()
+    found = spark.readStream.schema(numbers.schema).parquet(f"{directory}/numbers").withWatermark("ts", "1 minute")
+    counts = found.groupBy("ts", "value").count().selectExpr("to_json(struct(value, count)) AS value")
+    writing = counts.writeStream.format("noop").option("checkpointLocation", f"{directory}/counts")
+    writing.trigger(availableNow=True).start().awaitTermination()
 
 
 if __name__ == "__main__":
