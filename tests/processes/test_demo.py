@@ -12,14 +12,14 @@ from rich.console import Console
 
 from ottla.demo.__main__ import _pipeline
 from ottla.demo.customers import a_day
-from ottla.spark.session import JavaMissingError, find_java_home
+from ottla.spark.java import JavaMissingError, find_java
 
 RECORDS = 30_000
 
 
 def has_spark() -> bool:
     try:
-        find_java_home()
+        find_java()
         import pyspark  # noqa: F401 - whether it is there
     except (JavaMissingError, ImportError):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ottla.cli import pipeline_archive, pipeline_run, pipeline_sessions, pipeline_tables
+from ottla.cli import pipeline_archive, pipeline_prepare, pipeline_run, pipeline_sessions, pipeline_tables
 
 commands = typer.Typer(help="Archives topics, makes tables of them and restores these, on Spark.", no_args_is_help=True)
 commands.add_typer(pipeline_archive.commands, name="archive")
@@ -12,3 +12,4 @@ commands.command("materialize")(pipeline_tables.materialize)
 commands.command("restore")(pipeline_tables.restore)
 commands.command("sessions")(pipeline_sessions.sessions)
 commands.command("run")(pipeline_run.run)
+commands.command("prepare")(pipeline_prepare.prepare)

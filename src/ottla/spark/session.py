@@ -11,20 +11,20 @@ With a `master` that is not local only what is true on a cluster is set; `settin
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ottla.spark.fast_start import JAVA_OPTIONS, archive_options, home_of_jvm, lean_home
+from ottla.spark.java import JavaMissingError, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["JavaMissingError", "is_local", "new_session"]
+
 LOCAL = "local[2,4]"
 """Two cores; a task that fails is tried four times, as on a cluster."""
-JAVA_VERSION_MIN = 17
 
 EVERYWHERE = {
     "spark.sql.python.filterPushdown.enabled": "true",  # filters on time and offset reach the source
@@ -39,16 +39,12 @@ ON_A_LAPTOP = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Renames inside a local directory are atomic, and this class of the two is the one that starts no extra call.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-
-
-class JavaMissingError(RuntimeError):
-    """Spark cannot start here; the message says what to install."""
 
 
 def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -58,57 +54,20 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
     """
     from pyspark.sql import SparkSession
 
-    java_home = find_java_home()
-    if java_home is not None:
-        os.environ.setdefault("JAVA_HOME", java_home)
+    java = find_java()
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = java.home
+    chosen = {**EVERYWHERE, **(ON_A_LAPTOP if is_local(master) else {}), **(settings or {})}
+    home = lean_home(chosen) if is_local(master) or master.startswith("spark://") else None  # others upload its zip
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the path
-    chosen = dict(EVERYWHERE)
-    if is_local(master):
-        chosen |= ON_A_LAPTOP
+    if JAVA_OPTIONS in chosen and "Archive" not in chosen[JAVA_OPTIONS]:  # else spark-defaults.conf counts, or this
+        chosen[JAVA_OPTIONS] = f"{chosen[JAVA_OPTIONS]} {archive_options(java, home)}".strip()
     builder = SparkSession.builder.appName(app).master(master)
-    for name, value in (chosen | dict(settings or {})).items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with home_of_jvm(home):
+        return builder.getOrCreate()
 
 
 def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
-
-
-def find_java_home() -> str | None:
-    """The JAVA_HOME of the Java that Spark will use; None if it is the one on the path. Raises JavaMissingError."""
-    named = os.environ.get("JAVA_HOME")
-    java = str(Path(named, "bin", "java")) if named else shutil.which("java")
-    if java is None:
-        raise JavaMissingError(
-            f"Spark needs Java {JAVA_VERSION_MIN} or later, and there is no java on the path. {_fix()}"
-        )
-    version = _java_version(java)
-    if version is None:
-        where = f"JAVA_HOME={named}" if named else java
-        raise JavaMissingError(f"Spark needs Java {JAVA_VERSION_MIN} or later, and {where} does not run. {_fix()}")
-    if version < JAVA_VERSION_MIN:
-        raise JavaMissingError(f"Spark needs Java {JAVA_VERSION_MIN} or later, and {java} is {version}. {_fix()}")
-    return named
-
-
-def _java_version(java: str) -> int | None:
-    """The first number of `java -version`; None if that is no Java that runs."""
-    try:
-        ended = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', ended.stderr + ended.stdout)
-    return int(found.group(1)) if ended.returncode == 0 and found else None
-
-
-def _fix() -> str:
-    commands = {
-        "apt-get": "apt-get install openjdk-17-jre-headless",
-        "dnf": "dnf install java-17-openjdk-headless",
-        "apk": "apk add openjdk17-jre-headless",
-        "brew": "brew install openjdk@17",
-    }
-    known = [command for tool, command in commands.items() if shutil.which(tool)]
-    first = f'Install it ("{known[0]}")' if known else "Install a Java runtime, 17 or 21"
-    return f"{first}, or set JAVA_HOME to the directory of one."
