@@ -56,7 +56,7 @@ test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 # One after another: they share one Spark, which takes a core and a gigabyte by itself.
-test-spark: setup
+test-spark: prepare
 	$(BIN)/python -m pytest -v $(SPARK_TESTS)
 
 SEEDS ?= 100

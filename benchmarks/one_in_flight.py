@@ -1,6 +1,7 @@
 """What one record costs a cluster when the producer waits for each: three brokers as processes, librdkafka.
 
-    python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache] [--quiet-partitions 0]
+    python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache] [--partitions 1]
+        [--quiet-partitions 0]
 
 Prints requests a second, latencies, and the CPU time a record of the leader and of each follower. What is compared
 has to run at the same time of day on the same machine: run it in two work trees in turns.
@@ -27,7 +28,7 @@ WARM_UP_COUNT = 300
 def main() -> None:
     arguments = parse_arguments()
     for acks in arguments.acks:
-        measure(acks, arguments.seconds, arguments.durability, arguments.quiet_partitions)
+        measure(acks, arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,33 +36,37 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--acks", nargs="+", default=["1", "all"], choices=["1", "all"])
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--durability", default="cache", choices=["memory", "cache", "disk"])
+    parser.add_argument(
+        "--partitions", type=int, default=1, help="written to in turn; each has its own leader, up to 3"
+    )
     parser.add_argument("--quiet-partitions", type=int, default=0, help="others, that nobody writes to")
     return parser.parse_args()
 
 
-def measure(acks: str, seconds: float, durability: str, quiet_partitions: int) -> None:
+def measure(acks: str, arguments: argparse.Namespace) -> None:
+    partitions, config = arguments.partitions, {"ottla.durability": arguments.durability}
     with tempfile.TemporaryDirectory() as directory, ClusterProcesses(Path(directory), 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic(TOPIC, 1, 3, config={"ottla.durability": durability})])[TOPIC].result()
-        if quiet_partitions:
-            admin.create_topics([NewTopic("quiet", quiet_partitions, 3)])["quiet"].result()
+        admin.create_topics([NewTopic(TOPIC, partitions, 3, config=config)])[TOPIC].result()
+        if arguments.quiet_partitions:
+            admin.create_topics([NewTopic("quiet", arguments.quiet_partitions, 3)])["quiet"].result()
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks, "linger.ms": 0})
-        for _ in range(WARM_UP_COUNT):
-            write_one(producer)
+        for number in range(WARM_UP_COUNT):
+            write_one(producer, number % partitions)
         leader = admin.list_topics(TOPIC).topics[TOPIC].partitions[0].leader
         pids = {number: cluster.broker(number).pid for number in (1, 2, 3)}
         before = {number: cpu_seconds_in_ticks(pid) for number, pid in pids.items()}
         began_s, latencies_s = time.monotonic(), list[float]()
-        while time.monotonic() - began_s < seconds:
-            latencies_s.append(write_one(producer))
+        while time.monotonic() - began_s < arguments.seconds:
+            latencies_s.append(write_one(producer, len(latencies_s) % partitions))
         took_s = time.monotonic() - began_s
         spent_s = {number: cpu_seconds_in_ticks(pid) - before[number] for number, pid in pids.items()}
         print_row(acks, took_s, latencies_s, spent_s, leader)
 
 
-def write_one(producer: Producer) -> float:
+def write_one(producer: Producer, partition: int) -> float:
     began_s = time.perf_counter()
-    producer.produce(TOPIC, VALUE, partition=0)
+    producer.produce(TOPIC, VALUE, partition=partition)
     producer.flush()
     return time.perf_counter() - began_s
 

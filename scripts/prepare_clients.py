@@ -1,4 +1,5 @@
-"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers.
+"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers,
+Spark's own Kafka connector, a client of the append stream in Go, from its proto, and a PostgreSQL server.
 
 Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
 """
@@ -16,10 +17,25 @@ JAVA_SOURCES = ROOT / "tests" / "conformance" / "java"
 JAVA_CACHE = ROOT / ".cache" / "java"
 JAVA_PROGRAMS = ("ChainWorker", "Driver", "GroupMember", "Transactions", "TransactionsAdmin")
 JAVA_MAJOR_MIN = 17
+GO_SOURCES = ROOT / "tests" / "conformance" / "go"
+GO_CACHE = ROOT / ".cache" / "go"
+GO_PLUGINS = (
+    "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12",
+    "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2",
+)
+WAL_PROTO = ROOT / "src" / "ottla" / "append_stream" / "wal.proto"
 
 
 def main() -> int:
-    for name, prepare in (("kcat", prepare_kcat), ("Java client", prepare_java), ("Apache Kafka", prepare_kafka)):
+    steps = {
+        "kcat": prepare_kcat,
+        "Java client": prepare_java,
+        "Apache Kafka": prepare_kafka,
+        "Spark's Kafka connector": prepare_spark_connector,
+        "Go client": prepare_go,
+        "PostgreSQL": prepare_postgres,
+    }
+    for name, prepare in steps.items():
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
@@ -58,6 +74,49 @@ def prepare_kafka() -> str:
         raise LookupError(str(problem)) from problem
 
 
+def prepare_go() -> str:
+    """Nothing of it is ours but the proto: protoc and Go's plugins make the client's code."""
+    program = GO_CACHE / "walclient"
+    sources = [WAL_PROTO, *GO_SOURCES.iterdir()]
+    if program.exists() and program.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
+        return "ready"
+    if (go := shutil.which("go")) is None:
+        raise LookupError("go is not installed (1.24 or newer)")
+    made = GO_CACHE / "source"
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(GO_SOURCES, made)
+    (made / "wal").mkdir()
+    environment = {**os.environ, "GOBIN": str(GO_CACHE / "bin"), "PATH": f"{GO_CACHE / 'bin'}:{os.environ['PATH']}"}
+    for plugin in GO_PLUGINS:
+        run(go, "install", plugin, environment=environment)
+    package = "Mwal.proto=ottla.dev/walclient/wal"
+    run(sys.executable, "-m", "grpc_tools.protoc", f"-I{WAL_PROTO.parent}", f"--go_out={made / 'wal'}",
+        f"--go-grpc_out={made / 'wal'}", f"--go_opt={package},paths=source_relative",
+        f"--go-grpc_opt={package},paths=source_relative", WAL_PROTO.name, environment=environment)  # fmt: skip
+    run(go, "build", "-C", str(made), "-o", str(program), ".", environment=environment)
+    return "ready, fetched and compiled"
+
+
+def prepare_spark_connector() -> str:
+    """To compare our source and sink with."""
+    from ottla.bench.suite.maven import MavenUnavailableError
+    from ottla.bench.suite.spark_connector_jars import connector_libraries
+
+    installed("mvn", "maven")
+    try:
+        return f"ready ({connector_libraries().name})"
+    except MavenUnavailableError as problem:
+        raise LookupError(str(problem)) from problem
+
+
+def prepare_postgres() -> str:
+    """Of any version; Debian keeps its programs out of the path. The package's own server is neither needed nor used."""
+    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if shutil.which("postgres") is None and not kept:
+        install("postgresql", "a server")
+    return "ready"
+
+
 def java_is_ready() -> bool:
     """Compiled after the last change of its sources."""
     compiled = [JAVA_CACHE / "classes" / f"{name}.class" for name in JAVA_PROGRAMS]
@@ -71,18 +130,22 @@ def installed(program: str, package: str) -> str:
     """The program's path. Installs its package where this user may."""
     if (path := shutil.which(program)) is not None:
         return path
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise LookupError(f"{program} is not installed and only root on a Debian system could install it here")
-    print(f"installing {package} for {program} ...", flush=True)
-    run("apt-get", "-qq", "update")
-    run("apt-get", "-qq", "install", "-y", "--no-install-recommends", package)
+    install(package, program)
     if (path := shutil.which(program)) is None:
         raise LookupError(f"{program} is missing after its package {package} was installed")
     return path
 
 
-def run(*command: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+def install(package: str, wanted: str) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise LookupError(f"{wanted} is not installed and only root on a Debian system could install it here")
+    print(f"installing {package} for {wanted} ...", flush=True)
+    run("apt-get", "-qq", "update")
+    run("apt-get", "-qq", "install", "-y", "--no-install-recommends", package)
+
+
+def run(*command: str, environment: dict[str, str] | None = None) -> None:
+    environment = {**(environment or os.environ), "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last_line = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]

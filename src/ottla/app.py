@@ -32,11 +32,12 @@ from ottla.model.errors import Refused
 from ottla.server.server import Server
 
 if TYPE_CHECKING:
+    from ottla.append_stream.opening import AppendStreamServer
     from ottla.metrics.opening import Metrics
 
 log = logging.getLogger("ottla")
 
-RECEIVE_POOL_BYTES = 64 * 1024 * 1024
+RECEIVE_POOL_BYTES = 32 * 1024 * 1024
 STOP_GRACE_S = 10.0
 
 
@@ -74,6 +75,7 @@ class RunningBroker:
         self.server = server
         self.warnings: list[str] = []
         self.metrics: Metrics | None = None
+        self.append_stream: AppendStreamServer | None = None
         self._disk = disk
         self._lock = lock
         self._catalog = catalog
@@ -83,6 +85,13 @@ class RunningBroker:
     def bootstrap(self) -> str:
         return f"{self.broker.endpoint.host}:{self.broker.endpoint.port}"
 
+    @property
+    def wal_server(self) -> str | None:
+        """Where the append stream listens."""
+        if self.append_stream is None:
+            return None
+        return f"{self.broker.endpoint.host}:{self.append_stream.port}"
+
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Answers what was accepted, makes everything durable, ends."""
         cluster = self.broker.cluster
@@ -90,6 +99,8 @@ class RunningBroker:
         if cluster is not None:
             await cluster.hand_over()
         self.broker.begin_shutdown()
+        if self.append_stream is not None:
+            await self.append_stream.stop(grace_s)
         await self.server.stop(grace_s)
         self._close_metrics()
         await self.broker.stop()
@@ -99,6 +110,8 @@ class RunningBroker:
 
     async def kill(self) -> None:
         """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
+        if self.append_stream is not None:
+            await self.append_stream.kill()
         await self.server.stop(0)
         self._close_metrics()
         if self.broker.cluster is not None:
@@ -167,11 +180,14 @@ async def _compose(
     broker.start()
     try:
         server = await _listen(settings, broker)
-    except OSError:
+        append_stream = await _listen_to_writers(settings, broker)
+    except (OSError, BadSettingsError):
         broker.abandon()
         catalog.close()
         raise
-    return _warned(RunningBroker(broker, server, disk, lock, catalog), settings, data_dir)
+    running = RunningBroker(broker, server, disk, lock, catalog)
+    running.append_stream = append_stream
+    return _warned(running, settings, data_dir)
 
 
 async def _compose_in_cluster(
@@ -189,13 +205,16 @@ async def _compose_in_cluster(
         shared, logs = _logs(config, disk, clock, data_dir, identity)
         broker = await start.recover(shared, logs, data_dir)
         server = await _listen(settings, broker)
+        append_stream = await _listen_to_writers(settings, broker)
         await start.join(broker, identity.directory_id.hex, loses_pages=settings.disk == "volatile")
     except BaseException as failure:
         await start.store.close()
         if isinstance(failure, BadCoordinationError):
             raise BadSettingsError(str(failure)) from failure
         raise
-    return _warned(RunningBroker(broker, server, disk, lock, store=start.store), settings, data_dir)
+    running = RunningBroker(broker, server, disk, lock, store=start.store)
+    running.append_stream = append_stream
+    return _warned(running, settings, data_dir)
 
 
 def _logs(
@@ -206,6 +225,7 @@ def _logs(
         clock=clock,
         tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),
         memory=MemoryBudget(config.memory_max_bytes),
+        receive=BufferPool(RECEIVE_POOL_BYTES).allocate,
         report=log.error,
     )
     limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
@@ -213,10 +233,32 @@ def _logs(
 
 
 async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
-    allocate = BufferPool(RECEIVE_POOL_BYTES).allocate
-    server = Server(broker, broker.config, dispatch, allocate, dispatch_run=dispatch_run, new_state=ConnectionState)
+    receive = broker.shared.receive
+    server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
     broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
+    return server
+
+
+async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> AppendStreamServer | None:
+    """Before the broker joins: its registration says where its append stream is."""
+    port = broker.config.wal_port
+    if port is None:
+        return None
+    try:
+        from ottla.append_stream.opening import AppendStreamServer  # a broker without one stays small
+    except ImportError as failure:
+        raise BadSettingsError(
+            f"ottla.wal.port is set, but '{failure.name}' is not installed: pip install 'ottla[wal]'"
+        ) from failure
+    server = AppendStreamServer(broker)
+    host = broker.config.wal_host or settings.host
+    try:
+        await server.start(host, port)
+    except OSError as failure:
+        why = failure.strerror or failure
+        raise BadSettingsError(f"the append stream cannot listen on {host}:{port} (ottla.wal.port): {why}") from failure
+    broker.wal_port = broker.config.wal_advertised_port or server.port
     return server
 
 

@@ -75,6 +75,7 @@ class ClusterStart:
             directory_id=directory_id,
             boot_id=uuid4().hex if loses_pages else boot_id(),
             rack=config.broker_rack,
+            wal_port=broker.wal_port,
             clean_shutdown_epoch=self._clean_epoch,
             damaged=broker.cluster.damaged_classes(),
         )

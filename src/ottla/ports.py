@@ -12,10 +12,12 @@ Two rules hold for every implementation:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 ReadOnlyBuffer = bytes | bytearray | memoryview
 Completion = Callable[[OSError | None], None]
+Allocate = Callable[[int], Any]
+"""From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
 T = TypeVar("T")
 
 

@@ -37,6 +37,7 @@ def test_the_demo_proves_its_point(tmp_path: Path) -> None:
     assert [rows[name] for name in ("missing", "doubled", "reordered", "misplaced")] == ["0"] * 4
     assert "is killed with -9, the leader of partitions" in done.stdout
     assert "has everything again" in done.stdout
+    assert "acknowledged values are there." in " ".join(done.stdout.split())
     if not has_spark():
         assert "The pipeline is left out" in done.stdout
         return

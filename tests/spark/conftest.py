@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.bench.suite.maven import MavenUnavailableError
+from ottla.bench.suite.spark_connector_jars import class_path, connector_libraries
 from ottla.spark.session import ON_A_LAPTOP, new_session
 from ottla.testing import Cluster
 from tests.spark.topics import with_admin
@@ -23,7 +25,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def connector() -> str | MavenUnavailableError:
+    """The class path of Spark's own Kafka connector, to compare ours with; or why it is not here."""
+    try:
+        return class_path(connector_libraries())
+    except MavenUnavailableError as reason:
+        return reason
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, connector: str | MavenUnavailableError) -> Iterator[SparkSession]:
     """Python workers find the tests' own modules too."""
     directory = tmp_path_factory.mktemp("spark")
     java_options = ON_A_LAPTOP["spark.driver.extraJavaOptions"]
@@ -35,6 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "local"),
             "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={directory}",
+            "spark.driver.extraClassPath": connector if isinstance(connector, str) else "",
         },
     )
     yield session

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
+from ottla.client import fetcher
 from ottla.spark.data_source import OttlaDataSource
 from ottla.spark.source_read import ReadRange
 from ottla.testing import Cluster
+from ottla.wire.fetch_client import parse_fetch_response
 from tests.spark.topics import NewTopic, columns, produce, produce_transaction, read_committed, with_admin
 
 if TYPE_CHECKING:
@@ -189,8 +192,6 @@ def test_times_out_of_order_lose_nothing(cluster: Cluster, new_topic: NewTopic, 
 
 def test_a_time_is_looked_up_not_read(cluster: Cluster, new_topic: NewTopic) -> None:
     """The range that a task is given begins at the time: nothing before it is fetched."""
-    from datetime import UTC, datetime
-
     topic = new_topic()
     produce(cluster.bootstrap_servers, topic, numbers(0, 50), timestamp_ms=lambda number: 1_000_000 + number)
     source = OttlaDataSource({"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic})
@@ -199,6 +200,54 @@ def test_a_time_is_looked_up_not_read(cluster: Cluster, new_topic: NewTopic) -> 
     filters = [GreaterThanOrEqual(("timestamp",), since), LessThan(("offset",), 45), EqualTo(("topic",), topic)]
     assert list(reader.pushFilters(filters)) == filters, "Spark looks again"
     assert list(reader.partitions()) == [ReadRange(topic, 0, 40, 45)]
+
+
+@pytest.mark.parametrize(
+    ("filters", "rows"),
+    [
+        ([], 3000),
+        ([GreaterThanOrEqual(("offset",), 1400)], 200),
+        ([LessThan(("offset",), 100)], 200),
+        ([GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(2.4, UTC))], 200),
+        ([EqualTo(("partition",), 1)], 1500),
+        ([EqualTo(("topic",), "another")], 0),
+    ],
+)
+def test_what_filters_leave_out_is_not_fetched(
+    cluster: Cluster, large_topic: str, monkeypatch: pytest.MonkeyPatch, filters: list[Filter], rows: int
+) -> None:
+    """Counts what brokers sent: beside the rows at most the rest of the first and of the last batch of each range."""
+    sent: list[int] = []
+
+    def count(reply: Any, version: int) -> Any:
+        sent.append(len(reply))
+        return parse_fetch_response(reply, version)
+
+    monkeypatch.setattr(fetcher, "parse_fetch_response", count)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": large_topic}
+    source = OttlaDataSource({**options, "kafka.max.partition.fetch.bytes": "20000"})
+    reader = source.reader(columns("offset long"))
+    list(reader.pushFilters(filters))
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert sum(batch.num_rows for batch in found) == rows
+    assert rows * VALUE_BYTES <= sum(sent) <= rows * VALUE_BYTES * 1.05 + 2 * BATCH_BYTES
+
+
+VALUE_BYTES, BATCH_BYTES = 1000, 132 * 1024
+
+
+@pytest.fixture
+def large_topic(cluster: Cluster, new_topic: NewTopic) -> str:
+    """Two partitions of 1,500 records, a millisecond apart."""
+    topic = new_topic(2)
+    produce(
+        cluster.bootstrap_servers,
+        topic,
+        [b"x" * VALUE_BYTES] * 3000,
+        partition=lambda number: number % 2,
+        timestamp_ms=lambda number: 1000 + number // 2,
+    )
+    return topic
 
 
 def test_what_was_aborted_is_no_loss(cluster: Cluster, new_topic: NewTopic, read: Read) -> None:

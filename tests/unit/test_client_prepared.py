@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
-from ottla.client import Admin, Consumer, PreparedTransaction, PreparedTransactions, Producer, TopicPartition
+from ottla.client import Admin, Consumer, PreparedTransaction, PreparedTransactions, Producer, TopicPartition, fetcher
 from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import BrokerRefusedError, RequestTimedOutError
 from ottla.testing import Cluster
+from ottla.wire.fetch import FetchRequest
+from ottla.wire.fetch_client import encode_fetch_request
 
 TOPIC = "prepared"
 AT = TopicPartition(TOPIC, 0)
@@ -127,6 +132,30 @@ async def test_a_range_that_does_not_come_is_told(ottla: Cluster) -> None:
         consumer.seek(AT, 0)
         with pytest.raises(RequestTimedOutError, match="prepared-0"):
             await consumer.fetch_range(AT, 1, timeout_ms=50)
+
+
+async def test_what_is_after_a_range_is_not_fetched(ottla: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is asked for: by a longer range, or by anything else."""
+    asked: list[int] = []
+
+    def note(version: int, request: FetchRequest) -> Any:
+        asked.append(request.topics[0][1][0].fetch_offset)
+        return encode_fetch_request(version, request)
+
+    monkeypatch.setattr(fetcher, "encode_fetch_request", note)
+    ottla.create_topic(TOPIC)
+    async with Producer(ottla.bootstrap_servers) as producer:
+        for number in range(6):
+            await producer.send(TOPIC, b"%d" % number)
+    async with Consumer(ottla.bootstrap_servers, auto_offset_reset="none", max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([AT])
+        consumer.seek(AT, 0)
+        for until in (2, 4):
+            while await consumer.fetch_range(AT, until, timeout_ms=20_000) is not None:
+                pass
+            await asyncio.sleep(0.2)  # it would have been fetched ahead by now
+            assert asked == list(range(until))
+        assert [record.value for record in await consumer.fetch_records(timeout_ms=20_000)] == [b"4"]
 
 
 async def test_a_range_says_whose_timestamps_it_has(ottla: Cluster) -> None:

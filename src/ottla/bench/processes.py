@@ -66,6 +66,18 @@ def with_children(pids: Iterable[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def cpu_seconds_below(pid: int, without: Iterable[int] = ()) -> float:
+    """Of a process and all below it, also of those that have ended by now; but not of the ones left out."""
+    ticks = 0
+    for each in set(with_children([pid])) - set(with_children(without)):
+        try:
+            stat = Path(f"/proc/{each}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue  # it has ended, and its parent knows what it took
+        ticks += sum(map(int, stat.rpartition(")")[2].split()[_UTIME_AFTER_NAME : _UTIME_AFTER_NAME + 4]))
+    return ticks / _TICKS_A_SECOND
+
+
 def ending_with_us(command: Sequence[str]) -> list[str]:
     """The command, such that the kernel kills it when the process that starts it is killed; where there is a way to.
 

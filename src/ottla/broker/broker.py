@@ -56,6 +56,8 @@ class Node(NamedTuple):
     host: str
     port: int
     rack: str | None
+    wal_port: int = 0
+    """Of its append stream; 0 if it has none."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class Broker:
         self.clock: Clock = shared.clock
         self.node_id = config.node_id
         self.endpoint = Endpoint("127.0.0.1", 0)
+        self.wal_port = 0
         self.cluster_id = ""
         self.leader_epoch = 0
         self.topics = Topics()
@@ -193,7 +196,7 @@ class Broker:
         """The live brokers."""
         if self.cluster is not None:
             return self.cluster.nodes()
-        return [Node(self.node_id, self.endpoint.host, self.endpoint.port, self.config.broker_rack)]
+        return [Node(self.node_id, *self.endpoint, self.config.broker_rack, self.wal_port)]
 
     @property
     def controller_id(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.broker.session_watching import PartitionKey, SessionWatching
+from ottla.broker.session_watching import PartitionKey, SessionWatching, Waiting
 from ottla.model.errors import ErrorCode
 from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.wire.produce import TopicKey
@@ -50,6 +50,8 @@ class FetchSession:
     followed: dict[PartitionKey, Followed] = field(default_factory=dict)
     watching: SessionWatching | None = None
     """Of a follower."""
+    turn: Waiting | None = None
+    """What serves its plain requests, with what it remembers of the partitions followed here."""
 
     def update(self, request: FetchRequest) -> None:
         watching = self.watching
@@ -59,6 +61,7 @@ class FetchSession:
                 known = self.followed.get(key)
                 if known is None:
                     self.followed[key] = Followed(partition)
+                    self.turn = None
                 else:
                     known.wanted = partition
                 if watching is not None:
@@ -66,6 +69,7 @@ class FetchSession:
         for topic, indexes in request.forgotten:
             for index in indexes:
                 self.followed.pop((topic, index), None)
+                self.turn = None
                 if watching is not None:
                     watching.forget((topic, index))
 
@@ -141,6 +145,15 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def find(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def note_used(self, session: FetchSession, now_ms: float) -> None:
+        """For its next step: it is the last to make room for another."""
+        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+
     def plan(self, request: FetchRequest, *, by_topic_id: bool) -> FetchPlan:
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._end(request.session_id)
@@ -189,9 +202,7 @@ class FetchSessions:
             return FetchPlan(None, [], is_incremental=True, error=ErrorCode.invalid_fetch_session_epoch)
         if by_topic_id != session.by_topic_id:
             return FetchPlan(None, [], is_incremental=True, error=ErrorCode.fetch_session_topic_id_error)
-        session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
-        session.used_ms = self._now_ms()
-        self._sessions.move_to_end(session.session_id)
+        self.note_used(session, self._now_ms())
         session.update(request)
         if session.watching is None:
             partitions = [(topic, entry.wanted) for (topic, _), entry in session.followed.items()]

@@ -13,6 +13,7 @@ from ottla.broker.refused_batches import RefusedBatches
 from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch, Verdict
 from ottla.machines.transactions.verification import NO_GUARD
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.writer_ids import WRITER_IDS_FROM
 from ottla.records.batch import BatchHeader
 
 if TYPE_CHECKING:
@@ -34,15 +35,22 @@ class Guarded(NamedTuple):
 
     guard: int = NO_GUARD
     transaction_version: int = 0
+    is_writer: bool = False
+    """By the append stream, which has judged it by its own rules."""
 
 
 UNGUARDED = Guarded()
+AS_WRITER = Guarded(is_writer=True)
 
 
 def judge(
     log: FileLog | MemoryLog, header: BatchHeader, refused: RefusedBatches, now_ms: int, guarded: Guarded = UNGUARDED
 ) -> Appended | Refused | None:
     """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""
+    if guarded.is_writer:
+        return None
+    if header.producer_id >= WRITER_IDS_FROM:
+        return Refused(ErrorCode.invalid_record, "producer ids from 2^62 on are for writers of the append stream")
     verdict = log.producers.judge(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
     if isinstance(verdict, Duplicate):
         batch = verdict.batch
@@ -92,4 +100,4 @@ def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int
     return Refused(guard, "a later epoch of the producer asks") if isinstance(guard, ErrorCode) else guard
 
 
-__all__ = ["NO_GUARD", "UNGUARDED", "Appended", "Guarded", "guard_for", "judge"]
+__all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "Guarded", "guard_for", "judge"]

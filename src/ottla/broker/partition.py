@@ -170,6 +170,8 @@ class Partition:
         log = self.log
         if self.topic.internal:
             return Refused(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.topic.name}.")
+        if log.producers.writer_epoch and not guarded.is_writer:
+            return Refused(ErrorCode.policy_violation, "The log has a single writer, by the append stream (Fence).")
         admitted = admit(records, log.config, now_ms)
         if isinstance(admitted, Refused):
             return admitted
@@ -197,7 +199,7 @@ class Partition:
         if log.config is not self._limits_of:
             self._limits_of = log.config
             self._limits = None if self.topic.internal else opaque_limits(log.config)
-        if self._limits is None or not log.takes_run(run):
+        if self._limits is None or log.producers.writer_epoch or not log.takes_run(run):
             return False
         size_bytes_max, after_max_ms, before_max_ms = self._limits
         if not run.admit(size_bytes_max, after_max_ms, before_max_ms, now_ms):

@@ -30,19 +30,20 @@ class Waiting(Protocol):
 
 
 class SessionWatching:
-    __slots__ = ("_all_at_ms", "_watched", "changed", "waiting")
+    __slots__ = ("_watched", "all_at_ms", "changed", "waiting")
 
     def __init__(self) -> None:
         self.changed: dict[PartitionKey, None] = {}
         """To be looked at for the next answer, in the order in which they changed."""
         self.waiting: Waiting | None = None
         self._watched: dict[PartitionKey, Partition] = {}
-        self._all_at_ms = 0.0
+        self.all_at_ms = 0.0
+        """When all of them are looked at again."""
 
     def is_all_due(self, now_ms: float) -> bool:
-        if now_ms < self._all_at_ms:
+        if now_ms < self.all_at_ms:
             return False
-        self._all_at_ms = now_ms + ALL_EVERY_MS
+        self.all_at_ms = now_ms + ALL_EVERY_MS
         return True
 
     def watch(self, key: PartitionKey, partition: Partition) -> None:
@@ -56,6 +57,9 @@ class SessionWatching:
         watch = ReplicaWatch(id(self), self._look_again, partial(self._mark, key), partial(self._on_watermark, key))
         partition.watch_as_follower(watch)
 
+    def watched(self, key: PartitionKey) -> Partition | None:
+        return self._watched.get(key)
+
     def forget(self, key: PartitionKey) -> None:
         self.changed.pop(key, None)
         partition = self._watched.pop(key, None)
@@ -66,7 +70,7 @@ class SessionWatching:
         for key in list(self._watched):
             self.forget(key)
         self.changed.clear()
-        self._all_at_ms = 0.0
+        self.all_at_ms = 0.0
 
     def _mark(self, key: PartitionKey) -> bool:
         """Whether somebody waits for it."""

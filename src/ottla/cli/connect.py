@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from ottla.cli import connect_control, connect_files, connect_postgres
+from ottla.cli import connect_control, connect_files, connect_postgres, connect_postgres_wal, connect_sqlite
 
 commands = typer.Typer(
     help="Brings changes of databases into topics, and topics into databases and files.", no_args_is_help=True
 )
 commands.command("postgres-cdc")(connect_postgres.postgres_cdc)
 commands.command("postgres-sink")(connect_postgres.postgres_sink)
+commands.command("postgres-wal")(connect_postgres_wal.postgres_wal)
+commands.command("sqlite")(connect_sqlite.sqlite)
 commands.command("file-sink")(connect_files.file_sink)
 commands.command("run")(connect_control.run_file)
 commands.command("status")(connect_control.status)

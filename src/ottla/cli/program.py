@@ -11,6 +11,7 @@ import typer
 
 from ottla import __version__
 from ottla.cli import (
+    backup,
     bench,
     broker,
     cluster,
@@ -22,10 +23,12 @@ from ottla.cli import (
     log_files,
     pipeline,
     produce,
+    restore,
     sql,
     topics,
     transactions,
     up,
+    wal,
 )
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
@@ -43,6 +46,7 @@ program.add_typer(cluster.commands, name="cluster")
 program.add_typer(topics.commands, name="topics")
 program.add_typer(groups.commands, name="groups")
 program.add_typer(transactions.commands, name="transactions")
+program.add_typer(wal.commands, name="wal")
 program.command("produce")(produce.produce)
 program.command("consume")(consume.consume)
 program.add_typer(log_files.commands, name="log")
@@ -52,6 +56,8 @@ program.add_typer(connect.commands, name="connect")
 program.add_typer(dlq.commands, name="dlq")
 program.add_typer(pipeline.commands, name="pipeline")
 program.command("sql")(sql.sql)
+program.add_typer(backup.commands, name="backup")
+program.add_typer(restore.commands, name="restore")
 
 
 @program.callback()

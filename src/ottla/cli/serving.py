@@ -72,6 +72,8 @@ async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
     log.info("data in %s, process %d", os.path.abspath(settings.data_dir), os.getpid())
     if running.metrics is not None:
         log.info("metrics at %s", running.metrics.url)
+    if running.wal_server is not None:
+        log.info("append stream at %s", running.wal_server)
     say_ready(running.bootstrap)
     notify_service("READY=1", f"STATUS=serves at {running.bootstrap}")
     reason = await stopped

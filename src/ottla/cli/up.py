@@ -20,6 +20,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 DEFAULT_BROKERS = 3
 METRICS_PORT = "ottla.metrics.port"
+WAL_PORT = "ottla.wal.port"
 
 log = logging.getLogger("ottla.up")
 
@@ -71,6 +72,15 @@ def up(
             "the next ports; 0 takes free ones.  [default: none]",
         ),
     ] = None,
+    wal_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serves the append stream of write-ahead logs (gRPC) at this port: of the first broker, the others "
+            "take the next ports; 0 takes free ones.  [default: none]",
+        ),
+    ] = None,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
@@ -88,6 +98,8 @@ def up(
     settings.fault_file = None if fault_file is None else str(fault_file)
     if metrics_port is not None:
         settings.properties[METRICS_PORT] = str(metrics_port)
+    if wal_port is not None:
+        settings.properties[WAL_PORT] = str(wal_port)
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
     if count == 1:
         run_broker(settings)

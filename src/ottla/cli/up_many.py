@@ -21,7 +21,7 @@ from ottla.cli.broker_child import BrokerChild
 from ottla.cli.data_layout import broker_directory, broker_file, coordination_directory
 from ottla.cli.failures import FailedError
 from ottla.cli.serving import say_ready, stop_on_signals
-from ottla.cli.up import METRICS_PORT
+from ottla.cli.up import METRICS_PORT, WAL_PORT
 from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 if TYPE_CHECKING:
@@ -40,10 +40,9 @@ class Cluster:
         data = Path(settings.data_dir).absolute()
         if settings.port and settings.port + count - 1 > PORT_MAX:
             raise FailedError(f"{count} brokers from port {settings.port} on need more ports than there are")
-        if _metrics_port(settings, count) > PORT_MAX:
-            raise FailedError(
-                f"metrics of {count} brokers need more ports than there are: choose a lower {METRICS_PORT}"
-            )
+        for name in (METRICS_PORT, WAL_PORT):
+            if _port_of(settings, name, count) > PORT_MAX:
+                raise FailedError(f"{count} brokers need more ports than there are: choose a lower {name}")
         self._settings = settings
         self._files = _write_files(settings, data, count)
         self._arguments = ["--log-level", log_level, "--disk", settings.disk]
@@ -139,8 +138,9 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
         "ottla.coordination": f"sqlite:{coordination_directory(data)}",
         "ottla.host.shared": "true",
     }
-    if METRICS_PORT in settings.properties:
-        values[METRICS_PORT] = str(_metrics_port(settings, number))
+    for name in (METRICS_PORT, WAL_PORT):
+        if name in settings.properties:
+            values[name] = str(_port_of(settings, name, number))
     if settings.advertised_host is not None:
         values["advertised.listeners"] = listener(settings.advertised_host, settings.advertised_port)
     if settings.storage is not None:
@@ -148,10 +148,10 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
     return values
 
 
-def _metrics_port(settings: BrokerSettings, number: int) -> int:
-    """Every broker has a page of its own, as Prometheus wants it: a target that does not answer is a broker that is
-    down. 0 stays 0: each takes a free one."""
-    first = int(settings.properties.get(METRICS_PORT, "0"))
+def _port_of(settings: BrokerSettings, name: str, number: int) -> int:
+    """Every broker has an append stream and a page of metrics of its own, as Prometheus wants it: a target that does
+    not answer is a broker that is down. 0 stays 0: each takes a free one."""
+    first = int(settings.properties.get(name, "0"))
     return first + number - 1 if first else 0
 
 

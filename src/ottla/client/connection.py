@@ -19,6 +19,7 @@ from ottla.client.errors import (
     connect_failed,
 )
 from ottla.client.frames import FrameReader, NotKafkaError
+from ottla.ports import Allocate
 from ottla.wire.headers import parse_response_header, request_header
 from ottla.wire.primitives import I32, MalformedRequest
 
@@ -51,8 +52,10 @@ class Address:
 class Connection(FrameReader):
     """Open with `Connection.open`. `versions` and `features` are what the broker said in its ApiVersions reply."""
 
-    def __init__(self, address: Address, client_id: str, request_timeout_ms: int) -> None:
-        super().__init__()
+    def __init__(
+        self, address: Address, client_id: str, request_timeout_ms: int, allocate: Allocate = bytearray
+    ) -> None:
+        super().__init__(allocate)
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
@@ -67,9 +70,17 @@ class Connection(FrameReader):
         self._gone: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
-    async def open(cls, address: Address, *, client_id: str, timeout_ms: int, request_timeout_ms: int) -> Connection:
-        """Connects. Raises NoBrokerError with the reason if that does not work out."""
-        connection = cls(address, client_id, request_timeout_ms)
+    async def open(
+        cls,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        request_timeout_ms: int,
+        allocate: Allocate = bytearray,
+    ) -> Connection:
+        """Connects. Raises NoBrokerError with the reason if that does not work out. `allocate` is for large replies."""
+        connection = cls(address, client_id, request_timeout_ms, allocate)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await connection._loop.create_connection(lambda: connection, address.host, address.port)

@@ -380,14 +380,18 @@ class Consumer(ConsumerLookups):
         """The next rows of one partition before the offset `until`; None when the position has come there.
 
         With them comes whether their timestamps are the broker's. What a reader does not see (markers, what was
-        aborted, what compaction removed) is passed over. RequestTimedOutError if nothing comes.
+        aborted, what compaction removed) is passed over. RequestTimedOutError if nothing comes. What is after `until`
+        is not asked for, until something else is read or a range that is longer.
         """
         from ottla.client.read_tables import take_typed_batch
 
         reader = self._reader(partition)
+        if reader.fetch_end != until:
+            reader.fetch_end = until
+            self._wake()
         deadline_s = _deadline_s(timeout_ms)
         while reader.position is None or reader.position < until:
-            if not await self._ready(deadline_s):
+            if not await self._ready(deadline_s, keep_ends=True):
                 raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")
             rows, by_broker = take_typed_batch(reader, max_bytes, check_crc=self._check_crcs)
             self._wake()
@@ -401,8 +405,13 @@ class Consumer(ConsumerLookups):
                 return rows, by_broker
         return None
 
-    async def _ready(self, deadline_s: float | None) -> list[PartitionReader]:
-        """The partitions that have data, as soon as one has. Empty when the time is over."""
+    async def _ready(self, deadline_s: float | None, *, keep_ends: bool = False) -> list[PartitionReader]:
+        """The partitions that have data, as soon as one has. Empty when the time is over.
+
+        `keep_ends`: those of ranges hold.
+        """
+        if not keep_ends:
+            self._lift_ends()
         if self._group is None:
             return await self._wait_ready(deadline_s, None)
         self._require_fetcher()
@@ -429,6 +438,13 @@ class Consumer(ConsumerLookups):
             if left_s is not None and left_s <= 0:
                 return []
             await fetcher.wait_arrived(left_s)
+
+    def _lift_ends(self) -> None:
+        limited = [each for each in self._subscription.readers.values() if each.fetch_end is not None]
+        for reader in limited:
+            reader.fetch_end = None
+        if limited:
+            self._wake()
 
     # The rest.
 

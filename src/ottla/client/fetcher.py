@@ -220,7 +220,7 @@ class Fetcher:
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
         for at, reader in self._readers.items():
-            if reader.fetch_offset is None or reader.failure is not None or reader.paused:
+            if reader.fetch_offset is None or reader.failure is not None or reader.paused or reader.is_at_end:
                 continue
             if self._replicas.broker_for(at) != broker_id:
                 continue

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from struct import Struct
 
+from ottla.ports import Allocate
+
 _SIZE = Struct(">i")
 _SMALL_BYTES = 64 * 1024
 FRAME_BYTES_MAX = 512 * 1024 * 1024
@@ -21,7 +23,8 @@ class NotKafkaError(Exception):
 class FrameReader(asyncio.BufferedProtocol):
     """Subclasses take frames in `frame_received` and the end of all sense in `stream_damaged`."""
 
-    def __init__(self) -> None:
+    def __init__(self, allocate: Allocate = bytearray) -> None:
+        self._allocate = allocate
         self._small = memoryview(bytearray(_SMALL_BYTES))
         self._small_end = 0
         self._large: memoryview | None = None
@@ -72,7 +75,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._small_end = rest
 
     def _begin_large(self, size: int, start: int, end: int) -> None:
-        self._large = memoryview(bytearray(size))
+        self._large = memoryview(self._allocate(size))[:size]
         self._large_end = end - start
         self._large[: self._large_end] = self._small[start:end]
         self._small_end = 0

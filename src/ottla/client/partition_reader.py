@@ -36,6 +36,8 @@ class PartitionReader:
         self.high_watermark = -1
         self.buffered_bytes = 0
         self.paused = False
+        self.fetch_end: int | None = None
+        """Nothing from here on is asked for: the user reads a range."""
         self.wants_committed = False
         """The position is to be what the group has committed."""
         self.committed: int | None = None
@@ -50,6 +52,11 @@ class PartitionReader:
     @property
     def has_data(self) -> bool:
         return bool(self._batches)
+
+    @property
+    def is_at_end(self) -> bool:
+        """All of the range is here, or on its way to the user."""
+        return self.fetch_end is not None and self.fetch_offset is not None and self.fetch_offset >= self.fetch_end
 
     @property
     def settled_position(self) -> int | None:

@@ -16,15 +16,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ottla.broker.fetch_sessions import FetchPlan
+from ottla.broker.fetch_sessions import FetchPlan, FetchSession
 from ottla.broker.partition import Partition
 from ottla.broker.session_watching import PartitionKey
 from ottla.broker.waits import FetchWatch, ReplicaWatch
+from ottla.handlers import replica_turn
 from ottla.handlers.api import Api, Buffers, Context
 from ottla.handlers.fetch_looking import Looking
+from ottla.handlers.replica_turn import REPLY_BYTES_MAX, WATERMARK_WAIT_MS
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
 from ottla.model.errors import ErrorCode, Refused
+from ottla.wire import replica_fetch
 from ottla.wire.fetch import (
     TOPIC_IDS_FROM,
     FetchPartition,
@@ -32,26 +35,34 @@ from ottla.wire.fetch import (
     PartitionData,
     encode_fetch_response,
     parse_fetch_request,
+    request_of_one,
 )
 from ottla.wire.produce import TopicKey
+from ottla.wire.replica_fetch import OneWanted
 
 API = Api(key=1, name="Fetch", versions=(4, 18))
 
-REPLY_BYTES_MAX = 8 * 1024 * 1024
-"""Whatever a client asks for: a slow reader holds its reply in the broker's memory until it has taken it."""
-WATERMARK_WAIT_MS = 10
-"""How long a follower's fetch waits for records before it takes along a watermark that the follower does not know yet.
-In a stream the next records come first, and nothing more is sent than without it."""
 Answer = tuple[TopicKey, PartitionData]
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
+    if ctx.version == replica_fetch.VERSION and len(body) == replica_fetch.REQUEST_BYTES:
+        reply = replica_turn.take(ctx, body, _go_on_with)
+        if reply is not None:
+            return reply
     request = parse_fetch_request(body, ctx.version)
     plan = ctx.broker.fetch_sessions.plan(request, by_topic_id=ctx.version >= TOPIC_IDS_FROM)
     if plan.error is not ErrorCode.none:
         ctx.broker.meters.note_error(API.key, plan.error)
         return [ctx.response_header, *encode_fetch_response(ctx.version, 0, plan.error, 0, [])]
     return Fetch(ctx, request, plan).begin()
+
+
+def _go_on_with(ctx: Context, one: OneWanted, session: FetchSession, future: asyncio.Future[Buffers]) -> Fetch:
+    """A follower's request that waits and is not plain any more."""
+    fetch = Fetch(ctx, request_of_one(one), FetchPlan(session, [], is_incremental=True))
+    fetch.go_on(future)
+    return fetch
 
 
 class Fetch:
@@ -106,6 +117,16 @@ class Fetch:
         self._future = asyncio.get_running_loop().create_future()
         self._park()
         return self._future
+
+    def go_on(self, future: asyncio.Future[Buffers]) -> None:
+        """What began another way and has waited there."""
+        self._future = future
+        self._has_waited = True
+        answers = self._look()
+        if self._is_enough():
+            self._finish(answers)
+        else:
+            self._park()
 
     @property
     def ended(self) -> bool:

@@ -7,8 +7,9 @@ from typing import Protocol
 from ottla.log.epochs import LeaderEpochs
 from ottla.machines.producers import ProducerBatch, ProducerStates
 from ottla.machines.transactions.partition_table import Marker, PartitionTransactions
+from ottla.model.writer_ids import WRITER_IDS_FROM
 from ottla.records.batch import BatchHeader
-from ottla.records.control import ControlKind, end_of_transaction
+from ottla.records.control import ControlKind, end_of_transaction, is_writer_fence
 from ottla.records.errors import CorruptRecords
 
 
@@ -55,10 +56,21 @@ def _note_unnumbered(header: BatchHeader, known: Known) -> None:
 
 
 def _note_control(header: BatchHeader, batch: memoryview, known: Known) -> None:
+    if header.producer_id >= WRITER_IDS_FROM:
+        if _is_fence(header, batch):
+            _note_unnumbered(header, known)
+        return
     marker = marker_in(header, batch)
     if marker is not None:
         known.transactions.record_marker(marker, header.base_offset, header.max_timestamp)
         _note_unnumbered(header, known)
+
+
+def _is_fence(header: BatchHeader, batch: memoryview) -> bool:
+    try:
+        return is_writer_fence(header, batch)
+    except CorruptRecords:
+        return False
 
 
 def marker_in(header: BatchHeader, batch: memoryview) -> Marker | None:

@@ -10,7 +10,7 @@ from ottla.log.journal import Journal, JournalEntry
 from ottla.log.recycling import RecycledFiles
 from ottla.log.reserve import SpaceReserve
 from ottla.log.tail_cache import TailCache
-from ottla.ports import Clock, Disk
+from ottla.ports import Allocate, Clock, Disk
 
 LAZY_WRITE_MS = 20.0
 """How long a journaled batch may wait for its segment write: long enough to gather many small ones into one call."""
@@ -85,6 +85,8 @@ class SharedByLogs:
     """Everything that is in the journal and not released yet. Blocking."""
     recycled: RecycledFiles | None = None
     reserve: SpaceReserve | None = None
+    receive: Allocate = bytearray
+    """Memory for what arrives and goes into logs: used again when the last of it is written and forgotten."""
     report: Callable[[str], None] = print
     """Tells a person: damage, a full disk, a failed log."""
     unsynced: set[Writes] = field(default_factory=set)

@@ -100,6 +100,9 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
     unwritten_max_bytes: int
+    wal_advertised_port: int | None
+    wal_host: str | None
+    wal_port: int | None
     given: Mapping[str, str]
     """What was set, by name: the rest are defaults. Pass it to `parse_topic_config` as the broker's defaults."""
 
@@ -347,6 +350,32 @@ _OWN_KEYS = [
         "The memory for records that the disk has not taken yet, beyond the tail cache. A disk that stands still makes "
         "producers wait first (queued.max.request.bytes); when requests time out and this is used up, it refuses them.",
         Range(_MIB),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.wal.advertised.port",
+        _INT,
+        None,
+        "The port of the append stream that clients are told, if it is another than the broker listens on: behind a "
+        "proxy, or in a container.",
+        Range(1, 65535),
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.wal.host",
+        _STRING,
+        None,
+        "The address that the append stream listens on; without it, the broker's own. Clients are told the broker's "
+        "advertised host.",
+        dynamic=False,
+    ),
+    ConfigKey(
+        "ottla.wal.port",
+        _INT,
+        None,
+        "The port of the append stream, the gRPC service of write-ahead logs; 0 takes a free one, which the broker's "
+        "log names. Without it there is none.",
+        Range(0, 65535),
         dynamic=False,
     ),
     ConfigKey(

@@ -26,6 +26,8 @@ class ControlKind(IntEnum):
     snapshot_footer = 4
     kraft_version = 5
     kraft_voters = 6
+    writer_fence = 0x0771
+    """Ours, of the append stream: far above Kafka's own. The epoch is in the batch's producer id."""
     unknown = -1
 
 
@@ -59,6 +61,19 @@ def end_of_transaction(header: BatchHeader, batch: Buffer) -> ControlRecord | No
     found = decode_control(records[0]) if records else None
     is_end = found is not None and found.kind in {ControlKind.abort, ControlKind.commit}
     return found if is_end else None
+
+
+def is_writer_fence(header: BatchHeader, batch: Buffer) -> bool:
+    if header.record_count == 0:
+        return False
+    records = decode_batch(batch, check_crc=False)
+    return bool(records) and decode_control(records[0]).kind is ControlKind.writer_fence
+
+
+def writer_fence_batch(producer_id: int, timestamp_ms: int) -> bytearray:
+    """From here on the log is of the writer with this id. Kafka clients skip it, as they skip all control batches."""
+    fence = Record(0, timestamp_ms, _KEY.pack(0, ControlKind.writer_fence), b"")
+    return encode_batch([fence], producer_id=producer_id, producer_epoch=0, control=True)
 
 
 def end_transaction_batch(

@@ -13,9 +13,10 @@ Call `buffer`, read into it, call `received` with the number of bytes read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ottla.ports import Allocate
 
 SIZE_BYTES = 4
 FRAME_BYTES_MIN = 8
@@ -35,9 +36,6 @@ buffer needs no second one to find that nothing is left."""
 
 _SIZE = Struct(">i")
 _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"HTTP", b"PRI ")
-
-Allocate = Callable[[int], Any]
-"""From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
 
 
 class PlainReceiveMemory:

@@ -11,8 +11,9 @@ from typing import Any
 
 from ottla.handlers.api import ConnectionState
 from ottla.model.broker_config import BrokerConfig
+from ottla.ports import Allocate
 from ottla.server.connection import Connection
-from ottla.server.frames import Allocate, ReceiveMemory
+from ottla.server.frames import ReceiveMemory
 from ottla.server.limits import Limits, QuietLog, RequestMemory
 from ottla.server.listener import Listener
 from ottla.server.serving import Dispatch, DispatchRun, Serving, no_runs

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ottla.append_stream.opening import AppendStreamServer
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
@@ -68,6 +69,10 @@ class ClusterProgram:
         server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
+        if broker.config.wal_port is not None:
+            writers = AppendStreamServer(broker)
+            await writers.start(host.name, broker.config.wal_port)
+            broker.wal_port = writers.port
         await broker.join(self._start(host, port, cluster))
         await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
 
@@ -80,5 +85,6 @@ class ClusterProgram:
             directory_id=f"{host.name}/{self.directory}",
             boot_id=f"{host.name}/{host.power_cuts}",
             rack=self.properties.get("broker.rack"),
+            wal_port=int(self.properties.get("ottla.wal.port", "0")),
             damaged=cluster.damaged_classes(),
         )

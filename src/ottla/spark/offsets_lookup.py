@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from ottla.client import Admin, Consumer, TopicPartition
+from ottla.client import Consumer, TopicPartition
 from ottla.client.errors import ClientError
 from ottla.spark.connection import LoopThread
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import EARLIEST, LATEST, Bound, SourceOptions
+
+if TYPE_CHECKING:
+    from ottla.client import Admin
 
 DISCOVERY_S = 1.0
 """How long a list of partitions is believed: an idle query asks a hundred times a second."""
@@ -145,6 +149,8 @@ class Lookups:
 
     async def _get_admin(self) -> Admin:
         if self._admin is None:
+            from ottla.client import Admin  # the driver's: a task, which takes a consumer from here, starts without
+
             admin = Admin(self._options.servers, client_id=self._options.consumer.get("client_id", "ottla-spark"))
             await admin.start()
             self._admin = admin

@@ -7,6 +7,7 @@ refused, with the reason.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,10 +76,28 @@ _REFUSED = {
     "key.serializer": "keys are written as they are; cast the column to string or binary",
     "value.serializer": "values are written as they are; cast the column to string or binary",
     "interceptor.classes": "there are no interceptors here",
+    "security.providers": "this client connects with PLAINTEXT only",
+    "config.providers": "values are taken as they are written",
+    "partitioner.ignore.keys": "a row with a key goes where its key belongs",
     "partitioner.class": "rows go where Java's default partitioner sends them, or where the column partition says",
     "transactional.id": "transactional ids follow from the query; ottla.delivery chooses between transactions and none",
 }
 _SECURITY = ("sasl.", "ssl.")
+_ELSEWHERE = frozenset({"bootstrap.servers", "group.id", "security.protocol"})
+WITHOUT_EFFECT = frozenset(
+    """
+    allow.auto.create.topics auto.commit.interval.ms client.dns.lookup connections.max.idle.ms default.api.timeout.ms
+    enable.metrics.push exclude.internal.topics group.instance.id group.protocol group.remote.assignor
+    heartbeat.interval.ms max.poll.interval.ms max.poll.records metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    retry.backoff.max.ms send.buffer.bytes session.timeout.ms share.acknowledgement.mode share.acquire.mode
+    socket.connection.setup.timeout.max.ms compression.gzip.level compression.lz4.level compression.zstd.level
+    max.block.ms metadata.max.idle.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
+    retries transaction.two.phase.commit.enable
+    """.split()  # noqa: SIM905 - names of settings read better as text
+)
+"""What Kafka 4.3's consumer and producer know beside: how their buffers, groups, metrics and retries work."""
 
 
 def kafka_settings(options: Mapping[str, str], known: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
@@ -94,7 +113,17 @@ def kafka_settings(options: Mapping[str, str], known: Mapping[str, tuple[str, Pa
         if name in known:
             argument, parse = known[name]
             settings[argument] = parse(full_name, text.strip())
+        else:
+            _check_slip(full_name, name)
     return settings
+
+
+def _check_slip(full_name: str, name: str) -> None:
+    """A setting that Kafka does not have, but nearly: it would silently change nothing."""
+    everything = {*FOR_CONSUMERS, *FOR_PRODUCERS, *_REFUSED, *_ELSEWHERE, *WITHOUT_EFFECT}
+    near = () if name in everything else difflib.get_close_matches(name, everything, n=1, cutoff=0.87)
+    if near:
+        raise OptionError(full_name, "", f"is not an option; did you mean {PREFIX}{near[0]}?")
 
 
 def check_security(full_name: str, name: str, text: str) -> None:

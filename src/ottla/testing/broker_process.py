@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from types import TracebackType
 from typing import IO
 
 READY = "ottla ready bootstrap="
+WAL_PORT = "ottla.wal.port"
+WAL_LISTENS = re.compile(r"append stream at \S+:(\d+)")
 POLL_S = 0.005
 
 
@@ -57,6 +60,11 @@ class BrokerProcess:
         return f"{self.host}:{self.port}"
 
     @property
+    def wal_server(self) -> str:
+        """Of its append stream, if its configuration has `ottla.wal.port`; 0 becomes the port of the first start."""
+        return f"{self.host}:{self._config[WAL_PORT]}"
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker was not started"
         return self._process.pid
@@ -64,6 +72,10 @@ class BrokerProcess:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def configure(self, name: str, value: str) -> None:
+        """A broker setting by Kafka's name, from the next start on."""
+        self._config[name] = value
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "ottla", "up", "--brokers", "1"]
@@ -85,6 +97,8 @@ class BrokerProcess:
             if (line := _ready_line(output_path)) is not None:
                 self.host, _, port = line.removeprefix(READY).split(",")[0].rpartition(":")
                 self.port = int(port)
+                if self._config.get(WAL_PORT) == "0" and (listens := WAL_LISTENS.findall(self.log())):
+                    self._config[WAL_PORT] = listens[-1]
                 return self
             if exit_code is not None:
                 raise BrokerEndedError(f"the broker ended with {exit_code}", exit_code, self.log())

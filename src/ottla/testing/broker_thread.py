@@ -45,6 +45,8 @@ class BrokerThread:
             self._end_loop()
             raise
         self.settings.port = self.running.broker.endpoint.port
+        if self.running.append_stream is not None:
+            self.settings.properties["ottla.wal.port"] = str(self.running.append_stream.port)
 
     def stop(self) -> None:
         """Ends as a broker does that is told to: answers what it accepted and makes it durable."""

@@ -39,7 +39,7 @@ class Cluster(GroupWaits):
     Without a `data_dir` the data lies in a temporary directory that goes with the cluster. `storage` is the durability
     of topics that do not name one: `disk`, `cache` or `memory`. `config` has broker settings by Kafka's names. With
     `power_cuts`, `kill` also loses whatever was not yet on stable storage; without, it leaves what the death of a
-    process leaves.
+    process leaves. With `wal`, the brokers serve the append stream (`wal_servers`, for `ottla.wal`).
 
     With several `brokers` their ids are 1, 2, ..., topics get three replicas, or as many as there are brokers if they
     are fewer, and each broker can be stopped, killed and started again by its id. With a `port` they take that one and
@@ -58,6 +58,7 @@ class Cluster(GroupWaits):
         port: int = 0,
         config: Mapping[str, str] | None = None,
         power_cuts: bool = False,
+        wal: bool = False,
     ) -> None:
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
@@ -70,7 +71,11 @@ class Cluster(GroupWaits):
                     host="127.0.0.1",
                     port=port + number - 1 if port else 0,
                     storage=None if storage is None else Durability(storage),
-                    properties={**DEVELOPMENT_DEFAULTS, **(config or {})},
+                    properties={
+                        **DEVELOPMENT_DEFAULTS,
+                        **({"ottla.wal.port": "0"} if wal else {}),
+                        **(config or {}),
+                    },
                     disk="volatile" if power_cuts else "real",
                 ),
                 number,
@@ -82,6 +87,14 @@ class Cluster(GroupWaits):
     def bootstrap_servers(self) -> str:
         """`host:port,...`; stays the same over restarts."""
         return ",".join(thread.address for thread in self._threads.values())
+
+    @property
+    def wal_servers(self) -> str:
+        """`host:port,...` of the append streams, for `ottla.wal`; stays the same over restarts. Needs `wal=True`."""
+        ports = [thread.settings.properties.get("ottla.wal.port", "0") for thread in self._threads.values()]
+        if "0" in ports:
+            raise RuntimeError("the cluster has no append streams: start it with Cluster(wal=True)")
+        return ",".join(f"127.0.0.1:{port}" for port in ports)
 
     @property
     def data_dir(self) -> str:

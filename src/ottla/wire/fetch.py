@@ -30,10 +30,11 @@ from ottla.wire.primitives import (
     compact_string_at,
     skip_tagged_fields_at,
     topic_id_at,
+    uuid_of,
     uvarint_bytes,
 )
 from ottla.wire.produce import Buffer, TopicKey, topic_key_bytes
-from ottla.wire.replica_fetch import Head, Wanted
+from ottla.wire.replica_fetch import OneWanted
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
@@ -117,7 +118,7 @@ def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
     """Raises MalformedRequest."""
     try:
         if version == replica_fetch.VERSION and (one := replica_fetch.unpack_request(body)) is not None:
-            return _request_of_one(*one)
+            return request_of_one(one)
         if version >= FLEXIBLE_FROM:
             return _parse_flexible_request(body, version)
         return _parse_legacy_request(Reader(body), version)
@@ -125,23 +126,13 @@ def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
         raise MalformedRequest(f"Fetch: {error}") from None
 
 
-def _request_of_one(head: Head, topic_id: UUID, wanted: Wanted, replica: tuple[int, int]) -> FetchRequest:
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head
-    index, epoch, offset, last_epoch, start, bytes_max, watermark, end = wanted
-    partition = FetchPartition(index, epoch, offset, last_epoch, start, bytes_max, None, watermark, end)
-    replica_id, replica_epoch = replica
-    return FetchRequest(
-        replica_id,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation,
-        session_id,
-        session_epoch,
-        [(topic_id, [partition])],
-        [],
-        replica_epoch=replica_epoch,
-    )
+def partition_of_one(one: OneWanted) -> FetchPartition:
+    return FetchPartition(*one[7:13], None, one.high_watermark, one.acknowledged_end)
+
+
+def request_of_one(one: OneWanted) -> FetchRequest:
+    topics: list[tuple[TopicKey, list[FetchPartition]]] = [(uuid_of(one.topic_id), [partition_of_one(one)])]
+    return FetchRequest(one.replica_id, *one[:6], topics, [], replica_epoch=one.replica_epoch)
 
 
 def _parse_flexible_request(data: memoryview, version: int) -> FetchRequest:

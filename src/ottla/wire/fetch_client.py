@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
+from uuid import UUID
 
 from ottla.wire import replica_fetch
 from ottla.wire.fetch import (
@@ -88,7 +89,7 @@ def _encode_one(request: FetchRequest) -> bytes | None:
         return None
     *wanted, directory_id, watermark, acknowledged_end = partitions[0]
     is_told = watermark != MAX_HIGH_WATERMARK and acknowledged_end != UNKNOWN_END
-    if directory_id is not None or not is_told or request.replica_id < 0:
+    if directory_id is not None or not is_told or request.replica_id < 0 or not isinstance(topic, UUID):
         return None
     index, epoch, offset, last_epoch, start, bytes_max = wanted
     return replica_fetch.pack_request(

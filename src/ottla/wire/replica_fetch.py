@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.wire.primitives import uuid_of, uvarint_at, uvarint_bytes
@@ -19,19 +19,14 @@ if TYPE_CHECKING:
 VERSION = 18
 _ONE = 2
 """The length of an array with one item, as compact arrays have it."""
-_HEAD = Struct(">iiibiiB16sB")
-"""Wait, min bytes, max bytes, isolation, session id and epoch; topics: one, its id, partitions: one."""
-_PARTITION = Struct(">iiqiqi")
-_FIELDS = Struct(">3sq3sq")
-"""Two tagged fields: the watermark, and an end of our own (10000 is 0x90 0x4e)."""
+_REQUEST = Struct(">iiibiiB16sBiiqiqi3sq3sq6siqB")
+"""Wait, min bytes, max bytes, isolation, session id and epoch; topics: one, its id, partitions: one; the partition's
+index, leader epoch, offset, last fetched epoch, log start, max bytes; two tagged fields: the watermark, and an end of
+our own (10000 is 0x90 0x4e); the replica's id and epoch in a tagged field; its tags."""
 _BEFORE_WATERMARK, _BEFORE_END = b"\x02\x01\x08", b"\x90\x4e\x08"
-_TAIL = Struct(">6siqB")
 _BEFORE_REPLICA = b"\x00\x01\x01\x01\x01\x0d"
 """The topic's tags: none; forgotten: none; rack: empty; one tag, the replica's id and epoch."""
-_PARTITION_AT = _HEAD.size
-_FIELDS_AT = _PARTITION_AT + _PARTITION.size
-_TAIL_AT = _FIELDS_AT + _FIELDS.size
-_REQUEST_BYTES = _TAIL_AT + _TAIL.size
+REQUEST_BYTES = _REQUEST.size
 Wanted = tuple[int, int, int, int, int, int, int, int]
 """A partition's index, leader epoch, offset, last fetched epoch, log start, max bytes, watermark, acknowledged end."""
 Head = tuple[int, int, int, int, int, int]
@@ -44,36 +39,61 @@ _ANSWER_TAIL = b"\x00\x00\x00"
 """Tags of the partition, of the topic, of the response: none."""
 
 
-def pack_request(head: Head, topic: TopicKey, wanted: Wanted, replica: tuple[int, int]) -> bytes | None:
-    if not isinstance(topic, UUID):
-        return None
-    return b"".join(
-        (
-            _HEAD.pack(*head, _ONE, topic.bytes, _ONE),
-            _PARTITION.pack(*wanted[:6]),
-            _FIELDS.pack(_BEFORE_WATERMARK, wanted[6], _BEFORE_END, wanted[7]),
-            _TAIL.pack(_BEFORE_REPLICA, *replica, 0),
-        )
+class OneWanted(NamedTuple):
+    """A follower's request for one partition, field by field as it is sent, without what is the same in all of them."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+    high_watermark: int
+    acknowledged_end: int
+    replica_id: int
+    replica_epoch: int
+
+
+def pack_request(head: Head, topic: UUID, wanted: Wanted, replica: tuple[int, int]) -> bytes:
+    *fixed, watermark, end = wanted
+    return _REQUEST.pack(
+        *head,
+        _ONE,
+        topic.bytes,
+        _ONE,
+        *fixed,
+        _BEFORE_WATERMARK,
+        watermark,
+        _BEFORE_END,
+        end,
+        _BEFORE_REPLICA,
+        *replica,
+        0,
     )
 
 
-def unpack_request(body: memoryview) -> tuple[Head, UUID, Wanted, tuple[int, int]] | None:
-    if len(body) != _REQUEST_BYTES:
+def unpack_request(body: memoryview) -> OneWanted | None:
+    if len(body) != REQUEST_BYTES:
         return None
-    *head, topic_count, topic_id, partition_count = _HEAD.unpack_from(body)
-    before_watermark, watermark, before_end, end = _FIELDS.unpack_from(body, _FIELDS_AT)
-    before_replica, replica_id, replica_epoch, tags = _TAIL.unpack_from(body, _TAIL_AT)
+    fields = _REQUEST.unpack_from(body)
+    before_watermark, watermark, before_end, end, before_replica, replica_id, replica_epoch, tags = fields[15:]
     if (
-        topic_count != _ONE
-        or partition_count != _ONE
+        fields[6] != _ONE
+        or fields[8] != _ONE
         or before_watermark != _BEFORE_WATERMARK
         or before_end != _BEFORE_END
         or before_replica != _BEFORE_REPLICA
         or tags
     ):
         return None
-    wanted = (*_PARTITION.unpack_from(body, _PARTITION_AT), watermark, end)
-    return tuple(head), uuid_of(topic_id), wanted, (replica_id, replica_epoch)
+    return OneWanted._make((*fields[:6], fields[7], *fields[9:15], watermark, end, replica_id, replica_epoch))
 
 
 def pack_answer(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+from ottla.bench.suite.maven import MavenUnavailableError, resolved_jars
+
 POM = Path(__file__).with_name("kafka-pom.xml")
-CACHE_VARIABLE = "OTTLA_BENCH_CACHE"
 JAVA_MAJOR_MIN = 17
-MAVEN_TIMEOUT_S = 900.0
 
 
 class KafkaUnavailableError(Exception):
@@ -26,44 +24,13 @@ def kafka_version() -> str:
     return found.group(1)
 
 
-def cache_directory() -> Path:
-    if named := os.environ.get(CACHE_VARIABLE):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
-
-
 def kafka_libraries() -> Path:
     """The folder of the jars. Fetches them if they are not there, which takes a minute or two."""
     require_java()
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
-    folder = cache_directory() / f"kafka-{kafka_version()}-{digest}"
-    if folder.exists():
-        return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaUnavailableError("there is no mvn (Maven) to fetch Apache Kafka's jars with")
-    draft = folder.with_name(f"{folder.name}.{os.getpid()}")
-    draft.mkdir(parents=True)
     try:
-        _fetch(maven, draft)
-        draft.rename(folder)
-    except OSError:
-        if not folder.exists():  # or somebody else was faster
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder
-
-
-def _fetch(maven: str, folder: Path) -> None:
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAVEN_TIMEOUT_S)
-    except subprocess.TimeoutExpired as cause:
-        raise KafkaUnavailableError(f"Maven did not fetch its jars in {MAVEN_TIMEOUT_S:.0f} s") from cause
-    if done.returncode != 0:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise KafkaUnavailableError(f"Maven could not fetch its jars: {(lines or ['no reason given'])[0]}")
+        return resolved_jars(POM, f"kafka-{kafka_version()}")
+    except MavenUnavailableError as problem:
+        raise KafkaUnavailableError(str(problem)) from problem
 
 
 def require_java() -> str:

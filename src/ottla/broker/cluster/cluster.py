@@ -134,7 +134,7 @@ class Cluster(MembershipEvents):
 
     def nodes(self) -> list[Node]:
         registrations = sorted(self.membership.image.registrations(), key=lambda found: found.broker_id)
-        return [Node(found.broker_id, found.host, found.port, found.rack) for found in registrations]
+        return [Node(found.broker_id, found.host, found.port, found.rack, found.wal_port) for found in registrations]
 
     @property
     def controller_id(self) -> int:

@@ -10,7 +10,7 @@ from ottla.broker.cluster.lanes import CATCH_UP, LIVE, Lane
 from ottla.broker.cluster.replica_fetcher import Flush, ReplicaFetcher
 from ottla.client.connection import Address
 from ottla.machines.controller.state import Member, Registration
-from ottla.ports import Clock
+from ottla.ports import Allocate, Clock
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
-    def __init__(self, membership: Membership, clock: Clock, flush: Flush) -> None:
+    def __init__(self, membership: Membership, clock: Clock, flush: Flush, allocate: Allocate) -> None:
         self._membership = membership
+        self._allocate = allocate
         self._flush = flush
         self._clock = clock
         self._by_leader: dict[tuple[Member, Lane], ReplicaFetcher] = {}
@@ -39,7 +40,7 @@ class Fetchers:
         if fetcher is None:
             me = self._membership.member
             assert me is not None
-            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane, self._flush)
+            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane, self._flush, self._allocate)
             self._by_leader[leader, lane] = fetcher
         return fetcher
 

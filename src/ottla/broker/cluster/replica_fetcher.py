@@ -29,8 +29,8 @@ from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.machines.controller.state import Member
 from ottla.model.errors import ErrorCode
-from ottla.ports import Clock
-from ottla.wire.fetch import FetchPartition, FetchRequest
+from ottla.ports import Allocate, Clock
+from ottla.wire.fetch import FetchPartition
 from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.wire.primitives import MalformedRequest
 from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
@@ -75,7 +75,9 @@ class ReplicaFetcher:
         lane: Lane = LIVE,
         change_lane: Callable[[Partition], None] = lambda _: None,
         flush: Flush | None = None,
+        allocate: Allocate = bytearray,
     ) -> None:
+        self._allocate = allocate
         self._clock = clock
         self.address = address
         self.lane = lane
@@ -149,6 +151,7 @@ class ReplicaFetcher:
                     client_id=f"ottla-replica-{self._broker_id}",
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
+                    allocate=self._allocate,
                 )
                 self._reports.connection = self.connection
                 await self._fetch_on(self.connection)
@@ -169,11 +172,10 @@ class ReplicaFetcher:
         session = ReplicaSession(self._broker_id, self._broker_epoch)
         self._reports.start_over()
         while True:
-            request = self._next_request(session)
-            if request is None:
+            body = self._next_plain_request(session) or self._next_request(session)
+            if body is None:
                 await self._changed.wait()
                 continue
-            body = encode_fetch_request(FETCH_VERSION, request)
             reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
             self._reports.repeat_all(self._followed)
             self._reports.send()
@@ -190,7 +192,22 @@ class ReplicaFetcher:
                 await self._until_disk_has_it()
                 await self._until_flushed()
 
-    def _next_request(self, session: ReplicaSession) -> FetchRequest | None:
+    def _next_plain_request(self, session: ReplicaSession) -> bytes | None:
+        """The same as `_next_request` if one partition is all that may have something else to ask for: in a stream of
+        records for it, every time. None if there is more to look at."""
+        if len(self._touched) != 1 or session.is_new or not self._are_lags_known or self.lane.waits_for_disk:
+            return None
+        if self._changed.is_set() or self._clock.monotonic_ms() >= self._all_at_ms:
+            return None
+        (key,) = self._touched
+        wanted = self._next_fetch(key, self._followed.get(key))
+        if wanted is None:
+            return None
+        self._touched.clear()
+        self._reports.forget(key)
+        return session.pack_one(key, wanted, REPLY_BYTES_MAX)
+
+    def _next_request(self, session: ReplicaSession) -> bytes | None:
         """None if there is nothing to ask for. What the request says of synced ends need not be reported."""
         now_ms = self._clock.monotonic_ms()
         touched, self._touched = self._touched, {}
@@ -201,7 +218,7 @@ class ReplicaFetcher:
                 for key, wanted in changes.items():
                     if wanted is not None:
                         self._reports.forget(key)
-                return session.request_again(changes, self._round_bytes)
+                return encode_fetch_request(FETCH_VERSION, session.request_again(changes, self._round_bytes))
         self._changed.clear()
         self._all_at_ms = now_ms + ALL_EVERY_MS
         found = {key: self._next_fetch(key, partition) for key, partition in self._followed.items()}
@@ -211,7 +228,8 @@ class ReplicaFetcher:
         self._are_lags_known = all(map(self._is_lag_known, asked))
         if not asked:
             return None
-        return session.request(asked, self._round_bytes, WAIT_MS_MAX if self._are_lags_known else 0)
+        request = session.request(asked, self._round_bytes, WAIT_MS_MAX if self._are_lags_known else 0)
+        return encode_fetch_request(FETCH_VERSION, request)
 
     async def _answered(self, reply: asyncio.Future[memoryview]) -> memoryview:
         self._waits_at_leader = True

@@ -8,11 +8,14 @@ from uuid import UUID
 
 from ottla.wire.fetch import FetchPartition, FetchRequest
 from ottla.wire.produce import TopicKey
+from ottla.wire.replica_fetch import pack_request
 
 Key = tuple[UUID, int]
 T = TypeVar("T")
 WAIT_MS_MAX = 500
 EPOCH_MAX = 2**31 - 1
+MIN_BYTES = 1
+READ_ALL = 0
 
 
 class ReplicaSession:
@@ -53,6 +56,17 @@ class ReplicaSession:
                 known[key] = changed[key] = partition
         return self._request(changed, forgotten, bytes_max, wait_ms)
 
+    def pack_one(self, key: Key, partition: FetchPartition, bytes_max: int) -> bytes:
+        """The same as `request_again` with one change, as it is sent."""
+        self._known[key] = partition
+        index, epoch, offset, last_epoch, start, partition_bytes_max, _, watermark, end = partition
+        return pack_request(
+            (WAIT_MS_MAX, MIN_BYTES, bytes_max, READ_ALL, self._session_id, self._epoch),
+            key[0],
+            (index, epoch, offset, last_epoch, start, partition_bytes_max, watermark, end),
+            (self._broker_id, self._broker_epoch),
+        )
+
     def _request(
         self, changed: Mapping[Key, FetchPartition], forgotten: list[Key], bytes_max: int, wait_ms: int
     ) -> FetchRequest:
@@ -60,9 +74,9 @@ class ReplicaSession:
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch,
             max_wait_ms=wait_ms,
-            min_bytes=1,
+            min_bytes=MIN_BYTES,
             max_bytes=bytes_max,
-            isolation_level=0,
+            isolation_level=READ_ALL,
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=_grouped(changed),

@@ -42,7 +42,7 @@ class Roles(PartitionEvents):
         self._look_again = look_again
         """Soon, when something that is under way may be over."""
         self._isr_changes = IsrChanges(membership, broker.clock, rules)
-        self.fetchers = Fetchers(membership, broker.clock, self._flush)
+        self.fetchers = Fetchers(membership, broker.clock, self._flush, broker.shared.receive)
         self.failures = FailureReports(broker, membership)
 
     async def stop(self) -> None:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from psycopg import pq
+from psycopg import OperationalError, pq
 
 from ottla.connect.failures import ConnectorError
 from ottla.connect.postgres.lsn import lsn_text, parse_lsn
@@ -94,7 +94,7 @@ class ReplicationConnection:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._readable = asyncio.Event()
-        self._is_watched = False
+        self._watched: int | None = None  # the socket; libpq forgets its number when the connection is lost
 
     @classmethod
     async def connect(
@@ -113,6 +113,11 @@ class ReplicationConnection:
                 return cls(await _connected(text))
         except TimeoutError:
             raise RefusedError("no answer from PostgreSQL in time") from None
+
+    @property
+    def pgconn(self) -> pq.abc.PGconn:
+        """libpq's own, for what only one caller needs."""
+        return self._connection
 
     # Commands, before the stream.
 
@@ -164,8 +169,8 @@ class ReplicationConnection:
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._refused(result)
         self._connection.nonblocking = 1
-        self._loop.add_reader(self._connection.socket, self._readable.set)
-        self._is_watched = True
+        self._watched = self._connection.socket
+        self._loop.add_reader(self._watched, self._readable.set)
 
     async def receive(self, *, timeout_s: float | None = None, limit: int = MESSAGES_MAX) -> list[WalData | Keepalive]:
         """What has come, as soon as something has; nothing after the timeout. At most some megabytes.
@@ -176,7 +181,10 @@ class ReplicationConnection:
         left_bytes = MESSAGE_BYTES_MAX
         take = self._connection.get_copy_data
         while True:
-            size, data = take(1)
+            try:
+                size, data = take(1)
+            except OperationalError as failure:
+                raise RefusedError(_one_line(str(failure))) from failure
             if size > 0:
                 messages.append(_parse(memoryview(data)))
                 left_bytes -= size
@@ -185,7 +193,7 @@ class ReplicationConnection:
             elif size < 0:
                 if messages:
                     return messages  # the next call finds the end again
-                raise self._ended(size)
+                raise self._ended()
             elif messages:
                 return messages
             elif not await self._wait_readable(timeout_s):
@@ -203,8 +211,6 @@ class ReplicationConnection:
         return True
 
     def _consume(self) -> None:
-        from psycopg import OperationalError
-
         try:
             self._connection.consume_input()
         except OperationalError as failure:
@@ -219,8 +225,6 @@ class ReplicationConnection:
         wants_reply: bool = False,
     ) -> None:
         """What is safe here: the server may forget what is before `flushed_lsn`; commits that wait for it return."""
-        from psycopg import OperationalError
-
         now_us = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         written = flushed_lsn if written_lsn is None else written_lsn
         applied = flushed_lsn if applied_lsn is None else applied_lsn
@@ -232,23 +236,27 @@ class ReplicationConnection:
             raise RefusedError(_one_line(str(failure))) from failure
 
     async def close(self) -> None:
-        if self._is_watched:
-            self._loop.remove_reader(self._connection.socket)
-            self._is_watched = False
+        if self._watched is not None:
+            self._loop.remove_reader(self._watched)
+            self._watched = None
         self._connection.finish()
 
-    def _ended(self, size: int) -> ConnectorError:
-        """Why there is no more to copy."""
+    def _ended(self) -> ConnectorError:
+        """Why there is no more to copy. All of the answer is read: another stream may begin on this connection."""
         self._connection.nonblocking = 0
-        if size == -1:
-            self._connection.put_copy_end()
-        while (result := self._connection.get_result()) is not None:
-            if result.status == pq.ExecStatus.FATAL_ERROR:
-                return self._refused(result)
-            if result.status == pq.ExecStatus.TUPLES_OK and result.ntuples:
-                timeline, lsn = _rows(result)[0][:2]
-                return StreamEndedError(int(timeline or 0), parse_lsn(lsn or "0/0"))
-        return StreamEndedError(None, None)
+        end: ConnectorError = StreamEndedError(None, None)
+        try:
+            while (result := self._connection.get_result()) is not None:
+                if result.status == pq.ExecStatus.COPY_IN:  # the server's half has ended, ours is open still
+                    self._connection.put_copy_end()
+                elif result.status == pq.ExecStatus.FATAL_ERROR:
+                    end = self._refused(result)
+                elif result.status == pq.ExecStatus.TUPLES_OK and result.ntuples:
+                    timeline, lsn = _rows(result)[0][:2]
+                    end = StreamEndedError(int(timeline or 0), parse_lsn(lsn or "0/0"))
+        except OperationalError as failure:
+            return RefusedError(_one_line(str(failure)))
+        return end
 
     def _refused(self, result: pq.abc.PGresult) -> RefusedError:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)

@@ -40,6 +40,7 @@ class BrokerStart:
     process_id: str = ""
     """No other process has it: while it is the same, what is in memory is. Empty is unknown."""
     rack: str | None = None
+    wal_port: int = 0
     clean_shutdown_epoch: int | None = None
     """The broker epoch that a clean shutdown left in the directory."""
     damaged: Collection[Durability] = ()
@@ -74,7 +75,9 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
         )
     epoch = FIRST_EPOCH if previous is None else previous.epoch + 1
     kept = kept_since(epoch, start, previous)
-    registration = Registration(start.broker_id, epoch, start.host, start.port, start.machine, kept, start.rack)
+    registration = Registration(
+        start.broker_id, epoch, start.host, start.port, start.machine, kept, start.rack, wal_port=start.wal_port
+    )
     return Registering(_registration_write(image, start, registration, lease), registration)
 
 

@@ -72,6 +72,7 @@ def encode_registration(registration: Registration) -> bytes:
         machine=registration.machine,
         kept=_kept_fields(registration.kept),
         state=registration.state.value,
+        **({"wal_port": registration.wal_port} if registration.wal_port else {}),
     )
 
 
@@ -186,6 +187,7 @@ def decode_registration(entry: Entry, broker_id: int) -> Registration:
         kept=_kept(fields),
         rack=rack,
         state=BrokerState(state),
+        wal_port=_integer(fields, "wal_port") if "wal_port" in fields else 0,
     )
 
 

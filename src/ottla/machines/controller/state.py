@@ -74,6 +74,8 @@ class Registration:
     kept: Kept
     rack: str | None = None
     state: BrokerState = BrokerState.ACTIVE
+    wal_port: int = 0
+    """Of its append stream, at the same host; 0 if it has none."""
 
     @property
     def member(self) -> Member:

@@ -19,9 +19,13 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ottla.model.writer_ids import WRITER_IDS_FROM, epoch_of
+
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
 NO_SEQUENCE = -1
+WRITERS_KEPT = 32
+"""Of the append stream: the latest fences. One that is not kept is not known, and an unknown writer is refused."""
 
 
 class ProducerBatch(NamedTuple):
@@ -74,10 +78,12 @@ def next_sequence(sequence: int) -> int:
 class ProducerStates:
     """The producers of one log."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "writer_epoch")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
+        self.writer_epoch = max(map(epoch_of, self._entries), default=0)
+        """Of the log's single writer, by the append stream; 0 if it has none."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,6 +138,14 @@ class ProducerStates:
         if before is not None and before.previous is not None:
             before = replace(before, previous=None, is_whole=False)
         self._entries[producer_id] = ProducerEntry(producer_id, epoch, batch.timestamp_ms, [batch], before, True)
+        if producer_id >= WRITER_IDS_FROM:
+            self._note_writer(producer_id)
+
+    def _note_writer(self, producer_id: int) -> None:
+        self.writer_epoch = max(self.writer_epoch, epoch_of(producer_id))
+        writers = sorted(known for known in self._entries if known >= WRITER_IDS_FROM)
+        for outdated in writers[:-WRITERS_KEPT]:
+            del self._entries[outdated]
 
     def expire(self, heard_before_ms: int, kept: Container[int] = ()) -> list[int]:
         """Forgets producers that have been silent since before then, but for those that are to be kept; returns their
@@ -139,7 +153,9 @@ class ProducerStates:
         silent = [
             entry.producer_id
             for entry in self
-            if entry.last_timestamp_ms < heard_before_ms and entry.producer_id not in kept
+            if entry.last_timestamp_ms < heard_before_ms
+            and entry.producer_id not in kept
+            and entry.producer_id < WRITER_IDS_FROM  # a fence holds until the next one
         ]
         for producer_id in silent:
             del self._entries[producer_id]

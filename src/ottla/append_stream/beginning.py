@@ -1,0 +1,82 @@
+"""How a stream begins: who writes, whether it may, and what of its records is in the log already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.append_stream.logs import refusal_failure
+from ottla.broker.writers import batches_of, committed, last_id_of
+from ottla.machines.writers.resuming import NO_ID, Missing, Placed, account_for
+from ottla.machines.writers.rules import Unknown, judge_epoch
+from ottla.model.errors import ErrorCode, Refused
+from ottla.model.writer_ids import NO_EPOCH, WRITER_IDS_FROM, producer_id_of
+from ottla.wire.wal_append import Acks, Begin, Code, WalFailure
+from ottla.wire.wal_calls import LogName
+
+if TYPE_CHECKING:
+    from ottla.append_stream.appending import AppendStream
+    from ottla.append_stream.service import WalService
+    from ottla.broker.partition import Partition
+
+
+class Beginning(NamedTuple):
+    partition: Partition
+    writer_id: int
+    epoch: int
+    next_id: int
+    """What comes now has this id, or a later one."""
+    accounts: list[Placed | Missing]
+    may_be_trimmed: bool = False
+    """What is missing may have been in the log."""
+    fenced: WalFailure | None = None
+    """It is told what it has in the log, and writes nothing more."""
+
+
+async def begin(service: WalService, request: Begin, stream: AppendStream) -> Beginning | WalFailure:
+    log = LogName(request.topic, request.partition)
+    partition = service.logs.led(log)
+    if isinstance(partition, WalFailure):
+        return partition
+    writer_id = await _writer_id(service, request)
+    if isinstance(writer_id, WalFailure):
+        return writer_id
+    if not partition.is_led_here:
+        return service.logs.not_led(log)
+    refusal = judge_epoch(request.epoch, partition.log.producers.writer_epoch)
+    if isinstance(refusal, Unknown):
+        error = await committed(partition, partition.log_end_offset)
+        return refusal_failure(refusal) if error is ErrorCode.none else service.logs.failure(log, error)
+    fenced = refusal_failure(refusal) if refusal is not None else None
+    # From here on no earlier stream of this writer appends anything: what the log has of it stands.
+    service.register(partition, writer_id, stream)
+    settled_id = NO_ID if request.settled_id is None else request.settled_id
+    if request.epoch == NO_EPOCH and request.writer_id is None:  # it is new here, whatever it did elsewhere
+        return Beginning(partition, writer_id, NO_EPOCH, settled_id + 1, [], fenced=fenced)
+    known = partition.log.producers.get(writer_id)
+    if known is None and fenced is not None:
+        return WalFailure(Code.UNKNOWN_WRITER, f"{fenced.message}, and what an earlier one wrote is not known any more")
+    last_id = last_id_of(known, settled_id)
+    if last_id < settled_id:
+        if request.acks is Acks.ALL or known is None:
+            return WalFailure(Code.UNKNOWN_WRITER, "the log does not know of what this writer has written")
+        last_id = settled_id  # acknowledged by less than all, and gone
+    start = partition.log_start_offset
+    batches = await batches_of(partition, writer_id, settled_id, max(request.from_offset, start))
+    if batches is None or not partition.is_led_here:
+        return service.logs.not_led(log)
+    accounts = account_for(settled_id, last_id, batches)
+    may_be_trimmed = request.from_offset < start
+    return Beginning(partition, writer_id, request.epoch, last_id + 1, accounts, may_be_trimmed, fenced)
+
+
+async def _writer_id(service: WalService, request: Begin) -> int | WalFailure:
+    if request.epoch != NO_EPOCH:
+        return producer_id_of(request.epoch)
+    if request.writer_id is not None:
+        if 0 <= request.writer_id < WRITER_IDS_FROM:
+            return request.writer_id
+        return WalFailure(Code.INVALID, "a writer's id is one that an earlier stream was given")
+    allocated = await service.broker.allocate_producer_id()
+    if isinstance(allocated, Refused):
+        return WalFailure(Code.UNAVAILABLE, allocated.message or allocated.error.name)
+    return allocated

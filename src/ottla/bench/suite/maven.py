@@ -1,0 +1,62 @@
+"""Jars of other people's systems: resolved by Maven into a cache folder, once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+CACHE_VARIABLE = "OTTLA_BENCH_CACHE"
+MAVEN_TIMEOUT_S = 900.0
+
+
+class MavenUnavailableError(Exception):
+    """The jars cannot be had here. Says why."""
+
+
+def cache_directory() -> Path:
+    if named := os.environ.get(CACHE_VARIABLE):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
+
+
+def cached_jars(pom: Path, name: str) -> Path:
+    """Where they are, if they were fetched: a pom that has changed since has a folder of its own."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    return cache_directory() / f"{name}-{digest}"
+
+
+def resolved_jars(pom: Path, name: str, *, only: Sequence[str] = ()) -> Path:
+    """The folder of the jars that a pom asks for, or of those artifacts alone. Fetches them if they are not there."""
+    folder = cached_jars(pom, name)
+    if folder.exists():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MavenUnavailableError(f"there is no mvn (Maven) to fetch the jars of {name} with")
+    draft = folder.with_name(f"{folder.name}.{os.getpid()}")
+    draft.mkdir(parents=True)
+    try:
+        _fetch(maven, pom, draft, only)
+        draft.rename(folder)
+    except OSError:
+        if not folder.exists():  # or somebody else was faster
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def _fetch(maven: str, pom: Path, folder: Path, only: Sequence[str]) -> None:
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    command += [f"-DincludeArtifactIds={','.join(only)}"] if only else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAVEN_TIMEOUT_S)
+    except subprocess.TimeoutExpired as cause:
+        raise MavenUnavailableError(f"Maven did not fetch its jars in {MAVEN_TIMEOUT_S:.0f} s") from cause
+    if done.returncode != 0:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise MavenUnavailableError(f"Maven could not fetch its jars: {(lines or ['no reason given'])[0]}")

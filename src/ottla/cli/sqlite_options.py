@@ -1,0 +1,40 @@
+"""Options of the commands for SQLite, and failures as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.since import duration_ms
+
+DEFAULT_WAL = "127.0.0.1:9192"
+
+WalServers = Annotated[
+    str,
+    typer.Option("--wal", "--wal-servers", envvar="OTTLA_WAL", help="The brokers' append streams: host:port,..."),
+]
+LogName = Annotated[str, typer.Option("--log", help="The name of the log: one for each database.", show_default=False)]
+
+
+@contextmanager
+def failures_in_words() -> Iterator[None]:
+    try:
+        import ottla.wal
+        from ottla.connect.failures import ConnectorError
+    except ImportError as missing:
+        raise FailedError(f"{missing}. Type: pip install 'ottla[wal]'") from None
+    try:
+        yield
+    except (ConnectorError, ottla.wal.WalError) as failure:
+        raise FailedError(str(failure)) from failure
+
+
+def seconds_of(text: str, option: str) -> float:
+    found = duration_ms(text)
+    if found is None or found <= 0:
+        raise typer.BadParameter(f'"{text}" is no duration; {option} takes 90s, 10m, 2h or 7d')
+    return found / 1000

@@ -1,0 +1,141 @@
+"""`ottla wal`: a write-ahead log from the command line, by the append stream."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import AsJson, print_json, say
+
+if TYPE_CHECKING:
+    from ottla.wal import Log
+
+DEFAULT_SERVERS = "127.0.0.1:9192"
+PATIENCE_S = 15.0
+T = TypeVar("T")
+
+commands = typer.Typer(help="Appends to, reads, trims and fences write-ahead logs.", no_args_is_help=True)
+Servers = Annotated[
+    str,
+    typer.Option("--servers", "-s", envvar="OTTLA_WAL_SERVERS", help="host:port[,...] of append streams (--wal-port)."),
+]
+Topic = Annotated[str, typer.Argument(help="The log's topic.")]
+Partition = Annotated[int, typer.Option(min=0, help="The log's partition.")]
+
+
+@commands.command("append")
+def append(
+    topic: Topic,
+    file: Annotated[Path | None, typer.Argument(help="One record a line; stdin if it is left out.")] = None,
+    servers: Servers = DEFAULT_SERVERS,
+    partition: Partition = 0,
+    create: Annotated[bool, typer.Option("--create", help="Create the log if it is not there.")] = False,
+    fence: Annotated[bool, typer.Option("--fence", help="Become the single writer first.")] = False,
+    acks: Annotated[str, typer.Option(help="all, leader or none.")] = "all",
+) -> None:
+    """Appends lines, and says at which offsets they are."""
+    from ottla.wal import LogSettings
+
+    async def work(log: Log) -> tuple[int, int, int]:
+        futures = []
+        with sys.stdin.buffer if file is None else file.open("rb") as lines:
+            for line in lines:
+                await log.ready()
+                futures.append(log.append(line.rstrip(b"\n")))
+                if len(futures) % 1000 == 0:
+                    await asyncio.sleep(0)
+        offsets = await asyncio.gather(*futures)
+        return len(offsets), min(offsets, default=0), max(offsets, default=0)
+
+    options = {"create": LogSettings() if create else None, "fence": fence, "acks": acks}
+    count, first, last = _with_log(servers, topic, partition, work, **options)
+    say(f"{count} records appended" + (f", at the offsets {first} to {last}" if count else ""))
+
+
+@commands.command("read")
+def read(
+    topic: Topic,
+    servers: Servers = DEFAULT_SERVERS,
+    partition: Partition = 0,
+    first: Annotated[int | None, typer.Option("--from", min=0, help="The offset; the log's start without it.")] = None,
+    until: Annotated[int | None, typer.Option(min=0, help="Exclusive; the end as of now without it.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="The offset and a tab before each record.")] = False,
+) -> None:
+    """Prints records, one a line."""
+
+    async def work(log: Log) -> None:
+        start = (await log.tail()).start_offset if first is None else first
+        chunks = log.follow_chunks(start) if follow else log.read_chunks(start, until)
+        async for chunk in chunks:
+            out = b"".join((b"%d\t" % entry.offset if offsets else b"") + entry.data + b"\n" for entry in chunk)
+            sys.stdout.buffer.write(out)
+            sys.stdout.buffer.flush()
+
+    _with_log(servers, topic, partition, work)
+
+
+@commands.command("tail")
+def tail(topic: Topic, servers: Servers = DEFAULT_SERVERS, partition: Partition = 0, as_json: AsJson = False) -> None:
+    """Where the log begins and ends, and the epoch of its single writer."""
+
+    async def work(log: Log) -> tuple[int, int, int]:
+        return await log.tail()
+
+    start, end, epoch = _with_log(servers, topic, partition, work)
+    if as_json:
+        print_json({"start_offset": start, "end_offset": end, "epoch": epoch})
+    else:
+        print(f"start {start}\nend {end}\nepoch {epoch or 'none: several may write'}")
+
+
+@commands.command("trim")
+def trim(
+    topic: Topic,
+    before: Annotated[int, typer.Argument(min=0, help="Records below this offset are given up.")],
+    servers: Servers = DEFAULT_SERVERS,
+    partition: Partition = 0,
+) -> None:
+    """Gives up the oldest records."""
+
+    async def work(log: Log) -> int:
+        return await log.trim(before)
+
+    say(f"the log begins at {_with_log(servers, topic, partition, work)}")
+
+
+@commands.command("fence")
+def fence(topic: Topic, servers: Servers = DEFAULT_SERVERS, partition: Partition = 0) -> None:
+    """Shuts out whoever writes to the log now."""
+
+    async def work(log: Log) -> tuple[int | None, int | None]:
+        return log.epoch, log.fence_offset
+
+    epoch, offset = _with_log(servers, topic, partition, work, fence=True)
+    say(f"fenced at offset {offset}, epoch {epoch}: earlier writers are refused from now on")
+
+
+def _with_log(
+    servers: str, topic: str, partition: int, work: Callable[[Log], Coroutine[Any, Any, T]], **options: Any
+) -> T:
+    try:
+        from ottla.wal import Log, WalError
+    except ImportError as failure:
+        raise FailedError(f"'{failure.name}' is not installed: pip install 'ottla[wal]'") from failure
+    from ottla.wal.log import Limits
+
+    async def run() -> T:
+        limits = Limits(patience_s=PATIENCE_S)
+        async with await Log.open(servers, topic, partition=partition, limits=limits, **options) as log:
+            return await work(log)
+
+    try:
+        return asyncio.run(run())
+    except (WalError, ValueError) as failure:
+        raise FailedError(str(failure)) from failure

@@ -1,0 +1,194 @@
+"""`ottla backup postgres`: a base backup that the log makes whole, and what older ones are worth keeping.
+
+A backup is published once the log has every byte of WAL that it needs. What the log keeps follows from the backups that
+are kept: nothing from the start of the oldest one on is ever trimmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, StoredFile
+from ottla.connect.postgres_wal.base_backup import BackupStream, BaseBackup, ControlFileWatch
+from ottla.connect.postgres_wal.entries import Kind
+from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
+from ottla.connect.postgres_wal.log_port import ReadableLog, WritableLog
+from ottla.connect.postgres_wal.log_search import entries, last_entry, offset_of
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
+from ottla.connect.postgres_wal.segments import GapError, history_in_log
+from ottla.connect.postgres_wal.server import Server
+from ottla.connect.postgres_wal.slot_bound import parse_size
+
+APPLICATION_NAME = "ottla-backup"
+POLL_S = 0.1
+# What a server must have at least as much of as the one that wrote the WAL.
+SETTINGS = (
+    "max_connections",
+    "max_worker_processes",
+    "max_wal_senders",
+    "max_prepared_transactions",
+    "max_locks_per_transaction",
+)
+START_CONNECTOR = "see that `ottla connect postgres-wal` runs, with the same --log"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    removed: list[Backup]
+    trimmed_before: int | None
+
+
+async def take_backup(dsn: str, log: ReadableLog, store: BackupStore, news: Callable[[str], None]) -> Backup:
+    """Raises PostgresError."""
+    async with await Server.connect(dsn, application_name=APPLICATION_NAME) as server:
+        identity = await server.identify()
+        await _check_log(log, identity.system_id)
+        segment_bytes = parse_size(await server.setting("wal_segment_size")) or 0
+        settings = {name: await server.setting(name) for name in SETTINGS}
+        history = (await server.history(identity.timeline)).decode() if identity.timeline > 1 else ""
+        now = datetime.datetime.now(datetime.UTC)
+        name = f"{now:%Y%m%dT%H%M%S}-{now.microsecond:06d}"
+        started_us = time.time_ns() // 1000
+        try:
+            copied, next_xid, files = await asyncio.to_thread(_copy, server, store, name, news)
+            ended_us = await _wait_for_wal(log, copied, segment_bytes, news)
+        except BaseException:
+            await asyncio.to_thread(store.discard, name)
+            raise
+        backup = Backup(
+            name=name,
+            system_id=identity.system_id,
+            server_version=server.version,
+            timeline=copied.timeline,
+            start=copied.start,
+            end=copied.end,
+            started_unix_us=started_us,
+            ended_unix_us=ended_us,
+            next_xid=next_xid,
+            segment_bytes=segment_bytes,
+            settings=settings,
+            tablespaces=copied.tablespaces,
+            history=history if copied.timeline == identity.timeline else "",
+            files=files,
+        )
+        await asyncio.to_thread(store.publish, backup)
+        return backup
+
+
+async def _check_log(log: ReadableLog, system_id: int) -> None:
+    last = await last_entry(log)
+    if last is None:
+        raise RefusedError(f"the log is empty, and a backup without WAL is worth nothing: {START_CONNECTOR}")
+    if last.entry.system_id != system_id:
+        raise RefusedError(
+            f"the log holds the WAL of another database (system id {last.entry.system_id}, and this server is "
+            f"{system_id}): name its own log with --log"
+        )
+
+
+def _copy(
+    server: Server, store: BackupStore, name: str, news: Callable[[str], None]
+) -> tuple[BaseBackup, int, list[StoredFile]]:
+    stream = BackupStream(server)
+    copied = stream.open(f"ottla {name}")
+    news(f"copying the data directory, from {lsn_text(copied.start)} on timeline {copied.timeline}")
+    control, files = ControlFileWatch(), []
+    for archive, blocks in stream.archives():
+        watched = control.through(blocks) if archive == "base.tar" else blocks
+        files.append(store.write_file(name, archive, watched))
+    stream.finish(copied)
+    return copied, control.next_xid(), files
+
+
+async def _wait_for_wal(
+    log: ReadableLog, copied: BaseBackup, segment_bytes: int, news: Callable[[str], None], patience_s: float = 30.0
+) -> int:
+    """Until the log has all that the backup needs; the time by the server's clock. Raises PostgresError."""
+    reached, deadline_s, told = Lsn(0), time.monotonic() + patience_s, False
+    while True:
+        last = await last_entry(log)
+        if last is not None and (last.entry.timeline, last.entry.end) >= (copied.timeline, copied.end):
+            return await check_wal(log, copied.timeline, segment_start(copied.start, segment_bytes), copied.end)
+        if last is not None and last.entry.end > reached:
+            reached, deadline_s = last.entry.end, time.monotonic() + patience_s
+        if time.monotonic() > deadline_s:
+            raise RefusedError(
+                f"the log ends at {lsn_text(reached)} and gets no WAL, and the backup needs it up to "
+                f"{lsn_text(copied.end)}: {START_CONNECTOR}. The backup was given up"
+            )
+        if not told:
+            news(f"waiting for the log to have the WAL up to {lsn_text(copied.end)}")
+            told = True
+        await asyncio.sleep(POLL_S)
+
+
+async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn) -> int:
+    """That WAL leads to a timeline's LSN without a gap; the time when the server sent its end. Raises GapError."""
+    history = await history_in_log(log, timeline)
+    if history is None:
+        raise GapError(f"the log has nothing of timeline {timeline}")
+    sent_us = 0
+    for part, low, high in history.pieces(first, end):
+        sent_us = await _check_piece(log, part, low, high)
+    return sent_us
+
+
+async def _check_piece(log: ReadableLog, timeline: TimelineId, low: Lsn, high: Lsn) -> int:
+    offset = await offset_of(log, timeline, low)
+    if offset is None:
+        raise GapError(f"the log begins after {lsn_text(low)} of timeline {timeline}")
+    reached, sent_us = low, 0
+    async with aclosing(entries(log, offset)) as found:
+        async for placed in found:
+            entry = placed.entry
+            if entry.timeline > timeline or reached >= high:
+                break
+            if entry.timeline < timeline or entry.kind is Kind.HISTORY or entry.end <= reached:
+                continue
+            if entry.kind is Kind.GAP or entry.start > reached:
+                raise GapError(f"the log has no WAL between {lsn_text(reached)} and {lsn_text(entry.start)}")
+            reached, sent_us = entry.end, entry.sent_unix_us
+    if reached < high:
+        raise GapError(f"the log ends at {lsn_text(reached)} on timeline {timeline}, before {lsn_text(high)}")
+    return sent_us
+
+
+async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> Kept:
+    """Removes all backups but the newest `count`, and then the WAL that no backup needs any more."""
+    if count < 1:
+        raise PostgresError("at least one backup has to be kept")
+    removed = store.backups()[:-count]
+    for backup in removed:
+        store.remove(backup)
+    return Kept(removed, await trim(log, store))
+
+
+async def trim(log: WritableLog, store: BackupStore) -> int | None:
+    """Gives up WAL before the oldest backup that is kept; the offset where the log begins now.
+
+    From the beginning of a segment on: a server looks at the first page of each one that it reads.
+    """
+    kept = store.backups()
+    if not kept:
+        return None
+    offsets: list[int] = []
+    for backup in kept:
+        history = await history_in_log(log, backup.timeline)
+        if history is None:
+            continue  # the log does not have it any more: nothing to keep for it
+        first = segment_start(backup.start, backup.segment_bytes)
+        timeline, low, _ = next(history.pieces(first, Lsn(backup.start + 1)))
+        offset = await offset_of(log, timeline, low)
+        if offset is not None:
+            offsets.append(offset)
+    if not offsets:
+        return None
+    before = min(offsets)
+    if before > (await log.tail()).start_offset:
+        await log.trim(before)
+    return before

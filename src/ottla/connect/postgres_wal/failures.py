@@ -1,0 +1,187 @@
+"""What goes wrong with a PostgreSQL server, in words that say what to type.
+
+The server's refusals come as English text and, after the connection is there, with an SQLSTATE. A text that is not
+known here is passed on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class PostgresError(Exception):
+    """Something about the server or its WAL. The message is for a person and says what to type."""
+
+
+class UnreachableError(PostgresError):
+    """The server does not answer, or not yet, or not any more: worth trying again."""
+
+
+class LogChangedError(PostgresError):
+    """Somebody wrote to the log between our look at it and now: look again."""
+
+
+class RefusedError(PostgresError):
+    """Trying again changes nothing; a person has to."""
+
+
+class SlotInUseError(RefusedError):
+    """Another connector has the slot, or the server has not yet noticed that it is gone."""
+
+
+class WalGoneError(RefusedError):
+    """The server has removed WAL that the log does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asked whom, for the sentences."""
+
+    user: str
+    host: str
+    port: str
+    slot: str = "ottla"
+
+    @property
+    def place(self) -> str:
+        return f"{self.host}:{self.port}" if not self.host.startswith("/") else f"{self.host} (port {self.port})"
+
+
+_Sentence = Callable[[re.Match[str], Asked], str]
+
+RELOAD = "psql -c 'SELECT pg_reload_conf()'"
+
+
+def _hba_line(found: re.Match[str], asked: Asked) -> str:
+    local = found.group(1) == "[local]"
+    kind = "local replication" if local else "host  replication"
+    where = "" if local else f"  {found.group(1)}/{'128' if ':' in found.group(1) else '32'}"
+    return (
+        f"pg_hba.conf of the server has no line for a replication connection of {asked.user!r}. Add this one to it "
+        f'(psql -c "SHOW hba_file" says where it is):\n\n    {kind}  {asked.user}{where}  scram-sha-256\n\n'
+        f"and load it: {RELOAD}"
+    )
+
+
+def _wal_senders(found: re.Match[str], asked: Asked) -> str:
+    if found.group(1) == "0":
+        return (
+            "the server sends no WAL to anybody (max_wal_senders is 0, as it must be with wal_level=minimal). Type, "
+            "and then restart the server:\n\n    psql -c \"ALTER SYSTEM SET wal_level = 'replica'\" "
+            '-c "ALTER SYSTEM SET max_wal_senders = 10"'
+        )
+    return (
+        f"all {found.group(1)} places for replication connections are taken. Look who has them: psql -c 'SELECT pid, "
+        "application_name, client_addr FROM pg_stat_replication'; or raise the limit and restart the server: "
+        f'psql -c "ALTER SYSTEM SET max_wal_senders = {int(found.group(1)) + 5}"'
+    )
+
+
+_CONNECTING: tuple[tuple[str, _Sentence], ...] = (
+    (
+        r"password authentication failed for user",
+        lambda found, asked: (
+            f"the password of {asked.user!r} is wrong. Give the right one in PGPASSWORD or ~/.pgpass, or set a new "
+            f"one: psql -c '\\password {asked.user}'"
+        ),
+    ),
+    (
+        r"no password supplied",
+        lambda found, asked: (
+            f"the server asks for the password of {asked.user!r}. Give it in PGPASSWORD or ~/.pgpass, whose line is "
+            f"{asked.host}:{asked.port}:*:{asked.user}:PASSWORD"
+        ),
+    ),
+    (
+        r"must be superuser or replication role|[Pp]ermission denied to start WAL sender",
+        lambda found, asked: (
+            f"{asked.user!r} may not read the server's WAL. Allow it: psql -c 'ALTER ROLE \"{asked.user}\" REPLICATION'"
+        ),
+    ),
+    (r'no pg_hba\.conf entry for replication connection from (?:host )?"?([^",]+)"?', _hba_line),
+    (
+        r"pg_hba\.conf rejects replication connection",
+        lambda found, asked: (
+            f"a line of the server's pg_hba.conf rejects replication connections of {asked.user!r}. The first line "
+            f"that fits decides: put one that allows it above, and load it: {RELOAD}"
+        ),
+    ),
+    (
+        r'role "[^"]*" does not exist',
+        lambda found, asked: (
+            f'the server knows no user {asked.user!r}. Create it: psql -c \'CREATE ROLE "{asked.user}" LOGIN '
+            f"REPLICATION' -c '\\password {asked.user}'"
+        ),
+    ),
+    (
+        r'role "[^"]*" is not permitted to log in',
+        lambda found, asked: f"{asked.user!r} may not log in. Allow it: psql -c 'ALTER ROLE \"{asked.user}\" LOGIN'",
+    ),
+    (r"exceeds max_wal_senders \(currently (\d+)\)", _wal_senders),
+)
+
+_COMMANDS: tuple[tuple[str, _Sentence], ...] = (
+    (
+        r"all replication slots are in use|can only be used if max_replication_slots > 0",
+        lambda found, asked: (
+            "the server has no free replication slot. Look for one that nobody uses: psql -c 'SELECT slot_name, "
+            "active, restart_lsn FROM pg_replication_slots', and drop it: psql -c \"SELECT "
+            "pg_drop_replication_slot('NAME')\"; or "
+            'raise the limit and restart the server: psql -c "ALTER SYSTEM SET max_replication_slots = 10"'
+        ),
+    ),
+    (
+        r"cannot use a logical replication slot for physical replication|cannot read.*logical replication slot",
+        lambda found, asked: f"the slot {asked.slot!r} is a logical one. Name another one: --slot NAME",
+    ),
+)
+
+_IN_USE = re.compile(r'replication slot "([^"]+)" is active for PID (\d+)')
+_GONE = re.compile(r"has already been removed|can no longer get changes from replication slot|has been invalidated")
+_LATER = re.compile(r"is starting up|is shutting down|is in recovery mode|not yet accepting connections")
+
+
+def connecting_failed(text: str, asked: Asked) -> PostgresError:
+    """The connection was not made."""
+    text = text.strip()
+    for pattern, sentence in _CONNECTING:
+        if (found := re.search(pattern, text)) is not None:
+            return RefusedError(sentence(found, asked))
+    if _LATER.search(text):
+        return UnreachableError(f"the server at {asked.place} is not ready: {_short(text)}")
+    if "FATAL:" in text:
+        return RefusedError(f"the server at {asked.place} refuses the connection: {_short(text)}")
+    return UnreachableError(f"no PostgreSQL answers at {asked.place}: {_short(text)}")
+
+
+def command_failed(text: str, asked: Asked) -> PostgresError:
+    """The server refused a command of the replication protocol."""
+    text = text.strip()
+    if _GONE.search(text):
+        return WalGoneError(_short(text))
+    if (found := _IN_USE.search(text)) is not None:
+        return SlotInUseError(
+            f"the slot {found.group(1)!r} is in use (by the server's process {found.group(2)}): another connector runs "
+            "with this name. One is enough; for a second log name another slot with --slot"
+        )
+    for pattern, sentence in _COMMANDS:
+        if (found := re.search(pattern, text)) is not None:
+            return RefusedError(sentence(found, asked))
+    if _LATER.search(text) or "terminating" in text:
+        return UnreachableError(_short(text))
+    return RefusedError(f"the server at {asked.place} says: {_short(text)}")
+
+
+def stream_failed(text: str) -> PostgresError:
+    """A stream that had begun broke off."""
+    text = _short(text)
+    if _GONE.search(text):
+        return WalGoneError(text)
+    return UnreachableError(f"the connection to the server is lost: {text}")
+
+
+def _short(text: str) -> str:
+    """Without the parts that repeat where it was sent."""
+    return " ".join(text.split())

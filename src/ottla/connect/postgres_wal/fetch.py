@@ -1,0 +1,75 @@
+"""One file for a server that recovers: a segment of WAL, or the history of a timeline.
+
+    python -m ottla.connect.postgres_wal.fetch --wal ... --log ... --system-id ... --segment-bytes ... %f %p
+
+It is what `restore_command` runs, once a file; the `ottla` command itself takes longer to start. Exit codes: 0, here it
+is; 44, the log does not have it; any other, nobody knows (see `recovery_files`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
+from ottla.connect.postgres_wal.log_port import ReadableLog
+from ottla.connect.postgres_wal.log_search import last_entry
+from ottla.connect.postgres_wal.opening import LogPlace
+from ottla.connect.postgres_wal.positions import segment_of_name, timeline_of_history_name
+from ottla.connect.postgres_wal.recovery_files import NOT_IN_LOG
+from ottla.connect.postgres_wal.segments import history_file, write_segment
+
+FAILED = 1
+
+
+async def fetch_file(
+    log: ReadableLog, name: str, path: Path, system_id: int, segment_bytes: int, *, up_to_gap: bool
+) -> bool:
+    """False, and no file, if the log does not have it. Raises PostgresError for whatever is not that."""
+    last = await last_entry(log)
+    if last is None or last.entry.system_id != system_id:
+        raise RefusedError("this log does not hold the WAL of this database")
+    timeline = timeline_of_history_name(name)
+    if timeline is not None:
+        history = await history_file(log, timeline)
+        if history is not None:
+            path.write_bytes(history)
+        return history is not None
+    segment = segment_of_name(name, segment_bytes)
+    if segment is None:
+        return False  # the server also asks for files that only archives have, such as NAME.backup
+    with path.open("wb") as out:
+        found = await write_segment(log, segment, out, up_to_gap=up_to_gap)
+    if not found:
+        path.unlink()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.fetch")
+    parser.add_argument("--wal", required=True)
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--system-id", type=int, required=True)
+    parser.add_argument("--segment-bytes", type=int, required=True)
+    parser.add_argument("--up-to-gap", action="store_true")
+    parser.add_argument("name")
+    parser.add_argument("path", type=Path)
+    wanted = parser.parse_args()
+
+    async def work() -> bool:
+        async with LogPlace(wanted.wal, wanted.log).open() as log:
+            return await fetch_file(
+                log, wanted.name, wanted.path, wanted.system_id, wanted.segment_bytes, up_to_gap=wanted.up_to_gap
+            )
+
+    try:
+        return 0 if asyncio.run(work()) else NOT_IN_LOG
+    except PostgresError as failure:
+        print(f"ottla: {wanted.name}: {failure}", file=sys.stderr)
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

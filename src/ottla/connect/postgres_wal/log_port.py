@@ -1,0 +1,31 @@
+"""What is asked of the log: the part of `ottla.wal.Log` that is used here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+
+class Record(Protocol):
+    @property
+    def offset(self) -> int: ...
+    @property
+    def data(self) -> bytes: ...
+
+
+class Ends(Protocol):
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+
+class ReadableLog(Protocol):
+    async def tail(self) -> Ends: ...
+    def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]: ...
+
+
+class WritableLog(ReadableLog, Protocol):
+    def append(self, data: bytes, *, expected_end: int | None = None) -> asyncio.Future[int]: ...
+    async def trim(self, before: int) -> int: ...

@@ -1,0 +1,62 @@
+"""The log of a database: where it is, how it is made, and what its failures mean here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.failures import LogChangedError, PostgresError, RefusedError, UnreachableError
+from ottla.wal import (
+    FencedError,
+    Log,
+    LogClosedError,
+    LogNotFoundError,
+    LogSettings,
+    UnavailableError,
+    UnexpectedEndError,
+    UnknownOutcomeError,
+    WalError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    servers: str
+    name: str
+
+    @asynccontextmanager
+    async def open(self, *, fence: bool = False, create: LogSettings | None = None) -> AsyncGenerator[Log, None]:
+        """With `fence` as its only writer. What goes wrong with it, also inside, is raised as a PostgresError."""
+        try:
+            log = await Log.open(self.servers, self.name, create=create, fence=fence)
+            try:
+                yield log
+            finally:
+                await log.close()
+        except WalError as failure:
+            raise self._as_ours(failure) from failure
+
+    def _as_ours(self, failure: WalError) -> PostgresError:
+        match failure:
+            case FencedError():
+                return RefusedError(
+                    f"another connector has taken the log {self.name!r} over. One is enough; for a second database "
+                    "name another log with --log"
+                )
+            case LogNotFoundError():
+                return RefusedError(
+                    f"there is no log {self.name!r} at {self.servers}. `ottla connect postgres-wal` makes it; or name "
+                    "another one with --log"
+                )
+            case UnexpectedEndError():
+                return LogChangedError("somebody else wrote to the log")
+            case UnavailableError() | UnknownOutcomeError() | LogClosedError():
+                return UnreachableError(f"the log at {self.servers} does not answer: {failure}")
+            case _:
+                return PostgresError(f"the log {self.name!r} at {self.servers}: {failure}")
+
+
+def settings_of_new_log(replicas: int | None, durability: str | None) -> LogSettings:
+    """Only a backup that is kept says what can go (`ottla backup postgres --keep`): neither time nor size does."""
+    return LogSettings(replicas=replicas, durability=durability, retention_ms=-1, configs={"retention.bytes": "-1"})

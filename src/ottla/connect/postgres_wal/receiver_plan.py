@@ -1,0 +1,73 @@
+"""Where the stream goes on: what the log has, compared with what the server is. Pure decisions, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.entries import Entry
+from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
+from ottla.connect.postgres_wal.server import Identity
+from ottla.connect.postgres_wal.timelines import History
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """What the log's last entry says."""
+
+    system_id: int
+    timeline: TimelineId
+    end: Lsn
+
+    @classmethod
+    def of(cls, last: Entry) -> LogEnd:
+        return cls(last.system_id, last.timeline, last.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Stream this timeline from here on; `is_new`: its history goes into the log first."""
+
+    timeline: TimelineId
+    start: Lsn
+    is_new: bool
+    left_out: int = 0  # bytes of the log's timeline that the server's history does not have
+
+
+def first_step(identity: Identity, restart_lsn: Lsn | None, segment_bytes: int) -> Step:
+    """Of an empty log: from the beginning of a segment, so that segments are whole."""
+    start = segment_start(identity.flushed if restart_lsn is None else restart_lsn, segment_bytes)
+    return Step(identity.timeline, start, is_new=identity.timeline > 1)
+
+
+def next_step(end: LogEnd, identity: Identity, history: History | None) -> Step:
+    """`history` is of the server's timeline, if that is not the log's. Raises RefusedError."""
+    if end.system_id != identity.system_id:
+        raise RefusedError(
+            f"this log holds the WAL of another database (system id {end.system_id}, and this server is "
+            f"{identity.system_id}). Two never share a log: name another one with --log"
+        )
+    if identity.timeline < end.timeline:
+        raise RefusedError(
+            f"the log has gone on to timeline {end.timeline}, and this server is still on timeline "
+            f"{identity.timeline}: it was replaced by a restored one, and what it writes is not taken. Connect to "
+            "the new server, and stop this one; or, to keep the WAL of both, name another log with --log"
+        )
+    if identity.timeline == end.timeline:
+        if identity.flushed < end.end:
+            raise RefusedError(
+                f"the server has lost WAL that the log has: it ends at {lsn_text(identity.flushed)}, the log at "
+                f"{lsn_text(end.end)}. Do not go on with this server; get what it lost from the log: "
+                "ottla restore postgres --to DIRECTORY"
+            )
+        return Step(end.timeline, end.end, is_new=False)
+    stretch = None if history is None else history.stretch_of(end.timeline)
+    if history is None or stretch is None or stretch.end is None:
+        raise RefusedError(
+            f"the server is on timeline {identity.timeline}, which does not come from timeline {end.timeline} of the "
+            "log: their histories are different. Name another log with --log, and take a backup into it"
+        )
+    if end.end < stretch.end:
+        return Step(end.timeline, end.end, is_new=False)
+    follower = history.stretches[history.stretches.index(stretch) + 1]
+    return Step(follower.timeline, follower.begin, is_new=True, left_out=end.end - stretch.end)

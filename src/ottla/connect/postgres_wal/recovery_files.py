@@ -1,0 +1,90 @@
+"""What makes a laid-down directory recover from the log when it is started: recovery.signal and settings.
+
+The command that fetches WAL ends with one of three codes. 0: here it is. 1: the log has no more, which the server takes
+for the end of recovery. 255, for everything else, stops the server: a broker that does not answer must never look like
+the end of the WAL, which would open a database that lacks acknowledged transactions.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.connect.postgres_wal.positions import TimelineId
+
+if TYPE_CHECKING:  # a server that recovers asks for one file after the other, and needs none of this
+    from ottla.connect.postgres_wal.backup_store import Backup
+
+NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
+AUTO_CONF = "postgresql.auto.conf"
+_OURS = ("restore_command", "recovery_target", "recovery_end_command", "archive_cleanup_command", "primary_")
+MINIMAL_HBA = """# Written by `ottla restore postgres`: the backup had no pg_hba.conf.
+local  all          all                 peer
+local  replication  all                 peer
+host   all          all  127.0.0.1/32   scram-sha-256
+host   all          all  ::1/128        scram-sha-256
+"""
+
+
+def restore_command(fetch: Sequence[str]) -> str:
+    """For a shell, with the server's %f and %p."""
+    command = " ".join(shlex.quote(word.replace("%", "%%")) for word in fetch)
+    return f'{command} %f "%p"; code=$?; [ $code -eq 0 ] && exit 0; [ $code -eq {NOT_IN_LOG} ] && exit 1; exit 255'
+
+
+def write_recovery(
+    directory: Path,
+    backup: Backup,
+    *,
+    fetch: Sequence[str],
+    timeline: TimelineId,
+    target: Mapping[str, str],
+    keeps_standby_names: bool,
+) -> list[str]:
+    """Notes for a person: what is different from the server that was backed up."""
+    settings = {
+        "restore_command": restore_command(fetch),
+        "recovery_target_timeline": str(timeline),
+        **target,
+    }
+    if not keeps_standby_names:
+        settings["synchronous_standby_names"] = ""
+    notes = _write_missing_files(directory, backup)
+    _write_settings(directory / AUTO_CONF, settings)
+    if backup.history:
+        (directory / "pg_wal" / f"{backup.timeline:08X}.history").write_text(backup.history)
+    (directory / "recovery.signal").write_text("")
+    return notes
+
+
+def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
+    """In the file that comes last, without what an earlier recovery left there."""
+    there = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    dropped = (*_OURS, *settings)
+    kept = [line for line in there if not line.strip().startswith(dropped)]
+    added = [f"{name} = '{_escaped(value)}'" for name, value in settings.items()]
+    path.write_text("\n".join([*kept, *added, ""]), encoding="utf-8")
+    os.chmod(path, 0o600)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "''")
+
+
+def _write_missing_files(directory: Path, backup: Backup) -> list[str]:
+    """Debian keeps the configuration outside of the data directory, where no base backup sees it."""
+    notes = []
+    conf = directory / "postgresql.conf"
+    if not conf.exists():
+        lines = ["# Written by `ottla restore postgres`: the backup had no postgresql.conf."]
+        lines += [f"{name} = {value}" for name, value in backup.settings.items()]
+        conf.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        notes.append(f"the backup had no postgresql.conf (Debian keeps it elsewhere): wrote a small one, {conf}")
+    hba = directory / "pg_hba.conf"
+    if not hba.exists():
+        hba.write_text(MINIMAL_HBA, encoding="utf-8")
+        notes.append(f"the backup had no pg_hba.conf: wrote one for local logins, {hba}")
+    return notes

@@ -1,0 +1,76 @@
+"""`ottla restore postgres`: a data directory that, once started, replays the log up to the moment asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
+from ottla.connect.postgres_wal.data_directory import lay_down, prepare
+from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.postgres_wal.log_port import ReadableLog
+from ottla.connect.postgres_wal.log_search import last_entry
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId
+from ottla.connect.postgres_wal.recovery_files import write_recovery
+from ottla.connect.postgres_wal.segments import history_in_log
+from ottla.connect.postgres_wal.targets import Target, choose_backup, recovery_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to restore. None of them: the newest backup, and all WAL that the log has."""
+
+    target: Target | None = None
+    inclusive: bool = True
+    timeline: TimelineId | None = None
+    backup: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    backup: Backup
+    timeline: TimelineId
+    log_end: Lsn
+    tablespaces: dict[str, Path]
+    notes: list[str]
+
+
+async def restore(
+    log: ReadableLog, store: BackupStore, directory: Path, wanted: Wanted, fetch: Sequence[str]
+) -> Restored:
+    """Lays the directory down; nothing runs yet. `fetch` is the command that gets a WAL file, without its last words.
+
+    Raises PostgresError.
+    """
+    last = await last_entry(log)
+    if last is None:
+        raise RefusedError("the log is empty: name the one with the database's WAL (--log)")
+    timeline = last.entry.timeline if wanted.timeline is None else wanted.timeline
+    history = await history_in_log(log, timeline)
+    if history is None:
+        raise RefusedError(f"the log has nothing of timeline {timeline}; its last one is {last.entry.timeline}")
+    backups = [each for each in store.backups() if each.system_id == last.entry.system_id]
+    if not backups:
+        raise RefusedError(f"there is no backup of this database in {store.place}; `ottla backup postgres` takes one")
+    if wanted.backup is not None:
+        backups = [each for each in backups if each.name == wanted.backup]
+        if not backups:
+            raise RefusedError(f"there is no backup {wanted.backup!r} in {store.place}; `ottla backup list` shows them")
+    backup = choose_backup(backups, wanted.target, history)
+    prepare(backup, directory)
+    command = [*fetch, "--system-id", str(backup.system_id), "--segment-bytes", str(backup.segment_bytes)]
+    if wanted.target is not None:
+        command.append("--up-to-gap")
+    tablespaces = await asyncio.to_thread(lay_down, store, backup, directory)
+    notes = write_recovery(
+        directory,
+        backup,
+        fetch=command,
+        timeline=timeline,
+        target=recovery_settings(wanted.target, inclusive=wanted.inclusive),
+        # A copy to look at commits by itself; what takes the server's place waits for the log as the server did.
+        keeps_standby_names=wanted.target is None,
+    )
+    return Restored(backup, timeline, last.entry.end, tablespaces, notes)

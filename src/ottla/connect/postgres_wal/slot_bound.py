@@ -1,0 +1,66 @@
+"""A slot keeps WAL on the server until the log has it; a bound on that keeps the server's disk from filling up.
+
+The server has the bound (max_slot_wal_keep_size), because it also has to hold while no connector runs. What passes it
+is removed there, and is then a gap in the log: the warnings come long before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla.connect.postgres_wal.failures import RefusedError
+
+_UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_SIZE = re.compile(r"(-?\d+)(B|kB|MB|GB|TB)?")
+WARN_AT_PERCENT = (25, 50, 75, 90)
+UNBOUNDED_WARN_BYTES = 1 << 30
+
+
+def parse_size(text: str) -> int | None:
+    """A size as SHOW prints it, in bytes; None if it is unlimited (-1)."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no size")
+    number = int(found.group(1))
+    # Without a unit it is 0 or -1: max_slot_wal_keep_size counts megabytes.
+    return None if number < 0 else number * _UNITS[found.group(2) or "MB"]
+
+
+def check_bound(bound_bytes: int | None, *, unbounded: bool) -> None:
+    if bound_bytes is None and not unbounded:
+        raise RefusedError(
+            "nothing bounds the WAL that the server keeps for a slot (max_slot_wal_keep_size is -1): while the log is "
+            "away, its disk could fill up. Set a bound that fits the disk, no restart needed:\n\n"
+            "    psql -c \"ALTER SYSTEM SET max_slot_wal_keep_size = '20GB'\" -c 'SELECT pg_reload_conf()'\n\n"
+            "or accept the risk with --unbounded-slot"
+        )
+
+
+class SlotWatch:
+    """Turns how far the log is behind into warnings: one at each threshold, and one word when it is over."""
+
+    def __init__(self, bound_bytes: int | None) -> None:
+        self._bound_bytes = bound_bytes
+        self._warned = 0
+
+    def warning(self, behind_bytes: int) -> str | None:
+        limit = UNBOUNDED_WARN_BYTES if self._bound_bytes is None else max(self._bound_bytes, 1)
+        percent = behind_bytes * 100 // limit
+        reached = sum(percent >= each for each in WARN_AT_PERCENT)
+        if reached == 0 and self._warned:
+            self._warned = 0
+            return "the log has caught up; the server's slot keeps little again"
+        if reached <= self._warned:
+            return None
+        self._warned = reached
+        behind_mb = behind_bytes >> 20
+        if self._bound_bytes is None:
+            return (
+                f"WARNING: the log is {behind_mb:,} MB behind, which the server keeps on its disk, without a bound. "
+                "See that the brokers work (ottla cluster describe), and set max_slot_wal_keep_size"
+            )
+        return (
+            f"WARNING: the log is {behind_mb:,} MB behind, {percent} % of what the server keeps for the slot "
+            f"({limit >> 20:,} MB, max_slot_wal_keep_size). Beyond it the server removes WAL, and a new base backup is "
+            "needed. See that the brokers work: ottla cluster describe"
+        )

@@ -1,0 +1,69 @@
+"""Starts a restored server with the pg_ctl of its version, and waits until it has replayed what it should."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+POLL_S = 0.2
+LOG_NAME = "ottla-restore.log"
+_STATUS_LINE = 7  # of postmaster.pid: starting, standby, ready, stopping
+DIRECTORIES = (
+    "/usr/lib/postgresql/{version}/bin",
+    "/usr/pgsql-{version}/bin",
+    "/opt/homebrew/opt/postgresql@{version}/bin",
+)
+
+
+def find_pg_ctl(version: int) -> Path | None:
+    """Of that version, which is the only one that can read its data directory."""
+    places = [Path(place.format(version=version)) / "pg_ctl" for place in DIRECTORIES]
+    if (found := shutil.which("pg_ctl")) is not None:
+        places.insert(0, Path(found))
+    return next((each for each in places if each.exists() and _version_of(each) == version), None)
+
+
+def _version_of(program: Path) -> int | None:
+    answer = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
+    words = answer.split()
+    number = words[2].split(".")[0] if len(words) > 2 else ""
+    return int(number) if number.isdigit() else None
+
+
+def start_command(program: Path | None, directory: Path, port: int | None) -> list[str]:
+    """Nobody is let in before it is recovered: hot_standby is off for this start."""
+    options = "-c hot_standby=off" + ("" if port is None else f" -c port={port}")
+    return [str(program or "pg_ctl"), "-D", str(directory), "-l", str(directory / LOG_NAME), "-o", options, "start"]
+
+
+def start_and_wait(command: list[str], directory: Path) -> str | None:
+    """Until it is open for business, however long the replay takes; or why it is not."""
+    if os.geteuid() == 0:
+        return (
+            "PostgreSQL does not run as root. Give the directory to its user and start it as that: "
+            f"chown -R postgres {shlex.quote(str(directory))} && su postgres -c {shlex.quote(shlex.join(command))}"
+        )
+    started = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    pid_file = directory / "postmaster.pid"
+    if started.returncode == 0:
+        while (status := _status(pid_file)) not in (None, "ready"):
+            time.sleep(POLL_S)
+        if status == "ready":
+            return None
+    logged = directory / LOG_NAME
+    said = logged.read_text(errors="replace")[-2000:] if logged.exists() else started.stderr
+    return f"the server did not start; it said:\n{said}"
+
+
+def _status(pid_file: Path) -> str | None:
+    """None when the server is gone."""
+    try:
+        lines = pid_file.read_text().splitlines()
+        os.kill(int(lines[0]), 0)
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return None
+    return lines[_STATUS_LINE].strip() if len(lines) > _STATUS_LINE else "starting"

@@ -1,0 +1,110 @@
+"""Which moment to restore: a time, an LSN or a transaction id, and the backup from which it is reached. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.backup_store import Backup
+from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.postgres_wal.positions import Lsn, lsn_text, parse_lsn, utc
+from ottla.connect.postgres_wal.timelines import History
+
+_XID_MODULUS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    unix_us: int
+
+    def __str__(self) -> str:
+        return f"{utc(self.unix_us):%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class AtLsn:
+    lsn: Lsn
+
+    def __str__(self) -> str:
+        return lsn_text(self.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class AtXid:
+    xid: int
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid}"
+
+
+Target = AtTime | AtLsn | AtXid
+
+
+def parse_target(text: str) -> Target:
+    """`16/B374D848`, `123456`, or an ISO 8601 time, of the local zone if it names none. ValueError."""
+    text = text.strip()
+    if "/" in text:
+        return AtLsn(parse_lsn(text))
+    if text.isdigit():
+        return AtXid(int(text))
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither a time (2026-01-31T12:00:00+01:00), nor an LSN (16/B374D848), nor a transaction id"
+        ) from None
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return AtTime((moment.astimezone(datetime.UTC) - epoch) // datetime.timedelta(microseconds=1))
+
+
+def recovery_settings(target: Target | None, *, inclusive: bool) -> dict[str, str]:
+    """PostgreSQL's names for it."""
+    if target is None:
+        return {}
+    value: dict[str, str]
+    if isinstance(target, AtTime):
+        value = {"recovery_target_time": f"{utc(target.unix_us):%Y-%m-%d %H:%M:%S.%f}+00"}
+    elif isinstance(target, AtLsn):
+        value = {"recovery_target_lsn": lsn_text(target.lsn)}
+    else:
+        value = {"recovery_target_xid": str(target.xid)}
+    return {
+        **value,
+        "recovery_target_inclusive": "on" if inclusive else "off",
+        "recovery_target_action": "promote",
+    }
+
+
+def choose_backup(backups: Sequence[Backup], target: Target | None, history: History) -> Backup:
+    """The newest one from which the moment is reached on this history: the less WAL, the sooner it is done."""
+    usable = [each for each in backups if _leads_to(each, history)]
+    if not usable:
+        raise RefusedError(
+            f"no backup leads to timeline {history.timeline}. `ottla backup list` shows those that are there; a "
+            "backup of another timeline is restored with --timeline"
+        )
+    early = [each for each in usable if is_before(each, target)]
+    if not early:
+        raise RefusedError(
+            f"the oldest backup was taken after {target} (it ended at {lsn_text(usable[0].end)}, "
+            f"{utc(usable[0].ended_unix_us):%Y-%m-%d %H:%M:%S} UTC): what was before it cannot be restored"
+        )
+    return early[-1]
+
+
+def _leads_to(backup: Backup, history: History) -> bool:
+    stretch = history.stretch_of(backup.timeline)
+    return stretch is not None and (stretch.end is None or backup.end <= stretch.end)
+
+
+def is_before(backup: Backup, target: Target | None) -> bool:
+    """Whether the backup was complete by then."""
+    if target is None:
+        return True
+    if isinstance(target, AtTime):
+        return backup.ended_unix_us <= target.unix_us
+    if isinstance(target, AtLsn):
+        return backup.end <= target.lsn
+    # Ids are given out in a circle, and ended transactions are compared as PostgreSQL does.
+    return (target.xid - backup.next_xid) % _XID_MODULUS < _XID_MODULUS // 2

@@ -1,0 +1,70 @@
+"""How timelines follow from one another: PostgreSQL's history files.
+
+A line `1\t0/3000148\tno recovery target specified` in `00000002.history` says that timeline 2 goes on where timeline 1
+was left at 0/3000148. A later file has the lines of its ancestors too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, parse_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The part of a timeline that belongs to a history: from `begin` up to `end`, which is exclusive or open."""
+
+    timeline: TimelineId
+    begin: Lsn
+    end: Lsn | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The stretches that lead to a timeline, the oldest first; the last is the timeline itself and open."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def timeline(self) -> TimelineId:
+        return self.stretches[-1].timeline
+
+    @property
+    def begin(self) -> Lsn:
+        """Where the timeline itself begins."""
+        return self.stretches[-1].begin
+
+    def stretch_of(self, timeline: TimelineId) -> Stretch | None:
+        return next((each for each in self.stretches if each.timeline == timeline), None)
+
+    def pieces(self, first: Lsn, end: Lsn) -> Iterator[tuple[TimelineId, Lsn, Lsn]]:
+        """Which timeline has which part of a range of WAL, in order."""
+        for stretch in self.stretches:
+            low, high = max(first, stretch.begin), end if stretch.end is None else min(end, stretch.end)
+            if low < high:
+                yield stretch.timeline, Lsn(low), Lsn(high)
+
+
+def parse_history(timeline: TimelineId, text: bytes) -> History:
+    """Raises ValueError if it is not the history of that timeline."""
+    stretches: list[Stretch] = []
+    begin = Lsn(0)
+    for line in text.decode("utf-8", errors="replace").splitlines():
+        fields = line.split("#")[0].split()
+        if not fields:
+            continue
+        if len(fields) < 2 or not fields[0].isdigit():
+            raise ValueError(f"this is no line of a history file: {line!r}")
+        ancestor, end = TimelineId(int(fields[0])), parse_lsn(fields[1])
+        if ancestor >= timeline or (stretches and ancestor <= stretches[-1].timeline):
+            raise ValueError(f"timeline {ancestor} cannot be an ancestor of timeline {timeline} there")
+        stretches.append(Stretch(ancestor, begin, end))
+        begin = end
+    return History((*stretches, Stretch(timeline, begin, None)))
+
+
+def first_history(timeline: TimelineId) -> History:
+    """Of a timeline without a history file: it has no ancestors, or they are not known."""
+    return History((Stretch(timeline, Lsn(0), None),))

@@ -1,0 +1,77 @@
+"""Where to go on: what the log has last, against what the database has now.
+
+| the WAL still has the place that the log names    | the transactions after it are shipped; there is no hole |
+| it has not, but all pages are as the log has them | nothing has happened since                              |
+| neither                                           | a new generation: a snapshot, with a new number         |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.connect.sqlite.entries import Part
+from ottla.connect.sqlite.failures import damaged_wal
+from ottla.connect.sqlite.image import Image
+from ottla.connect.sqlite.page_hashes import PageHashes
+from ottla.connect.sqlite.source import Source
+from ottla.connect.sqlite.wal_file import Bytes, continues, copy_of
+from ottla.connect.sqlite.wal_format import DamagedWalError, WalPlace
+from ottla.connect.sqlite.wal_index import WalState
+
+COPY_BYTES_MAX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    image: Image
+    """As of now."""
+    hashes: PageHashes
+    """Of the image."""
+    state: WalState
+    place: WalPlace
+    """What is after it is not in the log."""
+    wal: Bytes
+    """Where to read from the place up to the state."""
+    hole: str | None
+    """Why the history has a hole here; None if it has none."""
+
+
+def attach(source: Source, last: Part | None) -> Attached:
+    with source.writers_kept_out():
+        state = source.guard_now()
+        try:
+            wal = None if last is None else _rest_of_wal(source, last, state)
+        except DamagedWalError as damage:
+            raise damaged_wal(source.path, str(damage)) from damage
+    image = source.image(state)
+    hashes = image.hashes()
+    if last is None:
+        return Attached(image, hashes, state, image.place, source.wal, "the log is new")
+    is_same = last.page_bytes == image.page_bytes and last.state == hashes.total
+    if wal is not None and last.place.frame < state.frames:
+        return Attached(image, hashes, state, last.place, wal, None)
+    if is_same or (wal is not None and last.state is None):
+        return Attached(image, hashes, state, image.place, source.wal, None)
+    return Attached(image, hashes, state, image.place, source.wal, _why(last, wal, state))
+
+
+def _rest_of_wal(source: Source, last: Part, state: WalState) -> Bytes | None:
+    """Where to read what comes after the last transaction of the log, or None. If the WAL is used up, the next writer
+    overwrites it: then a copy, made while writers are kept out."""
+    if last.page_bytes != state.page_bytes or not continues(source.wal, last.place, state):
+        return None
+    if not source.may_begin_anew or last.place.frame == state.frames:
+        return source.wal
+    if (state.frames - last.place.frame) * state.page_bytes > COPY_BYTES_MAX:
+        return None
+    return copy_of(source.wal, last.place, state)
+
+
+def _why(last: Part, wal: Bytes | None, state: WalState) -> str:
+    if wal is not None:
+        return "the log has other pages than the database, which was changed in another way than by its WAL"
+    if last.place.salts == state.salts and last.place.frame > state.frames:
+        return (
+            f"the database has gone back: its WAL has {state.frames} frames, and the log has {last.place.frame} of them"
+        )
+    return "the database was changed while nobody followed it, and its WAL has begun anew"

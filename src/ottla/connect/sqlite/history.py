@@ -1,0 +1,81 @@
+"""Finds its way in a log of snapshots and transactions without reading all of it: from the end, and from one snapshot
+to the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ottla.connect.failures import NeedsHelpError
+from ottla.connect.sqlite.entries import NO_OFFSET, DamagedEntryError, Kind, Part, decode, link
+from ottla.connect.sqlite.log_port import ReadableLog
+
+_FIRST_WINDOW = 4
+_LARGEST_WINDOW = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """A snapshot or a transaction that is whole, by its last part."""
+
+    offset: int
+    part: Part
+    link: bytes
+
+    @property
+    def first_offset(self) -> int:
+        """Where its parts begin: nobody else writes between them."""
+        return self.offset - self.part.number
+
+    @property
+    def newest_snapshot_offset(self) -> int:
+        """Of the snapshot that this item is, or of the one before it."""
+        return self.first_offset if self.part.kind is Kind.SNAPSHOT else self.part.snapshot_offset
+
+
+def read_part(offset: int, data: bytes) -> Part:
+    try:
+        return decode(data)
+    except DamagedEntryError as damage:
+        raise NeedsHelpError(
+            f"the entry at offset {offset} of the log cannot be used: {damage}. If this log is of something else, "
+            "choose another name with --log"
+        ) from damage
+
+
+def last_item(log: ReadableLog) -> LogItem | None:
+    """None if nothing in it is whole."""
+    tail = log.tail()
+    until, window = tail.end_offset, _FIRST_WINDOW
+    while until > tail.start_offset:
+        first = max(tail.start_offset, until - window)
+        before = first
+        entries = [entry for chunk in log.read_chunks(first, until) for entry in chunk]
+        for entry in reversed(entries):
+            part = read_part(entry.offset, entry.data)
+            if part.is_last:
+                return LogItem(entry.offset, part, link(entry.data))
+            # Of something that was never finished: go on before its first part.
+            before = min(before, entry.offset - part.number)
+        until, window = before, min(2 * window, _LARGEST_WINDOW)
+    return None
+
+
+def snapshots(log: ReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
+    """The offset and the first part of each whole snapshot, the newest first, as far as the log goes back."""
+    start = log.tail().start_offset
+    offset = last.newest_snapshot_offset
+    while offset != NO_OFFSET and offset >= start:
+        found = first_entry(log, offset)
+        if found is None:
+            return
+        part = read_part(offset, found)
+        yield offset, part
+        offset = part.snapshot_offset
+
+
+def first_entry(log: ReadableLog, offset: int) -> bytes | None:
+    for chunk in log.read_chunks(offset, offset + 1):
+        for entry in chunk:
+            return entry.data
+    return None

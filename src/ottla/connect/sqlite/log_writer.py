@@ -1,0 +1,101 @@
+"""Writes snapshots and transactions into the log: in order, each whole or not at all, each naming the one before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ottla.connect.failures import NeedsHelpError
+from ottla.connect.sqlite.entries import BEGINNING, NO_OFFSET, PART_BYTES, Kind, Part, encode, link
+from ottla.connect.sqlite.history import LogItem
+from ottla.connect.sqlite.log_port import WritableLog
+from ottla.connect.sqlite.wal_format import WalPlace
+from ottla.wal import TooLargeError
+
+_GROUP_BYTES = PART_BYTES
+"""Entries that go to the log together."""
+BEFORE_FIRST = -1
+"""The base snapshot is number 0, the first transaction 1."""
+
+
+class LogWriter:
+    """`end` is where the log ends. Every append expects it there, so that none goes in after one that did not."""
+
+    def __init__(self, log: WritableLog, end: int, last: LogItem | None) -> None:
+        self._log = log
+        self._end = end
+        self._rows: list[bytes] = []
+        self._row_bytes = 0
+        self._link = BEGINNING if last is None else last.link
+        self._time_ms = 0 if last is None else last.part.time_ms
+        self.snapshot_offset = NO_OFFSET if last is None else last.newest_snapshot_offset
+        self.generation = bytes(16) if last is None else last.part.generation
+        self.transaction = BEFORE_FIRST if last is None else last.part.transaction
+        self.has_written_since_snapshot = last is not None and last.part.kind is not Kind.SNAPSHOT
+
+    def write(
+        self,
+        kind: Kind,
+        transaction: int,
+        place: WalPlace,
+        sizes: tuple[int, int],
+        pages: Iterable[tuple[int, bytes]],
+        state: Callable[[], int | None],
+    ) -> None:
+        """`sizes`: of a page in bytes, and of the database in pages. `state` is asked for when all pages were taken.
+        What is written is there after `flush`."""
+        page_bytes, database_pages = sizes
+        self._time_ms = max(self._time_ms, time.time_ns() // 1_000_000)
+        if kind is Kind.SNAPSHOT:
+            self.flush()  # then its offset is known
+        first_offset, link_before = self._end, self._link
+        part = Part(
+            kind,
+            0,
+            False,
+            self.generation,
+            transaction,
+            self._time_ms,
+            link_before,
+            self.snapshot_offset,
+            page_bytes,
+            database_pages,
+            place,
+            None,
+        )
+        held: list[tuple[int, bytes]] = []
+        pages_max = max(1, PART_BYTES // page_bytes)
+        for page in pages:
+            if len(held) == pages_max:
+                self._put(encode(part, held))
+                part = replace(part, number=part.number + 1, previous=self._link)
+                held = []
+            held.append(page)
+        self._put(encode(replace(part, is_last=True, state=state()), held))
+        self.transaction = transaction
+        self.has_written_since_snapshot = kind is not Kind.SNAPSHOT
+        if kind is Kind.SNAPSHOT:
+            self.flush()
+            self.snapshot_offset = first_offset
+
+    def _put(self, row: bytes) -> None:
+        if self._row_bytes + len(row) > _GROUP_BYTES:
+            self.flush()
+        self._rows.append(row)
+        self._row_bytes += len(row)
+        self._link = link(row)
+
+    def flush(self) -> None:
+        """Returns when all of it is acknowledged. After an error this writer is of no use: ask the log what it has."""
+        if not self._rows:
+            return
+        try:
+            offsets = self._log.append_many(self._rows, expected_end=self._end)
+        except TooLargeError as error:
+            raise NeedsHelpError(
+                f"the log takes too little at once ({error}). Type: "
+                "ottla topics alter LOG --config max.message.bytes=1048588"
+            ) from error
+        self._end = offsets.stop
+        self._rows, self._row_bytes = [], 0

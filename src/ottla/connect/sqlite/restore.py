@@ -1,0 +1,216 @@
+"""Makes the file of a database again: a snapshot from the log, and the transactions after it up to a moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ottla.connect.failures import NeedsHelpError
+from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode_pages, link
+from ottla.connect.sqlite.history import LogItem, last_item, read_part, snapshots
+from ottla.connect.sqlite.log_port import ReadableLog
+from ottla.connect.sqlite.page_hashes import PageHashes
+from ottla.wal import TrimmedError
+
+SIDE_FILES = ("-wal", "-shm", "-journal")
+
+
+class RestoreError(NeedsHelpError):
+    """It cannot be restored so. The message says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """None of both: the end of the log."""
+
+    transaction: int | None = None
+    time_ms: int | None = None
+
+    def is_before(self, part: Part) -> bool:
+        if self.transaction is not None:
+            return part.transaction > self.transaction
+        return self.time_ms is not None and part.time_ms > self.time_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    transaction: int
+    time_ms: int
+    database_pages: int
+    page_bytes: int
+    replayed: int
+    """Transactions after the snapshot."""
+
+
+def restore(log: ReadableLog, to: Path, moment: Moment, *, force: bool = False, check: bool = True) -> Restored:
+    """RestoreError in words. The file is there whole, or not at all."""
+    _check_target(to, force)
+    last = last_item(log)
+    if last is None:
+        raise RestoreError("the log is empty, or has no whole snapshot yet: nothing was shipped there")
+    if moment.transaction is not None and moment.transaction > last.part.transaction:
+        raise RestoreError(
+            f"there is no transaction {moment.transaction}: the last one in the log is {told(last.part)}"
+        )
+    offset = _find_snapshot(log, last, moment)
+    temporary = to.with_name(f".{to.name}.restoring-{uuid.uuid4().hex[:8]}")
+    try:
+        restored = _build(log, offset, last, moment, temporary)
+        if check:
+            check_integrity(temporary)
+        _put_in_place(temporary, to)
+    except TrimmedError as error:
+        raise RestoreError(f"the log was cut while it was read ({error}). Type it again") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    return restored
+
+
+def told(part: Part) -> str:
+    moment = datetime.fromtimestamp(part.time_ms / 1000).astimezone()
+    return f"{part.transaction} ({moment.isoformat(' ', 'milliseconds')})"
+
+
+def _find_snapshot(log: ReadableLog, last: LogItem, moment: Moment) -> int:
+    oldest: Part | None = None
+    for offset, part in snapshots(log, last):
+        if not moment.is_before(part):
+            return offset
+        oldest = part
+    if oldest is None:
+        raise RestoreError(
+            "the log no longer has the snapshot that its transactions go on from: it was cut by retention.ms"
+        )
+    raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}")
+
+
+def _build(log: ReadableLog, offset: int, last: LogItem, moment: Moment, path: Path) -> Restored:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        hashes, done, replayed = PageHashes(), None, 0
+        for entries in _items(log, offset, last.offset + 1, moment):
+            done = read_part(entries[-1][0], entries[-1][1])
+            replayed += done.kind is Kind.TRANSACTION
+            for at, data in entries:
+                _apply(file, at, data, done, hashes)
+            os.ftruncate(file, done.database_pages * done.page_bytes)
+            hashes.resize(done.database_pages)
+            if done.state is not None and done.state != hashes.total:
+                raise RestoreError(
+                    f"after transaction {done.transaction} the pages are not those that the database had: the log is "
+                    f"damaged before offset {entries[-1][0]}. An earlier moment can be restored with --at"
+                )
+        assert done is not None
+        os.fsync(file)
+        return Restored(done.transaction, done.time_ms, done.database_pages, done.page_bytes, replayed)
+    finally:
+        os.close(file)
+
+
+def _apply(file: int, offset: int, entry: bytes, item: Part, hashes: PageHashes) -> None:
+    try:
+        for number, page in decode_pages(entry):
+            if number > item.database_pages:
+                raise DamagedEntryError(f"it has page {number} of {item.database_pages}")
+            os.pwrite(file, page, (number - 1) * item.page_bytes)
+            hashes.put(number, page)
+    except DamagedEntryError as damage:
+        raise RestoreError(f"the entry at offset {offset} of the log cannot be used: {damage}") from damage
+
+
+def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator[list[tuple[int, bytes]]]:
+    """The entries of each item that is whole, from the snapshot at `first`, up to the moment. RestoreError at a gap."""
+    held: list[tuple[int, bytes]] = []
+    before_held, held_link = b"", b""
+    """The links: of the last whole item, and of the last part held."""
+    is_first = True
+    for chunk in log.read_chunks(first, until):
+        for entry in chunk:
+            part = read_part(entry.offset, entry.data)
+            if part.number == 0:
+                held = []  # whatever was held was never finished
+                if not is_first and part.previous != before_held:
+                    raise _gap(part, entry.offset)
+            elif not held or part.previous != held_link:
+                raise _gap(part, entry.offset)
+            is_first = False
+            held.append((entry.offset, entry.data))
+            held_link = link(entry.data)
+            if part.is_last:
+                if moment.is_before(part):
+                    return
+                yield held
+                held, before_held = [], held_link
+
+
+def _gap(part: Part, offset: int) -> RestoreError:
+    return RestoreError(
+        f"the log has a gap: what is at offset {offset} (transaction {part.transaction}) does not go on from what is "
+        "before it. Restore a moment before it with --at, or after it, from the next snapshot"
+    )
+
+
+def check_integrity(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        try:
+            found = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+        except sqlite3.DatabaseError as error:
+            found = [str(error)]
+    if found != ["ok"]:
+        raise RestoreError(
+            f"SQLite finds damage in what was restored, as it would have in the database itself: {'; '.join(found)}. "
+            "--no-check leaves the check out"
+        )
+
+
+def _check_target(to: Path, force: bool) -> None:
+    if to.is_dir():
+        raise RestoreError(f"{to} is a directory; name a file")
+    if not to.absolute().parent.is_dir():
+        raise RestoreError(f"there is no directory {to.absolute().parent}")
+    there = [name for name in (str(to), *(f"{to}{suffix}" for suffix in SIDE_FILES)) if os.path.lexists(name)]
+    if there and not force:
+        raise RestoreError(f"{there[0]} is there already: choose another name, or replace it with --force")
+    if to.exists() and _is_in_use(to):
+        raise RestoreError(f"{to} is in use: stop the programs that have it open, then type it again")
+
+
+def _is_in_use(path: Path) -> bool:
+    """Whether another program has it open, as far as SQLite can tell."""
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    except sqlite3.DatabaseError:
+        return False  # damaged, or no database at all: that is why it is restored
+    return False
+
+
+def _put_in_place(temporary: Path, to: Path) -> None:
+    """What belongs to the file before goes first: an old WAL beside a new file would be taken for its own."""
+    directory = to.absolute().parent
+    if any(os.path.lexists(f"{to}{suffix}") for suffix in SIDE_FILES):
+        to.unlink(missing_ok=True)
+        for suffix in SIDE_FILES:
+            Path(f"{to}{suffix}").unlink(missing_ok=True)
+        _sync(directory)
+    os.replace(temporary, to)
+    _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

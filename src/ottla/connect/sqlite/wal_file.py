@@ -1,0 +1,140 @@
+"""Reads committed transactions out of the -wal file: where they end, which pages they wrote, and those pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ottla.connect.sqlite.wal_format import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    DamagedWalError,
+    Frame,
+    WalHeader,
+    WalPlace,
+    frame_position,
+    parse_frames,
+    parse_header,
+)
+from ottla.connect.sqlite.wal_index import WalState
+
+_SLICE_BYTES = 4 << 20
+
+
+class Bytes(Protocol):
+    """Something to read frames from: the file, or a copy of a piece of it."""
+
+    def pread(self, size: int, position: int) -> bytes: ...
+
+
+class WalFile:
+    def __init__(self, database: Path) -> None:
+        self._file = os.open(f"{database}-wal", os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def descriptor(self) -> int:
+        return self._file
+
+    def pread(self, size: int, position: int) -> bytes:
+        return os.pread(self._file, size, position)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+@dataclass(frozen=True, slots=True)
+class WalCopy:
+    """A piece of a WAL that may be overwritten, with its header, in memory."""
+
+    header: bytes
+    start: int
+    content: bytes
+
+    def pread(self, size: int, position: int) -> bytes:
+        if position < HEADER_BYTES:
+            return self.header[position : position + size]
+        return self.content[position - self.start : position - self.start + size]
+
+
+@dataclass(slots=True)
+class WalTransaction:
+    """What one commit wrote. Its pages stay in the WAL until they are asked for: there may be gigabytes of them."""
+
+    end: WalPlace
+    database_pages: int
+    frames: dict[int, int] = field(default_factory=dict)
+    """The last frame of each page."""
+
+    def pages(self, wal: Bytes, page_bytes: int) -> Iterator[tuple[int, bytes]]:
+        for number in sorted(self.frames):
+            if number <= self.database_pages:
+                yield number, read_page(wal, self.frames[number], page_bytes)
+
+
+def read_page(wal: Bytes, frame: int, page_bytes: int) -> bytes:
+    page = wal.pread(page_bytes, frame_position(frame, page_bytes) + FRAME_HEADER_BYTES)
+    if len(page) != page_bytes:
+        raise DamagedWalError(f"it ends within frame {frame + 1}")
+    return page
+
+
+def read_header(wal: Bytes, state: WalState) -> WalHeader:
+    header = parse_header(wal.pread(HEADER_BYTES, 0))
+    if header.salts != state.salts or header.page_bytes != state.page_bytes:
+        raise DamagedWalError("its header is not the one that SQLite works with (in the -shm file)")
+    return header
+
+
+def beginning(header: WalHeader) -> WalPlace:
+    return WalPlace(header.salts, 0, header.checksum)
+
+
+def read_transactions(wal: Bytes, start: WalPlace | None, state: WalState) -> Iterator[WalTransaction]:
+    """Those committed from `start` (None: the first frame) up to `state`, checked against the WAL's own checksums."""
+    if state.frames == (0 if start is None else start.frame):
+        return
+    header = read_header(wal, state)
+    frames: dict[int, int] = {}
+    place = beginning(header) if start is None or start.frame == 0 else start
+    for frame in _read_frames(wal, header, place, state.frames):
+        place = frame.end
+        frames[frame.page_number] = place.frame - 1
+        if frame.database_pages:
+            yield WalTransaction(place, frame.database_pages, frames)
+            frames = {}
+    if frames or place.checksum != state.checksum:
+        raise DamagedWalError(f"what it has at frame {place.frame} is not what was committed there")
+
+
+def _read_frames(wal: Bytes, header: WalHeader, start: WalPlace, until: int) -> Iterator[Frame]:
+    frame_bytes = FRAME_HEADER_BYTES + header.page_bytes
+    count_max = max(1, _SLICE_BYTES // frame_bytes)
+    place = start
+    while place.frame < until:
+        count = min(count_max, until - place.frame)
+        data = wal.pread(count * frame_bytes, frame_position(place.frame, header.page_bytes))
+        if len(data) < count * frame_bytes:
+            raise DamagedWalError(f"it ends before frame {place.frame + count}, which was committed")
+        for frame in parse_frames(header, place, data):
+            yield frame
+            place = frame.end
+
+
+def continues(wal: Bytes, place: WalPlace, state: WalState) -> bool:
+    """Whether the WAL still has all that came before the place, and so all that came after it."""
+    if place.salts != state.salts or place.frame > state.frames:
+        return False
+    if place.frame == 0:
+        return state.frames == 0 or parse_header(wal.pread(HEADER_BYTES, 0)).salts == place.salts
+    data = wal.pread(FRAME_HEADER_BYTES, frame_position(place.frame - 1, state.page_bytes))
+    words = [int.from_bytes(data[at : at + 4], "big") for at in range(0, len(data), 4)]
+    return len(words) == 6 and (words[2], words[3]) == place.salts and (words[4], words[5]) == place.checksum
+
+
+def copy_of(wal: Bytes, start: WalPlace, state: WalState) -> WalCopy:
+    first = frame_position(start.frame, state.page_bytes)
+    size = frame_position(state.frames, state.page_bytes) - first
+    return WalCopy(wal.pread(HEADER_BYTES, 0), first, wal.pread(size, first))

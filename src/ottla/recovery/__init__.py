@@ -1,0 +1,68 @@
+"""Recovery from a log: snapshots, replay to any point, followers that take over.
+
+    from ottla.recovery import KafkaLog, Point, RowTables, SnapshotStore, recover
+
+    tables = RowTables()
+    recovered = await recover(KafkaLog("127.0.0.1:9092", "orders-wal"), tables, snapshots=SnapshotStore("snapshots"))
+
+`log` is any object with `tail`, `read_chunks` and `follow`: `ottla.wal.Log`, `KafkaLog`, one of your own.
+"""
+
+from ottla.recovery.appliers import Applier, Position, RowTables
+from ottla.recovery.entries import Change, Kind, delete, put, statement, transaction_entries
+from ottla.recovery.errors import (
+    AheadOfLogError,
+    DamagedEntryError,
+    DamagedSnapshotError,
+    DivergedError,
+    LogTrimmedError,
+    NotLeadingError,
+    PointNotReachedError,
+    RecoveryError,
+)
+from ottla.recovery.kafka_log import KafkaLog
+from ottla.recovery.logs import ReadableLog, WritableLog
+from ottla.recovery.progress import Progress, progress_bar
+from ottla.recovery.recover import Recovered, recover
+from ottla.recovery.replaying import END, Point, Replayer
+from ottla.recovery.replica import Follower, Leader, lead
+from ottla.recovery.snapshots import Snapshot, SnapshotStore
+from ottla.recovery.sqlite_appliers import SqliteApplier
+from ottla.recovery.trimming import trim_log
+
+__all__ = [
+    "END",
+    "AheadOfLogError",
+    "Applier",
+    "Change",
+    "DamagedEntryError",
+    "DamagedSnapshotError",
+    "DivergedError",
+    "Follower",
+    "KafkaLog",
+    "Kind",
+    "Leader",
+    "LogTrimmedError",
+    "NotLeadingError",
+    "Point",
+    "PointNotReachedError",
+    "Position",
+    "Progress",
+    "ReadableLog",
+    "Recovered",
+    "RecoveryError",
+    "Replayer",
+    "RowTables",
+    "Snapshot",
+    "SnapshotStore",
+    "SqliteApplier",
+    "WritableLog",
+    "delete",
+    "lead",
+    "progress_bar",
+    "put",
+    "recover",
+    "statement",
+    "transaction_entries",
+    "trim_log",
+]

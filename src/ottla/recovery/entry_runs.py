@@ -1,0 +1,37 @@
+"""Runs of log entries that are alike: the plain Python twin of `_entry_runs.pyx`, its oracle and its stand-in."""
+
+from __future__ import annotations
+
+from ottla.recovery.entries import CHECKSUM_FLAG, HEADER
+
+
+def split_run_plain(data: list[bytes], begin: int, keys: list[bytes], payloads: list[bytes]) -> int:
+    """Cuts entries from `begin` on that have no transaction, and the kind and the table of the first one.
+
+    Appends their keys and payloads, and returns where they end: at another kind of entry, at one that is damaged, or
+    at one with a checksum, which somebody else has to look at.
+    """
+    if not 0 <= begin < len(data) or len(data[begin]) < HEADER.size or data[begin][0] & CHECKSUM_FLAG:
+        return begin
+    first = data[begin][:2]
+    key_at = HEADER.size + first[1]
+    table = data[begin][HEADER.size : key_at]
+    for index in range(begin, len(data)):
+        entry = data[index]
+        if len(entry) < key_at or entry[:2] != first or entry[HEADER.size : key_at] != table:
+            return index
+        _, _, key_bytes, transaction = HEADER.unpack_from(entry)
+        payload_at = key_at + key_bytes
+        if transaction or payload_at > len(entry):
+            return index
+        keys.append(entry[key_at:payload_at])
+        payloads.append(entry[payload_at:])
+    return len(data)
+
+
+try:
+    from ottla.recovery._entry_runs import split_run
+except ImportError:  # no C compiler
+    split_run = split_run_plain
+
+__all__ = ["split_run", "split_run_plain"]

@@ -1,0 +1,132 @@
+"""Recovery: state = snapshot + log, up to the end, an offset, a time or a transaction.
+
+recovered = await recover(log, tables, snapshots=SnapshotStore("snapshots"), until=Point(time_ms=...))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.recovery.appliers import Applier, Position
+from ottla.recovery.errors import AheadOfLogError, DamagedSnapshotError, LogTrimmedError, PointNotReachedError
+from ottla.recovery.logs import LogTail, ReadableLog, columns_of
+from ottla.recovery.progress import Meter, OnProgress
+from ottla.recovery.replaying import END, Point, Replayer
+from ottla.recovery.snapshots import Snapshot, SnapshotStore
+
+ATTEMPTS = 3
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was done. `replayer` goes on from here, for a follower."""
+
+    replayer: Replayer
+    snapshot: Snapshot | None = None
+    damaged: list[DamagedSnapshotError] = field(default_factory=list)
+    """Snapshots that were passed over."""
+    replay_s: float = 0.0
+    had_state: bool = False
+    """It went on from the state that the applier had."""
+
+    @property
+    def position(self) -> Position:
+        return self.replayer.position
+
+    @property
+    def begun_from(self) -> str:
+        if self.snapshot is not None:
+            return f"the snapshot {self.snapshot.name}"
+        return "this state" if self.had_state else "a replay without a snapshot"
+
+    @property
+    def entry_count(self) -> int:
+        return self.replayer.entry_count
+
+    @property
+    def entries_per_s(self) -> float:
+        return self.entry_count / self.replay_s if self.replay_s > 0 else 0.0
+
+
+async def recover(
+    log: ReadableLog,
+    applier: Applier,
+    *,
+    snapshots: SnapshotStore | None = None,
+    until: Point = END,
+    on_progress: OnProgress | None = None,
+) -> Recovered:
+    """Fills the applier, whatever was in it before, or goes on where its state stands, if that is before the point.
+
+    Transactions that are not committed at the point are not in the state. LogTrimmedError if the log begins too late
+    for every snapshot, PointNotReachedError if it ends before the point, AheadOfLogError if the state is not of this
+    log. It blocks its event loop while it applies.
+    """
+    recovered, tail = await _begin_whole(log, applier, snapshots, until)
+    replayer = recovered.replayer
+    if replayer.position.next_offset > tail.end_offset:
+        raise AheadOfLogError(replayer.position.next_offset, tail.end_offset, recovered.begun_from)
+    if until.offset is not None and until.offset > tail.end_offset:
+        raise PointNotReachedError(f"the log ends at offset {tail.end_offset}, before {until}")
+    begin, end = replayer.read_offset, tail.end_offset if until.offset is None else until.offset
+    meter = Meter(begin, end, on_progress)
+    if begin < end and not replayer.reached:
+        async for columns in columns_of(log, begin, end):
+            replayer.feed(columns)
+            meter.note(replayer.read_offset, replayer.entry_count)
+            if replayer.reached:
+                break
+    if until.transaction is not None and not replayer.reached:
+        raise PointNotReachedError(f"the log ends at offset {tail.end_offset} without the commit of {until}")
+    recovered.replay_s = meter.elapsed_s
+    meter.note(max(replayer.read_offset, end) if not replayer.reached else end, replayer.entry_count, is_last=True)
+    return recovered
+
+
+async def _begin_whole(
+    log: ReadableLog, applier: Applier, snapshots: SnapshotStore | None, until: Point
+) -> tuple[Recovered, LogTail]:
+    """A beginning from which the log is whole, and how the log is afterwards.
+
+    A writer may have published a snapshot meanwhile, pruned the one that was being read, and trimmed the log.
+    """
+    for attempts_left in reversed(range(ATTEMPTS)):
+        before = await log.tail()
+        try:
+            recovered = _begin(applier, snapshots, until, before.start_offset)
+        except LogTrimmedError:
+            if not attempts_left:
+                raise
+            continue
+        tail = await log.tail()
+        if recovered.replayer.read_offset >= tail.start_offset:
+            return recovered, tail
+    raise LogTrimmedError(recovered.replayer.read_offset, tail.start_offset, recovered.begun_from)
+
+
+def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, start_offset: int) -> Recovered:
+    """The state to begin with: that of the applier itself, the newest snapshot that can be used, or an empty one."""
+    own = applier.position()
+    if own is not None and until.allows(own) and own.begin_offset >= start_offset:
+        return Recovered(Replayer(applier, own, until=until), had_state=True)
+    damaged: list[DamagedSnapshotError] = []
+    needed, of = 0, "a replay without a snapshot"
+    for found in snapshots.snapshots(until) if snapshots is not None else ():
+        if isinstance(found, DamagedSnapshotError):
+            damaged.append(found)
+            continue
+        assert snapshots is not None
+        if found.position.begin_offset < start_offset:  # so do all that are older
+            needed, of = found.position.begin_offset, f"the snapshot {found.name}"
+            break
+        try:
+            applier.load(snapshots.frames(found), found.position)
+        except DamagedSnapshotError as damage:
+            damaged.append(damage)
+            continue
+        return Recovered(Replayer(applier, found.position, until=until), found, damaged)
+    applier.clear()
+    if start_offset > needed:
+        names = "; ".join(str(each) for each in damaged)
+        raise LogTrimmedError(needed, start_offset, f"{names}; {of}" if names else of)
+    return Recovered(Replayer(applier, until=until), None, damaged)

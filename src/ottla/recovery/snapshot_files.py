@@ -1,0 +1,124 @@
+"""Files of snapshots: in a directory of this machine, or in an object store through fsspec.
+
+A file shows up whole or not at all. In a directory: written under another name, synced, renamed, the directory synced.
+In an object store an object is there when its upload is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+BLOCK_BYTES = 1 << 20
+TEMPORARY = ".tmp-"
+
+
+class SnapshotFiles(Protocol):
+    def names(self) -> list[str]: ...
+    def write(self, name: str, blocks: Iterable[bytes]) -> None: ...
+    def blocks(self, name: str) -> Iterator[bytes]:
+        """FileNotFoundError if it is not there."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Nothing happens if it is not there."""
+        ...
+
+
+def open_files(place: str | os.PathLike[str]) -> SnapshotFiles:
+    """A path, or an address as fsspec has them: s3://bucket/path, memory://path."""
+    text = os.fspath(place)
+    if "://" not in text or text.startswith("file://"):
+        return DirectoryFiles(Path(text.removeprefix("file://")))
+    return ObjectFiles(text)
+
+
+class DirectoryFiles:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        _sync_directory(directory.absolute().parent)
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._directory.iterdir() if path.is_file())
+
+    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+        temporary = self._directory / f"{name}{TEMPORARY}{uuid.uuid4().hex[:8]}"
+        try:
+            with open(temporary, "xb") as file:
+                for block in blocks:
+                    file.write(block)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(temporary, self._directory / name)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                temporary.unlink()
+            raise
+        _sync_directory(self._directory)
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        with open(self._directory / name, "rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+
+    def remove(self, name: str) -> None:
+        (self._directory / name).unlink(missing_ok=True)
+
+
+class ObjectFiles:
+    def __init__(self, address: str) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise ImportError(
+                f"snapshots in {address} need fsspec, and its file system for that place: pip install 'ottla[recovery]'"
+            ) from None
+        self._files: Any
+        self._files, self._base = fsspec.core.url_to_fs(address)
+
+    def _path(self, name: str) -> str:
+        return posixpath.join(self._base, name)
+
+    def names(self) -> list[str]:
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(self._base, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(posixpath.basename(path) for path in found)
+
+    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+        self._files.makedirs(self._base, exist_ok=True)
+        file = self._files.open(self._path(name), "wb")
+        try:
+            for block in blocks:
+                file.write(block)
+        except BaseException:
+            # Closing would publish half an object. What discards an upload is there for most file systems.
+            with contextlib.suppress(Exception):
+                file.discard()
+            raise
+        file.close()
+
+    def blocks(self, name: str) -> Iterator[bytes]:
+        with self._files.open(self._path(name), "rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

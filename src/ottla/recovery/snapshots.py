@@ -1,0 +1,180 @@
+"""Snapshots: the state at one position of its log, published whole or not at all.
+
+    store = SnapshotStore("snapshots")                # or s3://bucket/orders, with fsspec
+    store.publish(applier.dump(), position)
+    for snapshot in store.snapshots(): ...            # the newest first
+
+A snapshot is two files, `NAME.data` and `NAME.json`. The second one, the manifest, is written last and makes it one.
+The data is a sequence of frames, u32 length, u32 checksum, content, and each checksum (CRC32C) goes on from the one
+before it, so that a frame that is damaged, missing, doubled or out of place is found before anybody uses it. The
+manifest has the last one, and the CRC32C of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+from crc32c import crc32c
+
+from ottla.recovery.appliers import Position
+from ottla.recovery.errors import DamagedSnapshotError
+from ottla.recovery.replaying import END, Point
+from ottla.recovery.snapshot_files import SnapshotFiles, open_files
+
+VERSION = 1
+KEEP = 2
+FRAME_BYTES_MAX = 1 << 30
+_FRAME = struct.Struct("<II")
+_MANIFEST, _DATA = ".json", ".data"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    name: str
+    position: Position
+    created_ms: int
+    size_bytes: int
+    frame_count: int
+    crc: int
+
+
+class SnapshotStore:
+    """Keeps the newest `keep`. One that is damaged stays until newer ones take its place; it is named, not used."""
+
+    def __init__(self, place: str | os.PathLike[str], *, keep: int = KEEP) -> None:
+        if keep < 1:
+            raise ValueError(f"a store keeps at least one snapshot: keep={keep}")
+        self.keep = keep
+        self._files: SnapshotFiles = open_files(place)
+
+    def publish(self, frames: Iterable[bytes], position: Position) -> Snapshot:
+        """It is on stable storage when this returns; then older ones go. Blocks: use a thread in asyncio code."""
+        name = f"{position.next_offset:020d}-{uuid.uuid4().hex[:8]}"
+        packing = _Packing(frames)
+        self._files.write(name + _DATA, packing)
+        snapshot = Snapshot(
+            name, position, time.time_ns() // 1_000_000, packing.size_bytes, packing.frame_count, packing.crc
+        )
+        self._files.write(name + _MANIFEST, [_manifest_bytes(snapshot)])
+        self._prune()
+        return snapshot
+
+    def snapshots(self, until: Point = END) -> Iterator[Snapshot | DamagedSnapshotError]:
+        """The newest first, of those that have nothing after the point. For a manifest that is damaged, the error."""
+        for name in reversed(self._names()):
+            try:
+                snapshot = self._read_manifest(name)
+            except DamagedSnapshotError as damage:
+                yield damage
+                continue
+            if until.allows(snapshot.position):
+                yield snapshot
+
+    def frames(self, snapshot: Snapshot) -> Iterator[bytes]:
+        """Each is checked before it is handed out; at the end, that nothing is missing. DamagedSnapshotError."""
+        try:
+            yield from _unpack(snapshot, self._files.blocks(snapshot.name + _DATA))
+        except OSError as error:
+            raise DamagedSnapshotError(snapshot.name, f"its data cannot be read ({error})") from error
+
+    def verify(self, snapshot: Snapshot) -> None:
+        """Reads all of it. DamagedSnapshotError."""
+        for _ in self.frames(snapshot):
+            pass
+
+    def trim_offset(self) -> int | None:
+        """What is before this offset no kept snapshot needs. None while there are fewer than `keep` that can be read.
+
+        They are read to the end first: a log must not be cut because of a snapshot that cannot be used.
+        """
+        begins: list[int] = []
+        for found in self.snapshots():
+            if isinstance(found, DamagedSnapshotError):
+                continue
+            try:
+                self.verify(found)
+            except DamagedSnapshotError:
+                continue
+            begins.append(found.position.begin_offset)
+            if len(begins) == self.keep:
+                return min(begins)
+        return None
+
+    def _names(self) -> list[str]:
+        return [name.removesuffix(_MANIFEST) for name in self._files.names() if name.endswith(_MANIFEST)]
+
+    def _read_manifest(self, name: str) -> Snapshot:
+        try:
+            content = b"".join(self._files.blocks(name + _MANIFEST))
+            body, crc = json.loads(content)
+            if crc != crc32c(json.dumps(body).encode()) or body["name"] != name or body["version"] != VERSION:
+                raise ValueError("its checksum, name or version is wrong")
+            fields = {key: value for key, value in body.items() if key not in ("version", "position")}
+            return Snapshot(**fields, position=Position(**body["position"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedSnapshotError(name, f"its manifest cannot be read ({error})") from error
+
+    def _prune(self) -> None:
+        """Manifests first: data without one is no snapshot. Then what a writer that died has left below them."""
+        names = self._names()
+        for name in names[: -self.keep]:
+            self._files.remove(name + _MANIFEST)
+        oldest = names[-self.keep :][0]
+        for file in self._files.names():
+            if file.removesuffix(_MANIFEST) < oldest and not file.endswith(_MANIFEST):
+                self._files.remove(file)
+
+
+class _Packing:
+    """Frames with their checksums; counts what went through."""
+
+    def __init__(self, frames: Iterable[bytes]) -> None:
+        self._frames = frames
+        self.size_bytes = self.frame_count = self.crc = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for frame in self._frames:
+            if not 0 < len(frame) <= FRAME_BYTES_MAX:
+                raise ValueError(f"a frame of a snapshot has 1 to {FRAME_BYTES_MAX} bytes, this one {len(frame)}")
+            self.crc = crc32c(frame, self.crc)
+            self.frame_count += 1
+            self.size_bytes += _FRAME.size + len(frame)
+            yield _FRAME.pack(len(frame), self.crc)
+            yield frame
+
+
+def _unpack(snapshot: Snapshot, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    held = bytearray()
+    crc = count = size_bytes = 0
+    for block in blocks:
+        held += block
+        size_bytes += len(block)
+        at = 0
+        while len(held) - at >= _FRAME.size:
+            length, expected = _FRAME.unpack_from(held, at)
+            if not 0 < length <= min(FRAME_BYTES_MAX, snapshot.size_bytes):
+                raise DamagedSnapshotError(snapshot.name, f"frame {count} says that it has {length} bytes")
+            end = at + _FRAME.size + length
+            if end > len(held):
+                break
+            frame = bytes(memoryview(held)[at + _FRAME.size : end])
+            crc = crc32c(frame, crc)
+            if crc != expected:
+                raise DamagedSnapshotError(snapshot.name, f"the checksum of frame {count} is wrong")
+            yield frame
+            count += 1
+            at = end
+        del held[:at]
+    if held or (count, crc, size_bytes) != (snapshot.frame_count, snapshot.crc, snapshot.size_bytes):
+        raise DamagedSnapshotError(snapshot.name, f"it has {size_bytes} of {snapshot.size_bytes} bytes")
+
+
+def _manifest_bytes(snapshot: Snapshot) -> bytes:
+    body = {"version": VERSION, **asdict(snapshot)}
+    return json.dumps([body, crc32c(json.dumps(body).encode())]).encode()

@@ -1,0 +1,152 @@
+"""Finds the broker that leads a log, and keeps a connection to it. Asks again, elsewhere, until its patience ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from ottla.rpc.channel import Channel, split_address
+from ottla.rpc.status import RpcError
+from ottla.wal.errors import UnavailableError, WalError, error_of
+from ottla.wire.wal_append import Code, WalFailure
+from ottla.wire.wal_calls import LogName, OpenReply, OpenRequest, decode_open_reply, encode_open_request
+
+SERVICE = "/ottla.wal.v1.Wal"
+BACKOFF_S_MIN = 0.02
+BACKOFF_S_MAX = 1.0
+CALL_PATIENCE_S = 10.0
+PASSING = frozenset({Code.NOT_LEADER, Code.UNAVAILABLE, Code.NOT_FOUND})
+"""Another try may go better. A leader that does not find a log may not know of it yet: `Open` knows."""
+
+T = TypeVar("T")
+
+
+class Backoff:
+    def __init__(self) -> None:
+        self._next_s = BACKOFF_S_MIN
+
+    def reset(self) -> None:
+        self._next_s = BACKOFF_S_MIN
+
+    async def wait(self) -> None:
+        delay_s, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_S_MAX)
+        await asyncio.sleep(delay_s * (0.5 + random.random() / 2))
+
+
+class Leaders:
+    def __init__(self, servers: str, log: LogName, patience_s: float) -> None:
+        self._given = [address.strip() for address in servers.split(",") if address.strip()]
+        for address in self._given:
+            split_address(address)
+        if not self._given:
+            raise ValueError("no server is given: host:port[,host:port...]")
+        self._known = list(self._given)
+        self._log = log
+        self._patience_s = patience_s
+        self._leader = ""
+        self._channel: Channel | None = None
+        self._connecting = asyncio.Lock()
+        self._turn = 0
+
+    def point_to(self, leader: str) -> None:
+        """Somebody said who leads; empty: nobody knows."""
+        if leader != self._leader:
+            self._leader = leader
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    async def channel(self) -> Channel:
+        """A connection to who is thought to lead. One try: RpcError or WalError if it fails."""
+        async with self._connecting:
+            if not self._leader:
+                await self._ask()
+            channel = self._channel
+            if channel is not None and channel.lost is None and channel.address == self._leader:
+                return channel
+            if channel is not None:
+                channel.close()
+            self._channel = None
+            try:
+                self._channel = await Channel.connect(self._leader)
+            except RpcError:
+                self._leader = ""
+                raise
+            return self._channel
+
+    async def _ask(self) -> None:
+        reply = await self.open(OpenRequest(self._log))
+        if not reply.leader:
+            raise UnavailableError(f"nobody leads {self._log.topic}-{self._log.partition} now")
+        self._leader = reply.leader
+
+    async def open(self, request: OpenRequest) -> OpenReply:
+        """Any broker answers; they are asked in turn. One try."""
+        address = self._known[self._turn % len(self._known)]
+        self._turn += 1
+        is_leader = self._channel is not None and self._channel.lost is None and self._channel.address == address
+        channel = self._channel if is_leader and self._channel is not None else await Channel.connect(address)
+        try:
+            answer = await channel.unary(f"{SERVICE}/Open", bytes(encode_open_request(request)), CALL_PATIENCE_S)
+        finally:
+            if channel is not self._channel:
+                channel.close()
+        reply = decode_open_reply(answer)
+        if reply.failure is not None:
+            raise error_of(reply.failure)
+        self._known = list(dict.fromkeys([*reply.servers, *self._given]))
+        return reply
+
+    async def open_patiently(self, request: OpenRequest) -> OpenReply:
+        """Until somebody leads."""
+
+        async def attempt() -> OpenReply:
+            reply = await self.open(request)
+            if not reply.leader:
+                raise UnavailableError(f"nobody leads {self._log.topic}-{self._log.partition} yet")
+            self._leader = reply.leader
+            return reply
+
+        return await self._patiently(attempt)
+
+    async def call(
+        self, method: str, request: bytes, decode: Callable[[bytes], T], failure_of: Callable[[T], WalFailure | None]
+    ) -> T:
+        """Asks the leader, whoever that is by then. Raises WalError."""
+
+        async def attempt() -> T:
+            channel = await self.channel()
+            try:
+                reply = decode(await channel.unary(f"{SERVICE}/{method}", request, CALL_PATIENCE_S))
+            except RpcError:
+                self._leader = ""
+                raise
+            failure = failure_of(reply)
+            if failure is None:
+                return reply
+            if failure.code in PASSING:
+                self.point_to(failure.leader)
+                raise UnavailableError(failure.message)
+            raise error_of(failure)
+
+        return await self._patiently(attempt)
+
+    async def _patiently(self, attempt: Callable[[], asyncio.Future[T] | object]) -> T:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        backoff = Backoff()
+        while True:
+            try:
+                return await attempt()  # type: ignore[misc,no-any-return] # a coroutine function of T
+            except (RpcError, UnavailableError) as error:
+                if loop.time() >= until:
+                    raise unavailable(error, self._patience_s) from error
+            await backoff.wait()
+
+
+def unavailable(error: Exception, patience_s: float) -> WalError:
+    return UnavailableError(f"no leader answered within {patience_s:g} s: {error}")

@@ -1,0 +1,203 @@
+"""`SyncLog`: the same handle for threads. An event loop in a thread of its own does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ottla.wal.errors import LogClosedError, TooMuchInFlightError, WalError
+from ottla.wal.log import AcksName, Limits, Log
+from ottla.wal.values import Entry, LogSettings, Tail
+
+T = TypeVar("T")
+_WAITING_MAX = 10_000
+"""Appends that the loop's thread has not seen yet."""
+
+
+class SyncLog:
+    """Made by `open`. Any thread may call; the order of one thread's calls is the order in the log."""
+
+    def __init__(self, loop: _LoopThread, log: Log) -> None:
+        self._loop = loop
+        self._log = log
+        self._queue: deque[tuple[bytes, int | None, Future[int]]] = deque()
+        self._slots = threading.BoundedSemaphore(_WAITING_MAX)
+        self._guard = threading.Lock()
+        self._is_draining = False
+
+    @classmethod
+    def open(
+        cls,
+        servers: str,
+        topic: str,
+        *,
+        partition: int = 0,
+        create: LogSettings | None = None,
+        fence: bool = False,
+        acks: AcksName = "all",
+        limits: Limits | None = None,
+    ) -> SyncLog:
+        loop = _LoopThread()
+        try:
+            opening = Log.open(
+                servers, topic, partition=partition, create=create, fence=fence, acks=acks, limits=limits
+            )
+            return cls(loop, loop.call(opening))
+        except BaseException:
+            loop.end()
+            raise
+
+    @property
+    def epoch(self) -> int | None:
+        return self._log.epoch
+
+    @property
+    def fence_offset(self) -> int | None:
+        return self._log.fence_offset
+
+    @property
+    def durability(self) -> str:
+        return self._log.durability
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def append(self, data: bytes, *, expected_end: int | None = None) -> Future[int]:
+        """The offset, when it is acknowledged. Waits while too much is in flight."""
+        future: Future[int] = Future()
+        self._slots.acquire()
+        with self._guard:
+            self._queue.append((data, expected_end, future))
+            is_first, self._is_draining = not self._is_draining, True
+        if is_first:
+            self._loop.start(self._drain())
+        return future
+
+    async def _drain(self) -> None:
+        """Many appends of the threads for one turn of the loop."""
+        while True:
+            with self._guard:
+                if not self._queue:
+                    self._is_draining = False
+                    return
+                data, expected_end, future = self._queue.popleft()
+            try:
+                appended = await self._append_when_ready(data, expected_end)
+            except WalError as error:
+                future.set_exception(error)
+            else:
+                appended.add_done_callback(lambda done, future=future: _pass_on(done, future))  # type: ignore[misc] # a default binds it
+            finally:
+                self._slots.release()
+
+    async def _append_when_ready(self, data: bytes, expected_end: int | None) -> asyncio.Future[int]:
+        while True:
+            try:
+                return self._log.append(data, expected_end=expected_end)
+            except TooMuchInFlightError:
+                await self._log.ready()
+
+    def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
+        rows = tuple(data)
+
+        async def append() -> range:
+            await self._log.ready()
+            return await self._log.append_many(rows, expected_end=expected_end)
+
+        return self._loop.call(append())
+
+    def flush(self) -> None:
+        async def flush() -> None:
+            while self._queue or self._is_draining:  # noqa: ASYNC110 - the threads that fill it have no event
+                await asyncio.sleep(0)
+            await self._log.flush()
+
+        self._loop.call(flush())
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read(self, first: int, until: int | None = None) -> Iterator[Entry]:
+        for chunk in self.read_chunks(first, until):
+            yield from chunk
+
+    def read_chunks(self, first: int, until: int | None = None) -> Iterator[list[Entry]]:
+        return self._iterate(self._log.read_chunks(first, until))
+
+    def follow(self, first: int) -> Iterator[Entry]:
+        for chunk in self.follow_chunks(first):
+            yield from chunk
+
+    def follow_chunks(self, first: int) -> Iterator[list[Entry]]:
+        return self._iterate(self._log.follow_chunks(first))
+
+    def _iterate(self, chunks: AsyncIterator[list[Entry]]) -> Iterator[list[Entry]]:
+        async def following() -> list[Entry] | None:
+            return await anext(chunks, None)
+
+        async def end() -> None:
+            await chunks.aclose()  # type: ignore[attr-defined] # an async generator
+
+        try:
+            while (chunk := self._loop.call(following())) is not None:
+                yield chunk
+        finally:
+            self._loop.call(end())
+
+    def tail(self) -> Tail:
+        return self._loop.call(self._log.tail())
+
+    def trim(self, before: int) -> int:
+        return self._loop.call(self._log.trim(before))
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._loop.is_running:
+            self._loop.call(self._log.close())
+            self._loop.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+        self.close()
+
+
+def _pass_on(done: asyncio.Future[int], future: Future[int]) -> None:
+    if done.cancelled():
+        future.cancel()
+    elif (error := done.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
+
+
+class _LoopThread:
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ottla-wal", daemon=True)
+        self._thread.start()
+        self.is_running = True
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        if not self.is_running:
+            coroutine.close()
+            raise LogClosedError("the log was closed")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.start(coroutine).result()
+
+    def end(self) -> None:
+        self.is_running = False
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,142 @@
+"""A PostgreSQL, a log, and a receiver between them in a thread of its own, as the tests of this folder use them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+from ottla.connect.postgres_wal.backup import take_backup
+from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
+from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
+from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
+from ottla.connect.postgres_wal.restore import Restored, Wanted, restore
+from ottla.testing import Cluster
+from ottla.wal import Log
+from tests.postgres_server import PostgresServer
+
+T = TypeVar("T")
+
+SETTINGS = {"max_slot_wal_keep_size": "1GB", "shared_buffers": "16MB", "wal_sender_timeout": "20s"}
+TIMEOUT_S = 60.0
+
+
+class Keeper:
+    """`server`'s WAL in a log of `cluster`. `keeping` runs a receiver; `backup` and `restored` are what commands do."""
+
+    def __init__(self, cluster: Cluster, server: PostgresServer, directory: Path, name: str = "pg") -> None:
+        self.cluster = cluster
+        self.server = server
+        self.place = LogPlace(cluster.wal_servers, name)
+        self.store = BackupStore(os.fspath(directory / f"{name}-backups"))
+        self.news: list[str] = []
+
+    def receiver(self, *, accept_gap: bool = False) -> Receiver:
+        new = settings_of_new_log(None, None)
+        settings = ReceiverSettings(self.server.url, accept_gap=accept_gap)
+        return Receiver(settings, lambda fence: self.place.open(fence=fence, create=new), self.news.append)
+
+    @contextmanager
+    def keeping(self, *, accept_gap: bool = False) -> Iterator[None]:
+        """Commits wait for the log inside, and not outside."""
+        running = Running(self.receiver(accept_gap=accept_gap).run())
+        try:
+            self._wait_until_streaming(running)
+            self._standby_names("ottla")
+            yield
+        finally:
+            self._standby_names("")
+            running.stop()
+        running.check()
+
+    def _wait_until_streaming(self, running: Running) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            while not connection.execute("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'").fetchall():
+                running.check()
+                assert time.monotonic() < deadline, f"no receiver came: {self.news}"
+                time.sleep(0.02)
+
+    def _standby_names(self, names: str) -> None:
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            connection.execute("SET synchronous_commit = local")
+            connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+            connection.execute("SELECT pg_reload_conf()")
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        return ask(self.server, *statements)
+
+    def backup(self) -> Backup:
+        return self.with_log(lambda log: take_backup(self.server.url, log, self.store, self.news.append))
+
+    def with_log(self, work: Callable[[Log], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            async with self.place.open() as log:
+                return await work(log)
+
+        return asyncio.run(run())
+
+    def lay_down(self, target: PostgresServer, wanted: Wanted | None = None) -> Restored:
+        fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch"]
+        fetch += ["--wal", self.place.servers, "--log", self.place.name]
+        directory = Path(target.data_dir)
+        return self.with_log(lambda log: restore(log, self.store, directory, wanted or Wanted(), fetch))
+
+    @contextmanager
+    def restored(self, wanted: Wanted | None = None) -> Iterator[PostgresServer]:
+        """A server that has recovered to what is wanted. Nothing waits for a log there."""
+        target = PostgresServer(settings={**SETTINGS, "hot_standby": "off", "synchronous_standby_names": ""})
+        try:
+            self.lay_down(target, wanted)
+            target.spawn()
+            target.wait_until_recovered()
+            yield target
+        finally:
+            target.close()
+
+
+class Running:
+    """A coroutine on a loop of its own: commits of the test's own thread wait for it."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(work)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(asyncio.wait({self._task}))
+
+    def check(self) -> None:
+        """Raises what it failed with."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(TIMEOUT_S)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def wait(self) -> None:
+        """Until it fails by itself, and raises that."""
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive(), "it goes on"
+        self._loop.close()
+        self.check()
+
+
+def ask(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
+    """Each in a transaction of its own; the rows of the last one."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
