@@ -43,7 +43,7 @@ class TableShape:
         self.facts = facts
         self.name = f"{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]
-        # In the order of the columns: an index may have another one, and the stream does not tell it. A row has one key.
+        # In the order of the columns: an index may have another, which the stream does not tell. A row has one key.
         self.key_columns = tuple(name for name in names if name in key_columns)
         self._encoders = [encoder_of(column.type_oid, types) for column in relation.columns]
         self._labels = [orjson.dumps(name) + b":" for name in names]
