@@ -13,13 +13,21 @@ from ottla.client import Admin, Consumer
 
 async def read_values(bootstrap: str, topic: str) -> list[bytes | None]:
     """Of all committed records."""
+    return await _read(bootstrap, topic, "value")
+
+
+async def read_keys(bootstrap: str, topic: str) -> list[bytes | None]:
+    return await _read(bootstrap, topic, "key")
+
+
+async def _read(bootstrap: str, topic: str, column: str) -> list[bytes | None]:
     found: list[bytes | None] = []
     async with Consumer(bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
         partition = (topic, 0)
         consumer.assign([partition])
         end = (await consumer.end_offsets([partition]))[consumer.assignment[0]]
         while (part := await consumer.fetch_range(partition, end, timeout_ms=60_000)) is not None:
-            found += part[0].column("value").to_pylist()
+            found += part[0].column(column).to_pylist()
     return found
 
 

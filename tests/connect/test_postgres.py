@@ -14,7 +14,7 @@ from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.positions import read_position, reset_position
 from ottla.connect.source_run import run_source
 from ottla.testing import Cluster
-from tests.connect.change_topics import check_transactions, read_values
+from tests.connect.change_topics import check_transactions, read_keys, read_values
 from tests.connect.in_process import confirmed, execute, rows, run_sink_to_end, running_source
 from tests.connect.workload import table_hash
 
@@ -149,6 +149,21 @@ async def test_large_values_that_do_not_change(broker: Cluster, new_database: Ne
     for table in ("plain", "full_rows"):
         assert table_hash(url, table) == table_hash(target, table)
     assert rows(target, "SELECT id, length(body), n FROM plain ORDER BY id") == [(1, 32_000, 2), (3, 32_000, 2)]
+
+
+async def test_a_row_has_the_same_key_in_the_snapshot_and_in_the_stream(
+    broker: Cluster, new_database: NewDatabase, prefix: str
+) -> None:
+    url = new_database()
+    for table, identity in (("plain", "DEFAULT"), ("full_rows", "FULL")):
+        execute(url, f"CREATE TABLE {table} (a int, b text, n int, PRIMARY KEY (b, a))")
+        execute(url, f"ALTER TABLE {table} REPLICA IDENTITY {identity}", f"INSERT INTO {table} VALUES (1, 'x', 1)")
+    async with running_source(broker.bootstrap_servers, prefix, url, ["plain", "full_rows"]):
+        execute(url, "UPDATE plain SET n = 2", "UPDATE full_rows SET n = 2")
+        await confirmed(url)
+    for table in ("plain", "full_rows"):
+        keys = await read_keys(broker.bootstrap_servers, f"{prefix}.public.{table}")
+        assert keys == [b'{"a":1,"b":"x"}'] * 2
 
 
 async def test_a_very_large_transaction_goes_in_parts_and_arrives_whole(

@@ -42,12 +42,13 @@ class TableShape:
         self.relation = relation
         self.facts = facts
         self.name = f"{relation.schema}.{relation.table}"
-        self.key_columns = key_columns
         names = [column.name for column in relation.columns]
+        # In the order of the columns: an index may have another, which the stream does not tell. A row has one key.
+        self.key_columns = tuple(name for name in names if name in key_columns)
         self._encoders = [encoder_of(column.type_oid, types) for column in relation.columns]
         self._labels = [orjson.dumps(name) + b":" for name in names]
         self._columns = list(zip(self._labels, self._encoders, strict=True))
-        self._key_at = [names.index(name) for name in key_columns]
+        self._key_at = [names.index(name) for name in self.key_columns]
         self.schema_json = orjson.dumps(self._schema(relation, types, facts))
         self.schema_id = hashlib.blake2b(self.schema_json, digest_size=8).hexdigest()
 

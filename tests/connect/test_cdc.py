@@ -1,0 +1,17 @@
+"""A database that changes at random, and connectors that are killed: the replica equals the source, row by row.
+
+`python -m tests.connect.cdc` is the same with a million changes, and with tables made by the pipeline.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.connect import cdc
+
+
+def test_killed_connectors_leave_a_replica_that_equals_the_source(tmp_path: Path, seed: int) -> None:
+    with cdc.world(tmp_path) as world:
+        report = cdc.run(world, changes=6_000, seed=seed, kill_every_s=4.0)
+    assert report.changes >= 6_000
+    assert report.kills

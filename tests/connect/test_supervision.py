@@ -1,0 +1,128 @@
+"""Connectors as processes: started again, stopped in order, and what `ottla connect status` says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ottla.connect.configuration import load_file
+from ottla.connect.failures import NeedsHelpError
+from ottla.connect.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from ottla.testing import Cluster
+from tests.connect.connectors import Connector, ottla, statuses, wait_until
+from tests.connect.in_process import execute, rows
+
+NewDatabase = Callable[[], str]
+
+
+def test_pauses_grow_and_begin_again() -> None:
+    backoff = Backoff()
+    pauses = [backoff.after(ran_s=1) for _ in range(9)]
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert backoff.after(ran_s=1000) == FIRST_PAUSE_S
+
+
+def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:
+    """A change goes from one database to another; a worker is killed; another connector needs a person."""
+    source, target = new_database(), new_database()
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
+    file = tmp_path / "connectors.toml"
+    file.write_text(
+        f"""
+        bootstrap = "{broker.bootstrap_servers}"
+        [connector.{prefix}]
+        kind = "postgres-cdc"
+        url = "{source}"
+        tables = ["t"]
+        [connector.{prefix}-replica]
+        kind = "postgres-sink"
+        url = "{target}"
+        prefix = "{prefix}"
+        apply_schema_changes = true
+        [connector.{prefix}-wrong]
+        kind = "postgres-cdc"
+        url = "{source}"
+        tables = ["nowhere"]
+        """,
+        encoding="utf-8",
+    )
+    with Connector(tmp_path / "log", "run", str(file)) as connector:
+        wait_until(lambda: "running" in connector.log, "something runs")
+        execute(source, "INSERT INTO t VALUES (1)")
+        wait_until(lambda: _has(target, 1), f"the row is there; {connector.log}")
+        known = statuses(broker.bootstrap_servers)
+        assert known[f"{prefix}-wrong"]["state"] == "failed"
+        assert 'there is no table "public.nowhere"' in known[f"{prefix}-wrong"]["error"]
+        assert "nowhere" in connector.log
+        assert known[prefix]["kind"] == "postgres-cdc"
+        assert known[prefix]["pid"] in [worker.pid for worker in connector.workers()]
+        connector.kill_worker()
+        execute(source, "INSERT INTO t VALUES (2)")
+        wait_until(lambda: _has(target, 2), f"the next row is there; {connector.log}")
+        assert statuses(broker.bootstrap_servers)[prefix]["restarts"] == 1
+        connector.stop()
+    after = statuses(broker.bootstrap_servers)
+    assert (after[prefix]["state"], after[f"{prefix}-replica"]["state"]) == ("stopped", "stopped")
+    shown = ottla("connect", "status", f"{prefix}-wrong", "-b", broker.bootstrap_servers)
+    assert "failed" in shown.stdout
+    assert f"{prefix}-replica" not in shown.stdout
+
+
+def _has(url: str, number: int) -> bool:
+    if rows(url, "SELECT to_regclass('public.t')") == [(None,)]:
+        return False
+    return rows(url, f"SELECT 1 FROM t WHERE id = {number}") == [(1,)]
+
+
+def test_workers_end_with_their_supervisor(
+    broker: Cluster, new_database: NewDatabase, prefix: str, tmp_path: Path
+) -> None:
+    url = new_database()
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY)")
+    command = ["postgres-cdc", "--name", prefix, "--url", url, "--table", "t", "-b", broker.bootstrap_servers]
+    with Connector(tmp_path / "log", *command) as connector:
+        wait_until(lambda: f"{prefix}: running" in connector.log, "it runs")
+        [worker] = connector.workers()
+        connector.kill()
+        wait_until(lambda: not psutil.pid_exists(worker.pid), "the worker has ended too")
+
+
+def test_a_connector_that_cannot_run_ends_with_words_and_a_code(
+    broker: Cluster, new_database: NewDatabase, prefix: str
+) -> None:
+    said = ottla(
+        *["connect", "postgres-cdc", "--name", prefix, "--url", new_database(), "--table", "t"],
+        *["-b", broker.bootstrap_servers],
+    )
+    assert said.returncode == 1
+    assert 'there is no table "public.t"' in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_files_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "c.toml"
+
+    def failure(text: str) -> str:
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(NeedsHelpError) as said:
+            load_file(file)
+        return str(said.value)
+
+    assert "is no TOML" in failure("[")
+    assert "has no connector" in failure('bootstrap = "x"')
+    assert 'nothing is called "connectors"' in failure("[connectors.a]\nkind = 1")
+    assert "has no kind: postgres-cdc, postgres-sink, file-sink" in failure("[connector.a]")
+    assert 'no connector "mysql"' in failure('[connector.a]\nkind = "mysql"')
+    assert 'needs the setting "tables"' in failure('[connector.a]\nkind = "postgres-cdc"\nurl = "x"')
+    assert "export SHOP=..." in failure('[connector.a]\nkind = "postgres-cdc"\nurl_variable = "SHOP"\ntables = ["t"]')
+    assert "no name of a connector" in failure('[connector."a b"]\nkind = "postgres-cdc"\nurl = "x"\ntables = ["t"]')
+    monkeypatch.setenv("SHOP", "postgresql://db/shop")
+    file.write_text('[connector.a]\nkind = "postgres-cdc"\nurl_variable = "SHOP"\ntables = ["t"]', encoding="utf-8")
+    [config] = load_file(file, "host:1")
+    assert (config.settings["url"], config.bootstrap) == ("postgresql://db/shop", "host:1")
+    with pytest.raises(NeedsHelpError, match="No such file"):
+        load_file(tmp_path / "gone.toml")
