@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import psycopg
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHANGES = 1_500
 
 
-def change(url: str, changes: int, seed: int, **so_far: int) -> Workload:
+def change(url: str, changes: int, seed: int, **so_far: Any) -> Workload:
     with psycopg.connect(url, autocommit=True) as connection:
         workload = Workload(connection, seed, **so_far)
         while workload.changes < changes:
