@@ -68,6 +68,10 @@ class World:
     def target_url(self) -> str:
         return self.server.url_of("target")
 
+    @property
+    def kills(self) -> int:
+        return self.source.kills + self.sink.kills
+
 
 @contextlib.contextmanager
 def world(directory: Path) -> Iterator[World]:
@@ -129,8 +133,9 @@ class Killer(threading.Thread):
                 victim.kill_worker()
 
 
-def run(world: World, changes: int, seed: int, kill_every_s: float | None) -> Report:
-    """Changes the source, kills connectors, waits for the replica, and compares."""
+def run(world: World, changes: int, seed: int, kill_every_s: float | None, kills_min: int = 0) -> Report:
+    """Changes the source, kills connectors, waits for the replica, and compares. There are more changes than asked for
+    if it takes them until so many were killed."""
     report = Report(seed)
     killer = None if kill_every_s is None else Killer(world, seed, kill_every_s)
     with psycopg.connect(world.source_url, autocommit=True) as connection:
@@ -143,7 +148,7 @@ def run(world: World, changes: int, seed: int, kill_every_s: float | None) -> Re
         if killer is not None:
             killer.start()
         wait_until(lambda: _streams(connection), f"changes are streamed; {world.source.log_path}", 300)
-        while workload.changes < changes:
+        while workload.changes < changes or world.kills < kills_min:
             workload.step()
             _bound_backlog(connection)
         report.changes, report.kinds = workload.changes, workload.kinds
@@ -154,7 +159,7 @@ def run(world: World, changes: int, seed: int, kill_every_s: float | None) -> Re
     wait_until(lambda: _has_last(world.target_url), f"the replica has the last change; {world.sink.log[-2000:]}", 3600)
     report.seconds = round(time.monotonic() - begun_s, 1)
     report.changes_per_s = round(report.changes / report.seconds)
-    report.kills = world.source.kills + world.sink.kills
+    report.kills = world.kills
     report.source_cpu_s, report.sink_cpu_s = round(world.source.cpu_s(), 1), round(world.sink.cpu_s(), 1)
     used = psutil.Process(world.broker.pid).cpu_times()
     report.broker_cpu_s = round(used.user + used.system, 1)

@@ -12,6 +12,6 @@ from tests.connect import cdc
 
 def test_killed_connectors_leave_a_replica_that_equals_the_source(tmp_path: Path, seed: int) -> None:
     with cdc.world(tmp_path) as world:
-        report = cdc.run(world, changes=6_000, seed=seed, kill_every_s=4.0)
+        report = cdc.run(world, changes=6_000, seed=seed, kill_every_s=3.0, kills_min=2)
     assert report.changes >= 6_000
-    assert report.kills
+    assert report.kills >= 2
