@@ -29,8 +29,7 @@ cdef struct FreeBlock:
 
 
 cdef inline void* map_pages(size_t size) noexcept:
-    """Pages of its own for each buffer: in the heap, what is free between buffers that are not would stay with us.
-    Under a load of replication that was as much again as all that was in use."""
+    """Pages of its own for each buffer: in the heap, what is free between buffers that are not would stay with us."""
     return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
 
 
