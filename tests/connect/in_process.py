@@ -19,7 +19,7 @@ from ottla.connect.source_run import run_source
 async def running_source(
     bootstrap: str, name: str, url: str, tables: list[str], **settings: Any
 ) -> AsyncIterator[None]:
-    """Streams when it is entered."""
+    """Streams when it is entered; its slot is free for another when it is left."""
     config = ConnectorConfig(
         name, "postgres-cdc", bootstrap, {"url": url, "tables": tables, "prefix": name, **settings}
     )
@@ -42,6 +42,7 @@ async def running_source(
     finally:
         stopping.set()
         await running
+        await until(lambda: not rows(url, "SELECT 1 FROM pg_replication_slots WHERE active"))  # the server may be slow
 
 
 async def run_sink_to_end(bootstrap: str, kind: str, name: str, **settings: Any) -> dict[str, Any]:

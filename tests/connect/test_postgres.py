@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,15 @@ async def test_the_envelope_and_its_transactions(broker: Cluster, new_database: 
     assert len(topic.partitions) == 1
 
 
+async def test_a_table_without_rows_has_a_topic(broker: Cluster, new_database: NewDatabase, prefix: str) -> None:
+    """So that its readers can begin before its first row is there."""
+    url = new_database()
+    execute(url, "CREATE TABLE bare (id int PRIMARY KEY)")
+    async with running_source(broker.bootstrap_servers, prefix, url, ["bare"]):
+        await confirmed(url)
+    assert await changes(broker, f"{prefix}.public.bare") == []
+
+
 async def test_schemas_that_change(broker: Cluster, new_database: NewDatabase, prefix: str) -> None:
     url, target = new_database(), new_database()
     execute(url, "CREATE TABLE t (id int PRIMARY KEY, old text, gone text)", "INSERT INTO t VALUES (1, 'one', 'x')")
@@ -100,6 +110,27 @@ async def test_schemas_that_change(broker: Cluster, new_database: NewDatabase, p
     assert rows(target, "SELECT id, new, added FROM t ORDER BY id") == rows(
         url, "SELECT id, new, added FROM t ORDER BY id"
     )
+
+
+async def test_a_forged_type_runs_no_sql_in_the_target(broker: Cluster, new_database: NewDatabase, prefix: str) -> None:
+    """Whoever may write to the topic of schemas need not have a say in the target's database."""
+    from ottla.client import Producer
+
+    url, target = new_database(), new_database()
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY, n numeric(5, 2))", "INSERT INTO t VALUES (1, 1.5)")
+    execute(target, "CREATE TABLE precious (id int)")
+    async with running_source(broker.bootstrap_servers, prefix, url, ["t"]):
+        await confirmed(url)
+    (described,) = await changes(broker, f"{prefix}.schema")
+    source = (await changes(broker, f"{prefix}.public.t"))[0]
+    assert described is not None
+    assert source is not None
+    described["columns"][1]["type"] = "numeric(5,2)); DROP TABLE precious; CREATE TABLE other (id int"
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.send(f"{prefix}.schema", json.dumps(described).encode(), source["source"]["schema_id"].encode())
+    with contextlib.suppress(ConnectorError):
+        await sink(broker, prefix, target)
+    assert rows(target, "SELECT to_regclass('precious')::text, to_regclass('other')::text") == [("precious", None)]
 
 
 async def test_a_target_that_does_not_fit_says_what_to_type(

@@ -134,6 +134,18 @@ async def test_a_range_that_does_not_come_is_told(ottla: Cluster) -> None:
             await consumer.fetch_range(AT, 1, timeout_ms=50)
 
 
+async def test_a_range_that_ends_where_the_log_begins_is_over_at_once(ottla: Cluster) -> None:
+    ottla.create_topic(TOPIC)
+    async with Producer(ottla.bootstrap_servers) as producer, Admin(ottla.bootstrap_servers) as admin:
+        for removed in (0, 1):
+            if removed:
+                await producer.send(TOPIC, b"gone")
+                await admin.delete_records({AT: removed})
+            async with Consumer(ottla.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+                consumer.assign([AT])
+                assert await consumer.fetch_range(AT, removed, timeout_ms=20_000) is None
+
+
 async def test_what_is_after_a_range_is_not_fetched(ottla: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is asked for: by a longer range, or by anything else."""
     asked: list[int] = []

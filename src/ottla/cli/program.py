@@ -4,63 +4,60 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from ottla import __version__
-from ottla.cli import (
-    backup,
-    bench,
-    broker,
-    cluster,
-    connect,
-    consume,
-    dlq,
-    doctor,
-    groups,
-    log_files,
-    pipeline,
-    produce,
-    restore,
-    sql,
-    topics,
-    transactions,
-    up,
-    wal,
-)
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
-program = typer.Typer(
-    name="ottla",
-    help="A write-ahead log that speaks the Kafka protocol.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-program.command("up")(up.up)
-program.add_typer(broker.commands, name="broker")
-program.add_typer(cluster.commands, name="cluster")
-program.add_typer(topics.commands, name="topics")
-program.add_typer(groups.commands, name="groups")
-program.add_typer(transactions.commands, name="transactions")
-program.add_typer(wal.commands, name="wal")
-program.command("produce")(produce.produce)
-program.command("consume")(consume.consume)
-program.add_typer(log_files.commands, name="log")
-program.command("doctor")(doctor.doctor)
-program.add_typer(bench.commands, name="bench")
-program.add_typer(connect.commands, name="connect")
-program.add_typer(dlq.commands, name="dlq")
-program.add_typer(pipeline.commands, name="pipeline")
-program.command("sql")(sql.sql)
-program.add_typer(backup.commands, name="backup")
-program.add_typer(restore.commands, name="restore")
+MODULES = {
+    "up": "up",
+    "broker": "broker",
+    "cluster": "cluster",
+    "topics": "topics",
+    "groups": "groups",
+    "transactions": "transactions",
+    "wal": "wal",
+    "produce": "produce",
+    "consume": "consume",
+    "log": "log_files",
+    "doctor": "doctor",
+    "bench": "bench",
+    "connect": "connect",
+    "dlq": "dlq",
+    "pipeline": "pipeline",
+    "sql": "sql",
+    "backup": "backup",
+    "restore": "restore",
+}
+"""Of each command, in the order of the help. A module has a function of the command's name, or a group, `commands`."""
 
 
-@program.callback()
+def program_of(names: Iterable[str]) -> typer.Typer:
+    """With these commands alone: a broker need not keep in memory what a pipeline asks for."""
+    program = typer.Typer(
+        name="ottla",
+        help="A write-ahead log that speaks the Kafka protocol.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name in names:
+        module = import_module(f"ottla.cli.{MODULES[name]}")
+        group = getattr(module, "commands", None)
+        if group is None:
+            program.command(name)(getattr(module, name))
+        else:
+            program.add_typer(group, name=name)
+    program.callback()(options)
+    program.command("version")(version)
+    return program
+
+
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show where in the code a failure happened.")] = False,
 ) -> None:
@@ -68,7 +65,6 @@ def options(
         want_debug()
 
 
-@program.command("version")
 def version() -> None:
     """Prints the version."""
     typer.echo(f"ottla {__version__}")
@@ -76,8 +72,10 @@ def version() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    named = next((each for each in arguments if not each.startswith("-")), None)
     try:
-        program(args=None if arguments is None else list(arguments), prog_name="ottla")
+        program_of([named] if named in MODULES else MODULES)(args=arguments, prog_name="ottla")
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer's way of passing it on
             _forget_output()

@@ -390,6 +390,8 @@ class Consumer(ConsumerLookups):
             reader.fetch_end = until
             self._wake()
         deadline_s = _deadline_s(timeout_ms)
+        if reader.position is None:  # it may come to be at the end, where nothing more comes
+            await self.position(partition)
         while reader.position is None or reader.position < until:
             if not await self._ready(deadline_s, keep_ends=True):
                 raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")

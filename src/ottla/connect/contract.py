@@ -39,6 +39,7 @@ class SourceBatch:
     """What goes into the log as one transaction, with the position after it."""
 
     rows: dict[str, Rows]
+    """By topic. A topic that is missing is created, also for no rows: its readers need not wait for the first one."""
     position: Position
 
     @property

@@ -33,7 +33,7 @@ class Delivery:
         try:
             async with self._producer.transaction() as transaction:
                 await asyncio.gather(
-                    *(transaction.send_table(topic, to_table(rows)) for topic, rows in batch.rows.items())
+                    *(transaction.send_table(topic, to_table(rows)) for topic, rows in batch.rows.items() if len(rows))
                 )
                 transaction.send_nowait(self._position_topic, encode_position(batch.position), POSITION_KEY)
         except RecordTooLargeError as failure:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import ottla.model.light_kio  # noqa: F401 - before anything of kio
+
+# isort: split
 from kio.schema.errors import ErrorCode
 
 __all__ = ["ErrorCode", "Refused"]

@@ -51,13 +51,19 @@ def test_tables_of_a_database_equal_it(spark: SparkSession, cluster: Cluster, tm
     with PostgresServer(settings={"wal_level": "logical"}) as server:
         set_up(server.url)
         asyncio.run(capture(server.url))
+        compared = 0
         for name in WHOLE_ROWS:
             history = History.open(f"tables.public.{name}", archive=None, log=BrokerLog(servers))
             table = Table(Store(str(tmp_path / name)))
             snapshot = materialize(spark, history, table, Envelope.DEBEZIUM)
-            assert snapshot is not None
+            expected = expected_rows(server.url, name)
+            if snapshot is None:  # the workload is random: a table may have had no row at any time
+                assert not expected, name
+                continue
             kinds = column_kinds(server.url, name)
             values = [row["_value"] for row in table.read(spark, snapshot).select("_value").collect()]
             found = [normal_row(kinds, orjson.loads(value)) for value in values]
             assert len(found) == len(dict(found)), f"{name}: a row is there twice"
-            assert dict(found) == expected_rows(server.url, name)
+            assert dict(found) == expected
+            compared += 1
+        assert compared >= 2, "the workload changed hardly anything"

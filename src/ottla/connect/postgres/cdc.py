@@ -18,11 +18,11 @@ from typing import Any
 
 import psycopg
 
-from ottla.connect.contract import Position, SourceBatch, TopicSettings
+from ottla.connect.contract import Position, Rows, SourceBatch, TopicSettings
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.postgres.advice import explained
 from ottla.connect.postgres.catalog import Catalog, TableFacts
-from ottla.connect.postgres.change_writer import ChangeWriter, schema_topic
+from ottla.connect.postgres.change_writer import ChangeWriter, schema_topic, table_topic
 from ottla.connect.postgres.logical_stream import LogicalStream, StreamPosition
 from ottla.connect.postgres.lsn import lsn_text
 from ottla.connect.postgres.pgoutput import Column, Relation
@@ -134,7 +134,8 @@ class PostgresCdc:
     async def _read_snapshot(self, has_slot: bool) -> AsyncIterator[SourceBatch]:
         """Announces it, and waits until that is in the log: then a slot that is there next time is ours."""
         settings = self._settings
-        yield SourceBatch({}, {"phase": "announced", "attempt": self._attempt})
+        empty = {table_topic(settings.prefix, each.name): Rows() for each in self._tables}
+        yield SourceBatch(empty, {"phase": "announced", "attempt": self._attempt})
         await self._announced.wait()
         await self._connect()
         slot = await self._new_slot(has_slot)

@@ -29,6 +29,11 @@ _VALUE = (
 _SOURCE = b'%b,"schema":%b,"table":%b,"schema_id":"%b","snapshot":"%b","txId":%b,"ts_ms":%d'
 
 
+def table_topic(prefix: str, table: str) -> str:
+    """`table`: with its schema."""
+    return f"{prefix}.{table}"
+
+
 def transaction_topic(prefix: str) -> str:
     return f"{prefix}.transaction"
 
@@ -190,7 +195,7 @@ class ChangeWriter:
             opened.events,
             order,
         )
-        topic = f"{self._prefix}.{shape.name}"
+        topic = table_topic(self._prefix, shape.name)
         self._add(topic, key, value, header)
         if op == b"d" and self._tombstones:
             self._add(topic, key, None)

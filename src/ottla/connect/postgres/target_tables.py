@@ -135,10 +135,11 @@ class TargetTables:
 
     async def _type(self, name: str) -> Composable:
         """As the source has it; text, if this database does not know the type."""
-        cursor = await self._connection.execute("SELECT to_regtype(%s) IS NOT NULL", [name.split("(", maxsplit=1)[0]])
+        cursor = await self._connection.execute("SELECT to_regtype(%s) IS NOT NULL", [name])
         row = await cursor.fetchone()
         if row is not None and row[0]:
-            return SQL(name)  # a type that PostgreSQL has just confirmed
+            # PostgreSQL has just read all of it as one type: nothing else can hide in it, whoever wrote the topic.
+            return SQL(name)
         return SQL("text[]") if name.endswith("[]") else SQL("text")
 
     async def _last_schema(self, source: str) -> Schema | None:
