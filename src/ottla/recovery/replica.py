@@ -51,8 +51,10 @@ class Follower:
     def position(self) -> Position:
         return Position() if self._replayer is None else self._replayer.position
 
-    async def start(self, on_progress: OnProgress | None = None) -> Recovered:
-        recovered = await recover(self._log, self.applier, snapshots=self._snapshots, on_progress=on_progress)
+    async def start(self, on_progress: OnProgress | None = None, *, workers: int = 1) -> Recovered:
+        recovered = await recover(
+            self._log, self.applier, snapshots=self._snapshots, on_progress=on_progress, workers=workers
+        )
         self._replayer = recovered.replayer
         self.heard_s = time.monotonic()
         self._task = asyncio.create_task(self._follow(recovered.replayer))
@@ -102,9 +104,11 @@ async def lead(
     applier: Applier,
     snapshots: SnapshotStore | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    workers: int = 1,
 ) -> Leader:
     """Recovers and leads: for a program that starts, alone or after another one."""
-    recovered = await recover(writer, applier, snapshots=snapshots, on_progress=on_progress)
+    recovered = await recover(writer, applier, snapshots=snapshots, on_progress=on_progress, workers=workers)
     return await _lead(writer, applier, recovered.replayer, snapshots)
 
 

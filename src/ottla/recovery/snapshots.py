@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from ottla.recovery.appliers import Position
 from ottla.recovery.errors import DamagedSnapshotError
-from ottla.recovery.replaying import END, Point
+from ottla.recovery.points import END, Point
 from ottla.recovery.snapshot_files import SnapshotFiles, open_files
 
 VERSION = 1

@@ -27,16 +27,27 @@ _CREATE = f"""CREATE TABLE IF NOT EXISTS {_POSITION_TABLE} (
     id INTEGER PRIMARY KEY CHECK (id = 0), next_offset, begin_offset, transaction_max, timestamp_ms_max)"""
 
 
+_BEYOND_KEYS = """
+    SELECT 1 FROM sqlite_schema WHERE type = 'trigger'
+    UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_index_list(t.name) AS i
+        WHERE t.type = 'table' AND i."unique" AND i.origin <> 'pk'
+    UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) WHERE t.type = 'table'"""
+"""What makes the change of one row change another."""
+
+
 class SqliteApplier:
     """Owns a connection: nobody else writes through it.
 
-    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`).
+    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`). `by_key` says
+    that the key of each image is its primary key, and a row's key always the same bytes: several processes can then
+    replay a log into it. Tables with triggers, foreign keys or other unique columns are replayed by one all the same.
     """
 
-    def __init__(self, connection: sqlite3.Connection, schema: str = "") -> None:
+    def __init__(self, connection: sqlite3.Connection, schema: str = "", *, by_key: bool = False) -> None:
         connection.isolation_level = None  # transactions begin and end here, by name
         self.connection = connection
         self._schema = schema
+        self._by_key = by_key
         self._upserts: dict[str, tuple[str, str]] = {}
         self._create()
 
@@ -82,6 +93,9 @@ class SqliteApplier:
 
     def _set_position(self, position: Position) -> None:
         self.connection.execute(f"REPLACE INTO {_POSITION_TABLE} VALUES (0, ?, ?, ?, ?)", astuple(position))
+
+    def by_key(self) -> bool:
+        return self._by_key and self.connection.execute(_BEYOND_KEYS).fetchone() is None
 
     def position(self) -> Position | None:
         columns = "next_offset, begin_offset, transaction_max, timestamp_ms_max"
