@@ -22,7 +22,7 @@ from ottla.recovery.range_worker import FRAME, Done, Failed, Range, Read
 from ottla.recovery.reducing import Piece
 from ottla.recovery.replaying import Replayer
 
-RANGE_ENTRIES_MIN = 50_000
+RANGE_ENTRIES_MIN = 250_000
 RANGE_ENTRIES_MAX = 1_000_000
 """The longer a range, the more of its keys are changed again in it, and the fewer have to be applied."""
 RANGES_PER_WORKER = 4
