@@ -107,8 +107,8 @@ async def _begin_whole(
     for attempts_left in reversed(range(ATTEMPTS)):
         before = await log.tail()
         try:
-            recovered = _begin(applier, snapshots, until, before.start_offset)
-        except LogTrimmedError:
+            recovered = _begin(applier, snapshots, until, before)
+        except (LogTrimmedError, AheadOfLogError):
             if not attempts_left:
                 raise
             continue
@@ -118,8 +118,9 @@ async def _begin_whole(
     raise LogTrimmedError(recovered.replayer.read_offset, tail.start_offset, recovered.begun_from)
 
 
-def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, start_offset: int) -> Recovered:
+def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, tail: LogTail) -> Recovered:
     """The state to begin with: that of the applier itself, the newest snapshot that can be used, or an empty one."""
+    start_offset = tail.start_offset
     own = applier.position()
     if own is not None and until.allows(own) and own.begin_offset >= start_offset:
         return Recovered(Replayer(applier, own, until=until), had_state=True)
@@ -133,6 +134,8 @@ def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, star
         if found.position.begin_offset < start_offset:  # so do all that are older
             needed, of = found.position.begin_offset, f"the snapshot {found.name}"
             break
+        if found.position.next_offset > tail.end_offset:
+            raise AheadOfLogError(found.position.next_offset, tail.end_offset, f"the snapshot {found.name}")
         try:
             applier.load(snapshots.frames(found), found.position)
         except DamagedSnapshotError as damage:

@@ -189,7 +189,11 @@ class Replayer:
             self._transaction_max,
             max(latest_ms, self._position.timestamp_ms_max),
         )
-        self._applier.apply(runs, position)
+        try:
+            self._applier.apply(runs, position)
+        except Exception as error:
+            error.add_note(f"while entries from offset {self._read_offset} to {read_offset - 1} of the log were applied")
+            raise
         self._read_offset, self._position = read_offset, position
 
     def _compare(self, offset: int, expected: bytes) -> None:
