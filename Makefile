@@ -21,8 +21,8 @@ help:
 	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
 	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
 	@echo "make check   style, types, import rules and tidiness"
-	@echo "make bench   throughput, latency and cost against the floor of this machine"
-	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API and bare gRPC"
+	@echo "make bench   throughput, latency and cost against the floor of this machine; write-ahead logs beside Apache Kafka"
+	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API, Apache Kafka and bare gRPC"
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
@@ -83,11 +83,13 @@ check-style: setup
 check-types: setup
 	$(BIN)/mypy
 
+# The append stream in short, one second a case: bench-append-stream has the same cases, longer and in three rounds.
 bench: setup
 	$(BIN)/python -m ottla.bench.broker
+	$(BIN)/python -m ottla.bench.append_stream --kafka --rounds 1 --seconds 1
 
 bench-append-stream: setup
-	$(BIN)/python -m ottla.bench.append_stream
+	$(BIN)/python -m ottla.bench.append_stream --kafka
 
 bench-failover: setup
 	$(BIN)/python scripts/prepare_coordination.py

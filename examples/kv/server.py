@@ -97,12 +97,14 @@ async def main() -> None:
     parser.add_argument("--snapshots", help="a directory, or s3://...")
     parser.add_argument("--durability", default="disk", choices=["disk", "cache", "memory"])
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1, help="processes that replay a long log")
     parser.add_argument("--follow", action="store_true")
     parser.add_argument("--take-over-after", type=float, default=2.0, help="seconds of silence; 0: never by itself")
     arguments = parser.parse_args()
     snapshots = None if arguments.snapshots is None else SnapshotStore(arguments.snapshots)
     settings = LogSettings(replicas=arguments.replicas, durability=arguments.durability, retention_ms=-1)
-    async with KvStore(arguments.wal, arguments.log, snapshots, create=settings) as store:
+    workers = arguments.workers
+    async with KvStore(arguments.wal, arguments.log, snapshots, create=settings, workers=workers) as store:
         await (store.follow() if arguments.follow else store.lead())
         server = Server(store, arguments.take_over_after)
         listening = await asyncio.start_server(server.serve, "127.0.0.1", arguments.port)

@@ -43,10 +43,17 @@ HEARTBEAT_S = 0.25
 
 class KvStore:
     def __init__(
-        self, servers: str, name: str, snapshots: SnapshotStore | None = None, *, create: LogSettings | None = None
+        self,
+        servers: str,
+        name: str,
+        snapshots: SnapshotStore | None = None,
+        *,
+        create: LogSettings | None = None,
+        workers: int = 1,
     ) -> None:
+        """With `workers`, as many processes replay a long log."""
         self._servers, self._name, self._create = servers, name, create
-        self._snapshots = snapshots
+        self._snapshots, self._workers = snapshots, workers
         self._logs: list[Log] = []
         self._rows = RowTables()
         self._follower: Follower | None = None
@@ -63,7 +70,7 @@ class KvStore:
         await self._end()
         self._rows = RowTables()
         self._follower = Follower(await self._open(fence=False), self._rows, self._snapshots)
-        await self._follower.start()
+        await self._follower.start(workers=self._workers)
 
     async def lead(self) -> None:
         """Ends every other writer of this log. From a follower, only what it does not have yet is read."""
@@ -72,7 +79,7 @@ class KvStore:
             self._leader = await self._follower.take_over(writer)
             self._follower = None
         else:
-            self._leader = await lead(writer, self._rows, self._snapshots)
+            self._leader = await lead(writer, self._rows, self._snapshots, workers=self._workers)
         self._heart = asyncio.create_task(self._beat(self._leader))
 
     async def _beat(self, leader: Leader) -> None:
@@ -102,7 +109,7 @@ class KvStore:
 
     async def at(self, point: Point) -> dict[bytes, bytes]:
         rows = RowTables()
-        await recover(self._logs[-1], rows, snapshots=self._snapshots, until=point)
+        await recover(self._logs[-1], rows, snapshots=self._snapshots, until=point, workers=self._workers)
         return rows.rows
 
     async def snapshot(self, *, trim: bool = False) -> Snapshot:

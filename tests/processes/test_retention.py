@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from ottla.testing.broker_process import BrokerProcess
+from ottla.wal import Log, LogSettings
 from tests.processes.conftest import StartBroker
 from tests.processes.traffic import create_topic, ends, read, write
 
@@ -40,6 +43,32 @@ def test_retention_of_seconds(start_broker: StartBroker, durability: str) -> Non
         first, end = ends(broker.bootstrap, "topic")
         assert first >= 100, "what retention removed must not come back"
         assert end == 101
+
+
+@pytest.mark.parametrize("durability", ["disk", "cache", "memory"])
+async def test_a_wal_of_seconds_gives_up_old_records_while_it_is_written_to(
+    start_broker: StartBroker, durability: str
+) -> None:
+    """With segments as they are by default, nothing would go before a week is over, or a gigabyte full."""
+    broker = start_broker(config={"ottla.wal.port": "0"})
+    settings = LogSettings(durability=durability, retention_ms=RETENTION_MS)
+    async with await Log.open(broker.wal_server, "wal", create=settings) as log:
+        deadline = time.monotonic() + 30
+        while (await log.tail()).start_offset == 0 and time.monotonic() < deadline:
+            await log.append(b"x")
+            await asyncio.sleep(0.05)
+        tail = await log.tail()
+        assert 0 < tail.start_offset < tail.end_offset
+
+
+def test_a_short_retention_brings_short_segments_along() -> None:
+    def configs(**settings: Any) -> dict[str, str]:
+        return dict(LogSettings(**settings).to_wire().configs)
+
+    assert configs(retention_ms=60_000) == {"retention.ms": "60000", "segment.ms": "15000"}
+    assert configs(retention_ms=60_000, configs={"segment.ms": "7"})["segment.ms"] == "7"
+    for others in ({"retention_ms": -1}, {"retention_ms": 86_400_000}, {"retention_ms": 1000, "durability": "memory"}):
+        assert "segment.ms" not in configs(**others)
 
 
 @pytest.mark.parametrize("durability", ["disk", "cache"])

@@ -284,8 +284,11 @@ async def test_a_snapshot_of_another_log_is_refused() -> None:
     log, tables = MemoryLog(shared), RowTables()
     snapshot = store.publish(tables.dump(), (await recover(log, tables)).position)
     del shared.entries[9:]
+    mine = RowTables()
+    mine.rows[b"mine"] = b""
     with pytest.raises(AheadOfLogError, match=f"the snapshot {snapshot.name} is at offset 10, and the log ends at 9"):
-        await recover(log, RowTables(), snapshots=store)
+        await recover(log, mine, snapshots=store)
+    assert mine.rows == {b"mine": b""}, "it is not loaded first"
 
 
 async def test_a_snapshot_that_is_pruned_while_it_is_read_is_not_missed() -> None:

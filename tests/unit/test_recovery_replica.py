@@ -19,7 +19,8 @@ from ottla.recovery import (
     put,
     recover,
 )
-from ottla.recovery.entries import Change, Kind
+from ottla.recovery.entries import Change, Kind, decode
+from ottla.wal import TooMuchInFlightError
 from tests.unit.recovery_memory_log import MemoryLog, Shared
 
 
@@ -191,3 +192,67 @@ async def test_a_follower_that_the_log_was_trimmed_past_says_so_and_can_still_ta
     await leader.snapshot()  # without a record that could say what time it is
     new = await follower.take_over(MemoryLog(shared, fence=True))
     assert new.applier.digest() == leader.applier.digest()
+
+
+async def test_a_checksum_is_of_all_that_is_written_before_it() -> None:
+    """Others write meanwhile: if one of them came between the checksum and its entry, no replay could pass it."""
+    shared = Shared()
+    leader = await a_leader(shared)
+
+    async def write(name: int) -> None:
+        for number in range(20):
+            await leader.write(put(b"%d-%d" % (name, number), b""))
+
+    async def check() -> None:
+        for _ in range(20):
+            await leader.write_digest()
+
+    await asyncio.gather(write(1), check(), write(2), check())
+    recovered = await recover(MemoryLog(shared), RowTables())
+    assert recovered.replayer.digest_count == 40
+
+
+async def test_a_transaction_without_room_for_its_end_is_aborted_later() -> None:
+    """Its caller is cancelled while it waits for room, and hears of that and of nothing else."""
+
+    class Full(MemoryLog):
+        is_full = False
+
+        def append(self, data: bytes, /) -> asyncio.Future[int]:
+            if self.is_full:
+                raise TooMuchInFlightError("no room")
+            kind, transaction, *_ = decode(data, 0)
+            self.is_full = kind == Kind.PUT and transaction > 0
+            return super().append(data)
+
+        async def ready(self) -> None:
+            while self.is_full:
+                await asyncio.sleep(0)
+
+    shared = Shared()
+    log = Full(shared, fence=True)
+    leader = await lead(log, RowTables())
+    changes: list[Change] = [(Kind.PUT, "", b"a", b""), (Kind.PUT, "", b"b", b"")]
+    task = asyncio.create_task(leader.write_transaction(changes))
+    while not log.is_full:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    log.is_full = False
+    await leader.write(put(b"after", b""))
+    await leader.write_heartbeat()
+    rebuilt = RowTables()
+    recovered = await recover(MemoryLog(shared), rebuilt)
+    assert rebuilt.rows == {b"after": b""}
+    assert recovered.replayer.open_transactions == []
+
+
+async def test_who_waits_for_a_follower_hears_what_is_wrong() -> None:
+    follower = Follower(MemoryLog(Shared()), RowTables())
+    with pytest.raises(RecoveryError, match=r"call start\(\) first"):
+        await follower.wait_for(0)
+    await follower.start()
+    await follower.stop()
+    with pytest.raises(RecoveryError, match="has stopped"):
+        await follower.wait_for(0)

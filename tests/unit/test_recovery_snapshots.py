@@ -163,3 +163,12 @@ def test_the_manifest_comes_last_and_everything_is_synced_first(
     store.publish(FRAMES, Position(1, 1))
     steps = ["sync data", "rename data", "sync directory", "sync manifest", "rename manifest", "sync directory"]
     assert happened == steps
+
+
+def test_of_several_at_one_offset_the_last_that_was_written_stays(tmp_path: Path) -> None:
+    """Whoever found a snapshot damaged and takes it again must have the new one."""
+    store = SnapshotStore(tmp_path, keep=1)
+    for number in range(12):
+        last = store.publish([b"%d" % number], Position(5, 5))
+        assert [each.name for each in readable(store)] == [last.name]
+        assert names(tmp_path) == [f"{last.name}.data", f"{last.name}.json"]

@@ -11,6 +11,7 @@ from ottla.recovery import (
     LogTrimmedError,
     Point,
     PointNotReachedError,
+    Position,
     RecoveryError,
     SnapshotStore,
     SqliteApplier,
@@ -128,3 +129,76 @@ async def test_a_database_that_is_too_far_behind_stays_as_it_is() -> None:
     with pytest.raises(LogTrimmedError):
         await recover(log, applier)
     assert len(rows(applier)) == 3
+
+
+def test_the_largest_transaction_id_is_kept() -> None:
+    applier = SqliteApplier(sqlite3.connect(":memory:"))
+    position = Position(3, 2, (1 << 64) - 1, 1000)
+    applier.apply([], position)
+    assert applier.position() == position
+
+
+@pytest.mark.parametrize("sql", ["COMMIT", " begin immediate", "-- all\n/* of it */; End", "SAVEPOINT a", "rollback"])
+async def test_a_statement_that_would_end_the_transaction_is_refused_and_changes_nothing(sql: str) -> None:
+    applier = SqliteApplier(sqlite3.connect(":memory:"), SCHEMA)
+    log = a_log(image(1, "a", None), statement(sql), image(2, "a", None))
+    with pytest.raises(RecoveryError, match="is not for a statement of a log") as caught:
+        await recover(log, applier)
+    assert caught.value.__notes__ == ["while entries from offset 0 to 2 of the log were applied"]
+    assert rows(applier) == []
+    assert applier.position() is None
+
+
+async def test_images_of_a_table_that_got_another_column() -> None:
+    """What was prepared for the table as it was is not used again."""
+    applier = SqliteApplier(sqlite3.connect(":memory:"), "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY);")
+    log = a_log(
+        put(b"[1]", b"[1]", table="t"),
+        statement("ALTER TABLE t ADD COLUMN n"),
+        put(b"[2]", b"[2,3]", table="t"),
+        chunk=9,
+    )
+    await recover(log, applier)
+    assert rows(applier, "t") == [(1, None), (2, 3)]
+
+
+async def test_an_error_that_ends_the_transaction_is_the_one_that_is_raised() -> None:
+    applier = SqliteApplier(sqlite3.connect(":memory:"), "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY);")
+    log = a_log(put(b"[1]", b"[1]", table="t"), statement("INSERT OR ROLLBACK INTO t VALUES (1)"))
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE constraint failed"):
+        await recover(log, applier)
+    assert applier.connection.execute("SELECT * FROM t").fetchall() == []
+
+
+async def test_a_snapshot_of_a_database_in_wal_mode_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("PRAGMA journal_mode=WAL")
+    applier, other = SqliteApplier(connection, SCHEMA), SqliteApplier(sqlite3.connect(":memory:"), SCHEMA)
+    await recover(a_log(image(1, "a", None)), applier)
+    other.load(list(applier.dump()), Position(1, 1))
+    assert other.digest() == applier.digest()
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "tie",
+    [
+        "CREATE UNIQUE INDEX u ON t (n)",
+        "CREATE TRIGGER r AFTER DELETE ON t BEGIN DELETE FROM t; END",
+        "CREATE TABLE child (id INTEGER PRIMARY KEY, t INTEGER REFERENCES t (id) ON DELETE CASCADE)",
+    ],
+)
+def test_rows_that_depend_on_one_another_are_not_replayed_by_key(tie: str) -> None:
+    applier = SqliteApplier(sqlite3.connect(":memory:"), "CREATE TABLE t (id INTEGER PRIMARY KEY, n);", by_key=True)
+    assert applier.by_key()
+    applier.connection.execute("CREATE INDEX plain ON t (n)")
+    applier.connection.execute("CREATE TABLE named (name TEXT PRIMARY KEY) WITHOUT ROWID")
+    assert applier.by_key()
+    applier.connection.execute(tie)
+    assert not applier.by_key()
+    assert not SqliteApplier(sqlite3.connect(":memory:")).by_key(), "only if it was said"

@@ -8,7 +8,7 @@
 `log` is any object with `tail`, `read_chunks` and `follow`: `ottla.wal.Log`, `KafkaLog`, one of your own.
 """
 
-from ottla.recovery.appliers import Applier, Position, RowTables
+from ottla.recovery.appliers import Applier, ByKeyApplier, Position, RowTables
 from ottla.recovery.entries import Change, Kind, delete, put, statement, transaction_entries
 from ottla.recovery.errors import (
     AheadOfLogError,
@@ -19,12 +19,14 @@ from ottla.recovery.errors import (
     NotLeadingError,
     PointNotReachedError,
     RecoveryError,
+    WorkerFailedError,
 )
 from ottla.recovery.kafka_log import KafkaLog
 from ottla.recovery.logs import ReadableLog, WritableLog
 from ottla.recovery.progress import Progress, progress_bar
 from ottla.recovery.recover import Recovered, recover
-from ottla.recovery.replaying import END, Point, Replayer
+from ottla.recovery.points import END, Point
+from ottla.recovery.replaying import Replayer
 from ottla.recovery.replica import Follower, Leader, lead
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
 from ottla.recovery.sqlite_appliers import SqliteApplier
@@ -34,6 +36,7 @@ __all__ = [
     "END",
     "AheadOfLogError",
     "Applier",
+    "ByKeyApplier",
     "Change",
     "DamagedEntryError",
     "DamagedSnapshotError",
@@ -56,6 +59,7 @@ __all__ = [
     "Snapshot",
     "SnapshotStore",
     "SqliteApplier",
+    "WorkerFailedError",
     "WritableLog",
     "delete",
     "lead",

@@ -8,7 +8,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from ottla.recovery.entries import Kind
 
@@ -91,6 +91,18 @@ class Applier(Protocol):
         ...
 
 
+@runtime_checkable
+class ByKeyApplier(Applier, Protocol):
+    """One that several processes can replay for: each finds the last changes of a part of the log."""
+
+    def by_key(self) -> bool:
+        """Whether nothing but the last change of a key counts: not those before it, and not those of other keys.
+
+        Asked again after each entry that is not the change of a key: a statement may make an end of it.
+        """
+        ...
+
+
 class RowTables:
     """Tables of row images in memory: `tables[name][key]`. The table without a name is `rows`."""
 
@@ -111,6 +123,9 @@ class RowTables:
 
     def position(self) -> Position | None:
         return None
+
+    def by_key(self) -> bool:
+        return True
 
     def dump(self) -> Iterable[bytes]:
         return _frames({name: dict(rows) for name, rows in self.tables.items()})

@@ -60,5 +60,16 @@ class DivergedError(RecoveryError):
         self.offset = offset
 
 
+class WorkerFailedError(RecoveryError):
+    """A process that replays a part of the log has died or cannot go on. The state is as it was before that part."""
+
+    def __init__(self, offset: int, until: int, why: str) -> None:
+        super().__init__(
+            f"a worker that replays the log from offset {offset} up to {until} has failed: {why}. The state has all that "
+            "is before and nothing of what is after: recover again, or with workers=1"
+        )
+        self.offset = offset
+
+
 class NotLeadingError(RecoveryError):
     """This leader has stopped: another one has taken over, or the fate of a write is not known."""

@@ -11,8 +11,10 @@ from ottla.recovery.appliers import Applier, Position
 from ottla.recovery.errors import AheadOfLogError, DamagedSnapshotError, LogTrimmedError, PointNotReachedError
 from ottla.recovery.logs import LogTail, ReadableLog, columns_of
 from ottla.recovery.progress import Meter, OnProgress
-from ottla.recovery.replaying import END, Point, Replayer
+from ottla.recovery.points import END, Point
+from ottla.recovery.replaying import Replayer
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
+from ottla.recovery.workers import replay_by_workers, worth_it
 
 ATTEMPTS = 3
 
@@ -28,6 +30,8 @@ class Recovered:
     replay_s: float = 0.0
     had_state: bool = False
     """It went on from the state that the applier had."""
+    workers: int = 1
+    """Processes that read the log."""
 
     @property
     def position(self) -> Position:
@@ -55,13 +59,19 @@ async def recover(
     snapshots: SnapshotStore | None = None,
     until: Point = END,
     on_progress: OnProgress | None = None,
+    workers: int = 1,
 ) -> Recovered:
     """Fills the applier, whatever was in it before, or goes on where its state stands, if that is before the point.
 
     An error at the beginning leaves the applier's state as it was. Transactions that are not committed at the point are
     not in the state. LogTrimmedError if the log begins too late for every snapshot, PointNotReachedError if it ends
     before the point, AheadOfLogError if the state is not of this log. It blocks its event loop while it applies.
+
+    With `workers`, as many processes read a long log and reduce it to the last change of each key, which this one
+    applies: the same state, if the applier allows it (`by_key`); else it is replayed as with one. WorkerFailedError.
     """
+    if workers < 1:
+        raise ValueError(f"at least one worker replays a log: workers={workers}")
     tail = await log.tail()
     if until.offset is not None and until.offset > tail.end_offset:
         raise PointNotReachedError(f"the log ends at offset {tail.end_offset}, before {until}")
@@ -69,10 +79,13 @@ async def recover(
     replayer = recovered.replayer
     if replayer.position.next_offset > tail.end_offset:
         raise AheadOfLogError(replayer.position.next_offset, tail.end_offset, recovered.begun_from)
-    begin, end = replayer.read_offset, tail.end_offset if until.offset is None else until.offset
-    meter = Meter(begin, end, on_progress)
-    if begin < end and not replayer.reached:
-        async for columns in columns_of(log, begin, end):
+    end = tail.end_offset if until.offset is None else until.offset
+    meter = Meter(replayer.read_offset, end, on_progress)
+    if not replayer.reached and worth_it(replayer.position.next_offset, end, workers, applier):
+        recovered.workers = workers
+        await replay_by_workers(log, replayer, applier, end, until, workers, meter)
+    if replayer.read_offset < end and not replayer.reached:
+        async for columns in columns_of(log, replayer.read_offset, end):
             replayer.feed(columns)
             meter.note(replayer.read_offset, replayer.entry_count)
             if replayer.reached:
@@ -94,8 +107,8 @@ async def _begin_whole(
     for attempts_left in reversed(range(ATTEMPTS)):
         before = await log.tail()
         try:
-            recovered = _begin(applier, snapshots, until, before.start_offset)
-        except LogTrimmedError:
+            recovered = _begin(applier, snapshots, until, before)
+        except (LogTrimmedError, AheadOfLogError):
             if not attempts_left:
                 raise
             continue
@@ -105,8 +118,9 @@ async def _begin_whole(
     raise LogTrimmedError(recovered.replayer.read_offset, tail.start_offset, recovered.begun_from)
 
 
-def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, start_offset: int) -> Recovered:
+def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, tail: LogTail) -> Recovered:
     """The state to begin with: that of the applier itself, the newest snapshot that can be used, or an empty one."""
+    start_offset = tail.start_offset
     own = applier.position()
     if own is not None and until.allows(own) and own.begin_offset >= start_offset:
         return Recovered(Replayer(applier, own, until=until), had_state=True)
@@ -120,6 +134,8 @@ def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, star
         if found.position.begin_offset < start_offset:  # so do all that are older
             needed, of = found.position.begin_offset, f"the snapshot {found.name}"
             break
+        if found.position.next_offset > tail.end_offset:
+            raise AheadOfLogError(found.position.next_offset, tail.end_offset, f"the snapshot {found.name}")
         try:
             applier.load(snapshots.frames(found), found.position)
         except DamagedSnapshotError as damage:

@@ -7,54 +7,20 @@ the same.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ottla.recovery.appliers import Applier, Position, Runs
+from ottla.recovery.appliers import Applier, Position, Run, Runs
 from ottla.recovery.entries import CHANGES, COMMIT_PAYLOAD, Change, Kind, crc_of, decode
 from ottla.recovery.entry_runs import split_run
 from ottla.recovery.errors import DamagedEntryError, DivergedError
 from ottla.recovery.logs import Columns
+from ottla.recovery.points import END, Point
+from ottla.recovery.reducing import Opened, Piece
 
 _KIND_AND_FLAG = 0x0F
 _RUN_KINDS = CHANGES
 """Without a checksum, which is to be looked at one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """How far to replay: the end of the log unless one of these is given."""
-
-    offset: int | None = None
-    """Records before this offset."""
-    time_ms: int | None = None
-    """Records before the first one that is later than this. Milliseconds since 1970."""
-    transaction: int | None = None
-    """Up to the commit of this transaction, and with it."""
-
-    def __post_init__(self) -> None:
-        if sum(each is not None for each in (self.offset, self.time_ms, self.transaction)) > 1:
-            raise ValueError("a point is an offset, a time or a transaction, and not several of them")
-        if self.transaction is not None and self.transaction < 1:
-            raise ValueError(f"a transaction id begins at 1: {self.transaction}")
-
-    def allows(self, position: Position) -> bool:
-        """Whether a state at this position has nothing that is after the point."""
-        if self.offset is not None:
-            return position.next_offset <= self.offset
-        if self.time_ms is not None:
-            return position.timestamp_ms_max <= self.time_ms
-        # A later transaction may have a lower id. One with a higher id in the state says: possibly too far.
-        return self.transaction is None or position.transaction_max < self.transaction
-
-    def __str__(self) -> str:
-        if self.offset is not None:
-            return f"offset {self.offset}"
-        if self.time_ms is not None:
-            return f"time {self.time_ms} ms"
-        return "the end" if self.transaction is None else f"transaction {self.transaction}"
-
-
-END = Point()
 
 
 @dataclass(slots=True)
@@ -74,6 +40,8 @@ class Replayer:
         self._open: dict[int, _OpenTransaction] = {}
         self._read_offset = self._position.begin_offset
         self._transaction_max = self._position.transaction_max
+        self._held_offset: int | None = None
+        """The first entry of a transaction that a reducer has, and that is not in `_open` yet."""
         self.reached = until.offset is not None and self._position.next_offset >= until.offset
         """The point is reached: what comes after it is not applied."""
         self.entry_count = 0
@@ -117,6 +85,40 @@ class Replayer:
         self.entry_count += count
         self.reached = is_last
 
+    def feed_piece(self, piece: Piece) -> None:
+        """What a part of the log comes to, from `Reducer`. All pieces of all ranges in order, or an entry is missing."""
+        if self.reached:
+            return
+        for offset, transaction, count in piece.commits:
+            if opened := self._open.get(transaction):
+                raise _wrong_count(offset, transaction, count, len(opened.changes) + count)
+            self._transaction_max = max(self._transaction_max, transaction)
+        self.transaction_count += len(piece.commits)
+        self._held_offset = piece.held_offset
+        if piece.entry_count:
+            self._advance(piece.runs, piece.next_offset, piece.timestamp_ms_max)
+            self.entry_count += piece.entry_count
+        for each in piece.opened:
+            self._take_over(each)
+        self._held_offset = piece.held_after
+        if piece.entries:
+            offsets, timestamps_ms, data = zip(*piece.entries, strict=True)
+            self.feed(Columns(offsets, timestamps_ms, data))
+        self.reached = self.reached or piece.is_last
+
+    def _take_over(self, opened: Opened) -> None:
+        here = self._open.setdefault(opened.transaction, _OpenTransaction(opened.first_offset))
+        for data in opened.entries:
+            kind, _, table, key, payload = decode(data, opened.first_offset)
+            here.changes.append((kind, table, key, payload))
+        here.crc = crc_of(opened.entries, here.crc)
+
+    def rewind(self) -> None:
+        """Forgets what others hold open for it: `feed` it from `read_offset` again."""
+        self._open.clear()
+        self._held_offset = None
+        self._read_offset = self._position.begin_offset
+
     def _take_run(self, data: list[bytes], index: int, offset: int, changes: Runs) -> int:
         """What is most of any log, as fast as can be: changes without a transaction. Where the run ends."""
         kind, transaction, table, _, _ = decode(data[index], offset)
@@ -129,15 +131,7 @@ class Replayer:
         """Without what was read before and what is after the point; and whether the point is in these columns."""
         if columns.offsets and columns.offsets[0] < self._read_offset:
             columns = columns.since(bisect_left(columns.offsets, self._read_offset))
-        if not columns.offsets:
-            return columns, False
-        until = self._until
-        if until.offset is not None and columns.offsets[-1] >= until.offset - 1:
-            return columns.before(bisect_left(columns.offsets, until.offset)), True
-        if until.time_ms is not None and max(columns.timestamps_ms) > until.time_ms:
-            first_later = next(index for index, each in enumerate(columns.timestamps_ms) if each > until.time_ms)
-            return columns.before(first_later), True
-        return columns, False
+        return self._until.cut(columns)
 
     def _take(self, data: bytes, columns: Columns, index: int, changes: Runs) -> bool:
         """Any entry. Whether the point is reached with it."""
@@ -172,7 +166,7 @@ class Replayer:
         count, crc = COMMIT_PAYLOAD.unpack(payload) if len(payload) == COMMIT_PAYLOAD.size else (-1, -1)
         here = len(opened.changes)
         if here != count:
-            raise DamagedEntryError(offset, f"it commits {count} entries of transaction {transaction}; {here} are here")
+            raise _wrong_count(offset, transaction, count, here)
         if opened.crc != crc:
             raise DamagedEntryError(offset, f"the entries of transaction {transaction} are not those that it commits")
         self.transaction_count += 1
@@ -182,21 +176,32 @@ class Replayer:
         """The first `taken` entries of the columns are done with."""
         if not taken:
             return
-        self._read_offset = columns.offsets[taken - 1] + 1
-        next_offset = max(self._read_offset, self._position.next_offset)
+        self._advance(changes.runs, columns.offsets[taken - 1] + 1, max(columns.timestamps_ms[:taken]))
+
+    def _advance(self, runs: Sequence[Run], read_offset: int, latest_ms: int) -> None:
+        next_offset = max(read_offset, self._position.next_offset)
         begins = [opened.first_offset for opened in self._open.values()]
-        latest_ms = max(columns.timestamps_ms[:taken])
+        if self._held_offset is not None:
+            begins.append(self._held_offset)
         position = Position(
             next_offset,
-            min(begins, default=next_offset),
+            min([*begins, next_offset]),
             self._transaction_max,
             max(latest_ms, self._position.timestamp_ms_max),
         )
-        self._applier.apply(changes.runs, position)
-        self._position = position
+        try:
+            self._applier.apply(runs, position)
+        except Exception as error:
+            error.add_note(f"while entries from offset {self._read_offset} to {read_offset - 1} of the log were applied")
+            raise
+        self._read_offset, self._position = read_offset, position
 
     def _compare(self, offset: int, expected: bytes) -> None:
         found = self._applier.digest()
         if found != expected:
             raise DivergedError(offset, expected, found)
         self.digest_count += 1
+
+
+def _wrong_count(offset: int, transaction: int, count: int, here: int) -> DamagedEntryError:
+    return DamagedEntryError(offset, f"it commits {count} entries of transaction {transaction}; {here} are here")

@@ -16,7 +16,6 @@ The leader's state changes when a write is acknowledged, in the order of the log
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from asyncio import Future
 from collections import deque
@@ -51,8 +50,10 @@ class Follower:
     def position(self) -> Position:
         return Position() if self._replayer is None else self._replayer.position
 
-    async def start(self, on_progress: OnProgress | None = None) -> Recovered:
-        recovered = await recover(self._log, self.applier, snapshots=self._snapshots, on_progress=on_progress)
+    async def start(self, on_progress: OnProgress | None = None, *, workers: int = 1) -> Recovered:
+        recovered = await recover(
+            self._log, self.applier, snapshots=self._snapshots, on_progress=on_progress, workers=workers
+        )
         self._replayer = recovered.replayer
         self.heard_s = time.monotonic()
         self._task = asyncio.create_task(self._follow(recovered.replayer))
@@ -66,14 +67,18 @@ class Follower:
 
     async def wait_for(self, offset: int) -> None:
         """Until the record at this offset is in the state: to read what was written elsewhere."""
+        if self._task is None:
+            raise RecoveryError("the follower was not started: call start() first")
         while self.position.next_offset <= offset:
             self._moved.clear()
             moved = asyncio.create_task(self._moved.wait())
-            assert self._task is not None, "the follower was not started"
-            await asyncio.wait({moved, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if self._task.done():
+            try:
+                await asyncio.wait({moved, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
                 moved.cancel()
-                self._task.result()
+            if self._task.done():
+                if self.failure is not None:
+                    raise self.failure
                 raise RecoveryError("the follower has stopped")
 
     @property
@@ -86,8 +91,7 @@ class Follower:
         """The state stays as it is. Raises nothing: `failure` says what went wrong before."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     async def take_over(self, writer: WritableLog) -> Leader:
         """`writer` was opened with a fence; this follower ends, and its state goes on under the leader."""
@@ -102,9 +106,11 @@ async def lead(
     applier: Applier,
     snapshots: SnapshotStore | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    workers: int = 1,
 ) -> Leader:
     """Recovers and leads: for a program that starts, alone or after another one."""
-    recovered = await recover(writer, applier, snapshots=snapshots, on_progress=on_progress)
+    recovered = await recover(writer, applier, snapshots=snapshots, on_progress=on_progress, workers=workers)
     return await _lead(writer, applier, recovered.replayer, snapshots)
 
 
@@ -129,6 +135,7 @@ class Leader:
         self._snapshots = snapshots
         self._transaction = replayer.position.transaction_max
         self._pending: deque[_Write] = deque()
+        self._unaborted: deque[int] = deque()
         self._drain_is_due = False
         self._failure: BaseException | None = None
         self._one_snapshot = asyncio.Lock()
@@ -176,11 +183,21 @@ class Leader:
                 await self._log.ready()
                 writes.append(self.write_nowait(entry))
         except BaseException:
-            if self._failure is None:
-                self.write_nowait(abort(transaction))
+            if writes:
+                self._unaborted.append(transaction)
+                self._abort()
             raise
         await asyncio.shield(asyncio.gather(*writes))
         return transaction
+
+    def _abort(self) -> None:
+        """Says to readers what will never be committed, as soon as there is room. The next leader says it too."""
+        while self._unaborted and self._failure is None:
+            try:
+                self.write_nowait(abort(self._unaborted[0]))
+            except Exception:
+                return  # no room: what is on its way will be acknowledged, and then it is tried again
+            self._unaborted.popleft()
 
     async def write_heartbeat(self) -> int:
         """Says to followers that somebody leads."""
@@ -188,9 +205,13 @@ class Leader:
 
     async def write_digest(self) -> int:
         """The checksum of the whole state, which every replay of the log compares with its own from now on."""
-        while self._pending:
+        while True:
+            await self._log.ready()
+            if not self._pending:
+                break
             await asyncio.wait([write.applied for write in self._pending])
-        return await self.write(digest(self.applier.digest()))
+        # Nothing is awaited from here to the append: another write between them would not be in the checksum.
+        return await asyncio.shield(self.write_nowait(digest(self.applier.digest())))
 
     async def snapshot(self) -> Snapshot:
         """Of the state at this moment; written in a thread while writes go on."""
@@ -230,6 +251,7 @@ class Leader:
                 break
             done.append(write)
         self._apply(done)
+        self._abort()
         if self._failure is not None:
             self._fail_pending(self._failure)
 

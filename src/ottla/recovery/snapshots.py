@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from ottla.recovery.appliers import Position
 from ottla.recovery.errors import DamagedSnapshotError
-from ottla.recovery.replaying import END, Point
+from ottla.recovery.points import END, Point
 from ottla.recovery.snapshot_files import SnapshotFiles, open_files
 
 VERSION = 1
@@ -62,7 +62,7 @@ class SnapshotStore:
             name, position, time.time_ns() // 1_000_000, packing.size_bytes, packing.frame_count, packing.crc
         )
         self._files.write(name + _MANIFEST, [_manifest_bytes(snapshot)])
-        self._prune()
+        self._prune(name)
         return snapshot
 
     def snapshots(self, until: Point = END) -> Iterator[Snapshot | DamagedSnapshotError]:
@@ -120,14 +120,18 @@ class SnapshotStore:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DamagedSnapshotError(name, f"its manifest cannot be read ({error})") from error
 
-    def _prune(self) -> None:
-        """Manifests first: data without one is no snapshot. Then what a writer that died has left below them."""
-        names = self._names()
+    def _prune(self, newest: str) -> None:
+        """Manifests first: data without one is no snapshot. Then what a writer that died has left below them.
+
+        Of several at one offset, the one that was written just now stays: the others may have been damaged.
+        """
+        names = sorted(self._names(), key=lambda name: (name.split("-")[0], name == newest, name))
+        kept = names[-self.keep :]
         for name in names[: -self.keep]:
             self._files.remove(name + _MANIFEST)
-        oldest = names[-self.keep :][0]
+            self._files.remove(name + _DATA)
         for file in self._files.names():
-            if file.removesuffix(_MANIFEST) < oldest and not file.endswith(_MANIFEST):
+            if file < min(kept) and not file.endswith(_MANIFEST):
                 self._files.remove(file)
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 
 from ottla.recovery.appliers import DIGEST_BYTES, FRAME_BYTES, Position, Run
-from ottla.recovery.entries import Kind, values_of
+from ottla.recovery.entries import Kind, Parameter, values_of
 from ottla.recovery.errors import RecoveryError
 
 _POSITION_TABLE = "ottla_position"
@@ -27,16 +28,32 @@ _CREATE = f"""CREATE TABLE IF NOT EXISTS {_POSITION_TABLE} (
     id INTEGER PRIMARY KEY CHECK (id = 0), next_offset, begin_offset, transaction_max, timestamp_ms_max)"""
 
 
+_INTEGER_MAX = (1 << 63) - 1
+"""Of SQLite. The id of a transaction may be larger; it is then kept as text."""
+_ROW_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SELECT"})
+_TRANSACTION_VERBS = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"})
+_BEFORE_A_WORD = re.compile(r"(?:[\s;]|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+_BEYOND_KEYS = """
+    SELECT 1 FROM sqlite_schema WHERE type = 'trigger'
+    UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_index_list(t.name) AS i
+        WHERE t.type = 'table' AND i."unique" AND i.origin <> 'pk'
+    UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) WHERE t.type = 'table'"""
+"""What makes the change of one row change another."""
+
+
 class SqliteApplier:
     """Owns a connection: nobody else writes through it.
 
-    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`).
+    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`). `by_key` says
+    that the key of each image is its primary key, and a row's key always the same bytes: several processes can then
+    replay a log into it. Tables with triggers, foreign keys or other unique columns are replayed by one all the same.
     """
 
-    def __init__(self, connection: sqlite3.Connection, schema: str = "") -> None:
+    def __init__(self, connection: sqlite3.Connection, schema: str = "", *, by_key: bool = False) -> None:
         connection.isolation_level = None  # transactions begin and end here, by name
         self.connection = connection
         self._schema = schema
+        self._by_key = by_key
         self._upserts: dict[str, tuple[str, str]] = {}
         self._create()
 
@@ -51,23 +68,32 @@ class SqliteApplier:
                 self._apply_run(run)
             self._set_position(position)
         except BaseException:
-            self.connection.execute("ROLLBACK")
+            if self.connection.in_transaction:  # a full disk, for one, has ended it already
+                self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
 
     def _apply_run(self, run: Run) -> None:
         if run.kind == Kind.STATEMENT:
             for payload in run.payloads:
-                sql, *parameters = values_of(payload)
-                if not isinstance(sql, str):
-                    raise RecoveryError(f"a statement is a text, not {sql!r}")
-                self.connection.execute(sql, parameters)
+                self._execute(*values_of(payload))
             return
         upsert, removal = self._upserts.get(run.table) or self._prepare(run.table)
         if run.kind == Kind.PUT:
             self.connection.executemany(upsert, map(values_of, run.payloads))
         else:
             self.connection.executemany(removal, map(values_of, run.keys))
+
+    def _execute(self, sql: Parameter, *parameters: Parameter) -> None:
+        if not isinstance(sql, str):
+            raise RecoveryError(f"a statement is a text, not {sql!r}")
+        verb = _first_word(sql)
+        if verb in _TRANSACTION_VERBS:
+            # It would end the transaction that has the position: a crash could then apply what is before it twice.
+            raise RecoveryError(f"{verb} is not for a statement of a log: write the others as one transaction of the log")
+        self.connection.execute(sql, parameters)
+        if verb not in _ROW_VERBS:
+            self._upserts.clear()  # a table may have other columns now
 
     def _prepare(self, table: str) -> tuple[str, str]:
         columns = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
@@ -81,12 +107,16 @@ class SqliteApplier:
         return self._upserts[table]
 
     def _set_position(self, position: Position) -> None:
-        self.connection.execute(f"REPLACE INTO {_POSITION_TABLE} VALUES (0, ?, ?, ?, ?)", astuple(position))
+        numbers = [each if each <= _INTEGER_MAX else str(each) for each in astuple(position)]
+        self.connection.execute(f"REPLACE INTO {_POSITION_TABLE} VALUES (0, ?, ?, ?, ?)", numbers)
+
+    def by_key(self) -> bool:
+        return self._by_key and self.connection.execute(_BEYOND_KEYS).fetchone() is None
 
     def position(self) -> Position | None:
         columns = "next_offset, begin_offset, transaction_max, timestamp_ms_max"
         row = self.connection.execute(f"SELECT {columns} FROM {_POSITION_TABLE}").fetchone()
-        return None if row is None else Position(*row)
+        return None if row is None else Position(*map(int, row))
 
     def dump(self) -> Iterable[bytes]:
         """A copy is made first, in a temporary file."""
@@ -101,7 +131,8 @@ class SqliteApplier:
             for frame in frames:
                 copy.write(frame)
             copy.flush()
-            source = sqlite3.connect(f"file:{copy.name}?mode=ro", uri=True)
+            # Immutable: a copy of a database in WAL mode would leave files of its own beside it.
+            source = sqlite3.connect(f"file:{copy.name}?mode=ro&immutable=1", uri=True)
             try:
                 source.backup(self.connection)
             finally:
@@ -139,6 +170,12 @@ def _blocks(copy: tempfile._TemporaryFileWrapper[bytes]) -> Iterator[bytes]:
         with open(handle, "rb") as file:
             while block := file.read(FRAME_BYTES):
                 yield block
+
+
+def _first_word(sql: str) -> str:
+    begin = _BEFORE_A_WORD.match(sql)
+    found = re.match(r"\w*", sql[begin.end() if begin else 0 :])
+    return found[0].upper() if found else ""
 
 
 def _quoted(name: str) -> str:

@@ -50,6 +50,11 @@ class Leaders:
         self._connecting = asyncio.Lock()
         self._turn = 0
 
+    @property
+    def servers(self) -> str:
+        """As they were given."""
+        return ",".join(self._given)
+
     def point_to(self, leader: str) -> None:
         """Somebody said who leads; empty: nobody knows."""
         if leader != self._leader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
@@ -78,6 +78,10 @@ class Log:
             leaders.close()
             raise
         return log
+
+    def __reduce__(self) -> tuple[Callable[..., Log], tuple[object, ...]]:
+        """In another process it is a handle to read with: it has neither this one's connection nor its epoch."""
+        return _reading_handle, (self._leaders.servers, self._log, self.durability, self._limits)
 
     async def _fence(self) -> None:
         """Takes the log from whoever has it. Says whom it replaces, so that a request that was late replaces nobody."""
@@ -183,3 +187,7 @@ class Log:
         if error is None:
             await self.flush()
         await self.close()
+
+
+def _reading_handle(servers: str, name: LogName, durability: str, limits: Limits) -> Log:
+    return Log(Leaders(servers, name, limits.patience_s), name, durability, Acks.ALL, limits)

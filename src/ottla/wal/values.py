@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from ottla.wire.wal_calls import CreateLog
 
+SHORT_RETENTION_MS = 3_600_000
+SEGMENTS_PER_RETENTION = 4
+
 
 class Entry(NamedTuple):
     offset: int
@@ -31,6 +34,8 @@ class LogSettings:
     durability: str | None = None
     """`disk`, `cache` or `memory`"""
     retention_ms: int | None = None
+    """Of an hour at most, it brings a `segment.ms` of a quarter of it along, unless `configs` has one: on a disk whole
+    segments go, and one that is written to is always young."""
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     """Any others, by Kafka's names."""
@@ -41,4 +46,6 @@ class LogSettings:
             configs["ottla.durability"] = self.durability
         if self.retention_ms is not None:
             configs["retention.ms"] = str(self.retention_ms)
+            if self.durability != "memory" and 0 < self.retention_ms <= SHORT_RETENTION_MS:
+                configs.setdefault("segment.ms", str(max(1, self.retention_ms // SEGMENTS_PER_RETENTION)))
         return CreateLog(self.partitions, self.replicas or 0, configs)

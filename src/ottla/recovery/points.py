@@ -1,0 +1,57 @@
+"""How far to replay."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from ottla.recovery.appliers import Position
+from ottla.recovery.logs import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How far to replay: the end of the log unless one of these is given."""
+
+    offset: int | None = None
+    """Records before this offset."""
+    time_ms: int | None = None
+    """Records before the first one that is later than this. Milliseconds since 1970."""
+    transaction: int | None = None
+    """Up to the commit of this transaction, and with it."""
+
+    def __post_init__(self) -> None:
+        if sum(each is not None for each in (self.offset, self.time_ms, self.transaction)) > 1:
+            raise ValueError("a point is an offset, a time or a transaction, and not several of them")
+        if self.transaction is not None and self.transaction < 1:
+            raise ValueError(f"a transaction id begins at 1: {self.transaction}")
+
+    def allows(self, position: Position) -> bool:
+        """Whether a state at this position has nothing that is after the point."""
+        if self.offset is not None:
+            return position.next_offset <= self.offset
+        if self.time_ms is not None:
+            return position.timestamp_ms_max <= self.time_ms
+        # A later transaction may have a lower id. One with a higher id in the state says: possibly too far.
+        return self.transaction is None or position.transaction_max < self.transaction
+
+    def cut(self, columns: Columns) -> tuple[Columns, bool]:
+        """Without what is after the point; and whether the point is in these columns."""
+        if not columns.offsets:
+            return columns, False
+        if self.offset is not None and columns.offsets[-1] >= self.offset - 1:
+            return columns.before(bisect_left(columns.offsets, self.offset)), True
+        if self.time_ms is not None and max(columns.timestamps_ms) > self.time_ms:
+            first_later = next(index for index, each in enumerate(columns.timestamps_ms) if each > self.time_ms)
+            return columns.before(first_later), True
+        return columns, False
+
+    def __str__(self) -> str:
+        if self.offset is not None:
+            return f"offset {self.offset}"
+        if self.time_ms is not None:
+            return f"time {self.time_ms} ms"
+        return "the end" if self.transaction is None else f"transaction {self.transaction}"
+
+
+END = Point()

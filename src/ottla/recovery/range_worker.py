@@ -1,0 +1,120 @@
+"""A process that reads ranges of a log and reduces them: `main` of a process that `workers` starts.
+
+It is told a log and ranges on its standard input, and answers with pieces on its standard output, pickled both ways:
+the two are one program. It ends when its input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import struct
+import sys
+import time
+from typing import Any, BinaryIO, NamedTuple
+
+from ottla.recovery.logs import ReadableLog, columns_of
+from ottla.recovery.points import Point
+from ottla.recovery.reducing import Piece, Reducer
+
+PROGRESS_S = 0.1
+FRAME = struct.Struct("<Q")
+
+
+class Range(NamedTuple):
+    first: int
+    until: int
+    point: Point
+
+
+class Read(NamedTuple):
+    """How far the range was read; not applied yet."""
+
+    offset_count: int
+    entry_count: int
+
+
+class Failed(NamedTuple):
+    """Why it cannot be read any further."""
+
+    next_offset: int
+    why: str
+
+
+class Done(NamedTuple):
+    """All pieces of the range were sent."""
+
+    read: Read
+
+
+def write_frame(to: BinaryIO, message: object) -> None:
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    to.write(FRAME.pack(len(body)))
+    to.write(body)
+    to.flush()
+
+
+def read_frame(source: BinaryIO) -> Any:
+    """None at the end."""
+    head = source.read(FRAME.size)
+    return pickle.loads(source.read(FRAME.unpack(head)[0])) if len(head) == FRAME.size else None
+
+
+class Worker:
+    def __init__(self, log: ReadableLog, output: BinaryIO) -> None:
+        self._log = log
+        self._output = output
+
+    async def reduce(self, asked: Range) -> None:
+        reducer = Reducer(asked.first, asked.point)
+        next_offset, entry_count, told_s = asked.first, 0, time.monotonic()
+        try:
+            async for columns in columns_of(self._log, asked.first, asked.until):
+                reducer.feed(columns)
+                await self._send(*reducer.take_pieces())
+                if columns.offsets:
+                    next_offset = columns.offsets[-1] + 1
+                    entry_count += len(columns.offsets)
+                if time.monotonic() - told_s > PROGRESS_S:
+                    told_s = time.monotonic()
+                    await self._send(Read(next_offset - asked.first, entry_count))
+                if reducer.is_done:
+                    break
+        except Exception as error:
+            await self._send(Failed(next_offset, f"{type(error).__name__}: {error}"))
+            return
+        reducer.end()
+        await self._send(*reducer.take_pieces(), Done(Read(asked.until - asked.first, entry_count)))
+
+    async def _send(self, *messages: Piece | Read | Failed | Done) -> None:
+        """Waits while nobody takes what is in the pipe: that is what bounds the memory of a worker."""
+        for message in messages:
+            await asyncio.to_thread(write_frame, self._output, message)
+
+
+async def work(source: BinaryIO, output: BinaryIO) -> None:
+    sys.path[:0] = [path for path in read_frame(source) if path not in sys.path]
+    try:
+        worker = Worker(read_frame(source), output)
+    except Exception as error:
+        write_frame(output, Failed(0, f"the log cannot be opened in a worker: {type(error).__name__}: {error}"))
+        return
+    while (asked := await asyncio.to_thread(read_frame, source)) is not None:
+        await worker.reduce(asked)
+
+
+def main() -> None:
+    # Whatever prints something, prints it elsewhere: this pipe is for pieces.
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    try:
+        import uvloop
+
+        run = uvloop.run
+    except ImportError:
+        run = asyncio.run
+    try:
+        run(work(sys.stdin.buffer, output))
+    except (BrokenPipeError, KeyboardInterrupt):
+        os._exit(1)  # nobody listens any more
