@@ -79,8 +79,9 @@ class Supervised:
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
-            with contextlib.suppress(TimeoutError):  # whoever ends it does not wait for brokers that are not there
-                await asyncio.wait_for(self._write(), LAST_WORD_S)
+            if not self._has_told:  # whoever ends it does not wait for brokers that are not there
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._write(), LAST_WORD_S)
 
     async def _pause(self, code: int, ran_s: float) -> None:
         pause_s = self._backoff.after(ran_s)
@@ -167,8 +168,8 @@ class Supervised:
             if not self._statuses.is_started and not self._has_told:
                 self._has_told = True
                 self._say(
-                    f"{self._config.name}: `ottla connect status` does not show it, for the brokers at "
-                    f"{self._statuses.bootstrap} do not answer ({failure}): name others with --bootstrap"
+                    f"{self._config.name}: `ottla connect status` does not show it. The brokers at "
+                    f"{self._statuses.bootstrap} (--bootstrap) say: {failure}"
                 )
 
 
