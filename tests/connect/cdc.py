@@ -1,7 +1,8 @@
-"""The proof of change capture: a database that changes at random, connectors killed with -9 at random, and at the end a
-replica, and tables made by the pipeline, that equal the source row by row.
+"""The proof of change capture: a database that changes at random, connectors and brokers killed with -9 at random, and
+at the end a replica, and tables made by the pipeline, that equal the source row by row.
 
     python -m tests.connect.cdc --changes 1000000 --seed 1
+    python -m tests.connect.cdc --changes 100000 --seed 1 --brokers 3
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import psycopg
 import pyarrow.parquet as pq
 
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.cluster_processes import ClusterProcesses
 from tests.connect.change_topics import check_transactions, column_kinds, expected_rows, normal_row
 from tests.connect.connectors import Connector, ottla, wait_until
 from tests.connect.workload import TABLES, WHOLE_ROWS, Workload, set_up, table_hash
@@ -41,6 +43,8 @@ class Report:
     changes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     kills: int = 0
+    """Of connectors: workers and supervisors."""
+    broker_kills: int = 0
     seconds: float = 0.0
     """From the first change until the replica has the last one."""
     changes_per_s: float = 0.0
@@ -52,10 +56,40 @@ class Report:
     materialized: dict[str, int] = field(default_factory=dict)
 
 
+class Brokers(ClusterProcesses):
+    """One that is killed comes back after a while; no two are away at once."""
+
+    kills = 0
+    _cpu_s = 0.0
+    _returning: threading.Timer | None = None
+
+    def kill_one(self, place: int, away_s: float) -> None:
+        if self._returning is None or not self._returning.is_alive():
+            broker = self.brokers[place]
+            self._cpu_s += _cpu_s(broker)
+            broker.kill()
+            self.kills += 1
+            self._returning = threading.Timer(away_s, broker.start)
+            self._returning.start()
+
+    def all_back(self) -> None:
+        if self._returning is not None:
+            self._returning.join()
+
+    def cpu_s(self) -> float:
+        """Of all so far, also of those that were killed."""
+        return self._cpu_s + sum(_cpu_s(broker) for broker in self.brokers)
+
+
+def _cpu_s(broker: BrokerProcess) -> float:
+    used = psutil.Process(broker.pid).cpu_times()
+    return float(used.user + used.system)
+
+
 @dataclass
 class World:
     server: PostgresServer
-    broker: BrokerProcess
+    brokers: Brokers
     source: Connector
     sink: Connector
     directory: Path
@@ -74,15 +108,15 @@ class World:
 
 
 @contextlib.contextmanager
-def world(directory: Path) -> Iterator[World]:
+def world(directory: Path, broker_count: int = 1) -> Iterator[World]:
     with PostgresServer(settings={"wal_level": "logical", "max_wal_size": "4GB"}) as server:
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("CREATE DATABASE source")
             connection.execute("CREATE DATABASE target")
         set_up(server.url_of("source"))
-        broker = BrokerProcess(directory / "broker").start()
-        try:
-            common = ["--prefix", PREFIX, "-b", broker.bootstrap]
+        session = {"broker.session.timeout.ms": "6000"}
+        with Brokers(directory / "brokers", broker_count, config=session, ready_timeout_s=240) as brokers:
+            common = ["--prefix", PREFIX, "-b", brokers.bootstrap]
             tables = [word for table in TABLES for word in ("--table", table)]
             source = Connector(
                 directory / "source.log",
@@ -105,16 +139,15 @@ def world(directory: Path) -> Iterator[World]:
                 "--apply-schema-changes",
             )
             try:
-                yield World(server, broker, source, sink, directory)
+                yield World(server, brokers, source, sink, directory)
             finally:
                 source.end()
                 sink.end()
-        finally:
-            broker.kill()
+                brokers.all_back()
 
 
 class Killer(threading.Thread):
-    """Kills workers, and now and then a supervisor, until it is told to stop."""
+    """Kills workers, now and then a supervisor, and brokers if there are several, until it is told to stop."""
 
     def __init__(self, world: World, seed: int, every_s: float) -> None:
         super().__init__(daemon=True)
@@ -124,7 +157,11 @@ class Killer(threading.Thread):
         self.enough = threading.Event()
 
     def run(self) -> None:
+        brokers = self._world.brokers
         while not self.enough.wait(self._every_s * self._chance.uniform(0.2, 1.8)):
+            if len(brokers.brokers) > 1 and self._chance.random() < 0.5:
+                brokers.kill_one(self._chance.randrange(len(brokers.brokers)), self._chance.uniform(0.2, 4))
+                continue
             victim = self._chance.choice([self._world.source, self._world.source, self._world.sink])
             if self._chance.random() < 0.2:
                 victim.kill()
@@ -133,9 +170,16 @@ class Killer(threading.Thread):
                 victim.kill_worker()
 
 
-def run(world: World, changes: int, seed: int, kill_every_s: float | None, kills_min: int = 0) -> Report:
-    """Changes the source, kills connectors, waits for the replica, and compares. There are more changes than asked for
-    if it takes them until so many were killed."""
+def run(
+    world: World,
+    changes: int,
+    seed: int,
+    kill_every_s: float | None,
+    kills_min: int = 0,
+    broker_kills_min: int = 0,
+) -> Report:
+    """Changes the source, kills connectors and brokers, waits for the replica, and compares. There are more changes
+    than asked for if it takes them until so many were killed."""
     report = Report(seed)
     killer = None if kill_every_s is None else Killer(world, seed, kill_every_s)
     with psycopg.connect(world.source_url, autocommit=True) as connection:
@@ -148,26 +192,26 @@ def run(world: World, changes: int, seed: int, kill_every_s: float | None, kills
         if killer is not None:
             killer.start()
         wait_until(lambda: _streams(connection), f"changes are streamed; {world.source.log_path}", 300)
-        while workload.changes < changes or world.kills < kills_min:
+        while workload.changes < changes or world.kills < kills_min or world.brokers.kills < broker_kills_min:
             workload.step()
             _bound_backlog(connection)
         report.changes, report.kinds = workload.changes, workload.kinds
         if killer is not None:
             killer.enough.set()
             killer.join()
+            world.brokers.all_back()
         connection.execute("INSERT INTO events VALUES (%s, 'the last one')", [LAST_EVENT])
     wait_until(lambda: _has_last(world.target_url), f"the replica has the last change; {world.sink.log[-2000:]}", 3600)
     report.seconds = round(time.monotonic() - begun_s, 1)
     report.changes_per_s = round(report.changes / report.seconds)
-    report.kills = world.kills
+    report.kills, report.broker_kills = world.kills, world.brokers.kills
     report.source_cpu_s, report.sink_cpu_s = round(world.source.cpu_s(), 1), round(world.sink.cpu_s(), 1)
-    used = psutil.Process(world.broker.pid).cpu_times()
-    report.broker_cpu_s = round(used.user + used.system, 1)
+    report.broker_cpu_s = round(world.brokers.cpu_s(), 1)
     for table in TABLES:
         expected, found = table_hash(world.source_url, table), table_hash(world.target_url, table)
         assert expected == found, f"{table}: the source has {expected}, the replica {found}"
         report.rows[table] = found[0]
-    report.records = asyncio.run(check_transactions(world.broker.bootstrap, PREFIX))
+    report.records = asyncio.run(check_transactions(world.brokers.bootstrap, PREFIX))
     return report
 
 
@@ -202,7 +246,7 @@ def materialize(world: World, table: str) -> int:
     topic = f"{PREFIX}.public.{table}"
     said = ottla(
         *["pipeline", "materialize", topic, "--table", str(place), "--envelope", "debezium", "--json"],
-        *["-b", world.broker.bootstrap],
+        *["-b", world.brokers.bootstrap],
     )
     assert said.returncode == 0, said.stderr
     snapshot = json.loads(said.stdout)
@@ -221,11 +265,12 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--kill-every", type=float, default=5.0, metavar="SECONDS", help="0: nobody is killed")
+    parser.add_argument("--brokers", type=int, default=1, help="with several, they are killed too, one at a time")
     parser.add_argument("--no-materialize", action="store_true")
     chosen = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="ottla-cdc-"))
     try:
-        with world(directory) as built:
+        with world(directory, chosen.brokers) as built:
             report = run(built, chosen.changes, chosen.seed, chosen.kill_every or None)
             print(json.dumps(asdict(report), indent=2), flush=True)
             for table in () if chosen.no_materialize else WHOLE_ROWS:

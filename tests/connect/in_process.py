@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from ottla.connect.configuration import ConnectorConfig
-from ottla.connect.contract import Source
+from ottla.connect.contract import Follower, Source
 from ottla.connect.sink_run import run_sink
 from ottla.connect.source_run import run_source
 
@@ -49,7 +49,7 @@ async def run_sink_to_end(bootstrap: str, kind: str, name: str, **settings: Any)
     """Until it has all that the topics have; what it says of itself at the end."""
     config = ConnectorConfig(name, kind, bootstrap, {"until_end": True, **settings})
     sink = config.build()
-    assert not isinstance(sink, Source)
+    assert not isinstance(sink, Source | Follower)
     said: dict[str, Any] = {}
     await run_sink(config, sink, asyncio.Event(), said.update)
     return said

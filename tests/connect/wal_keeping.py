@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import psycopg
 
 from ottla.connect.postgres_wal.backup import take_backup
+from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
+from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.restore import Restored, Wanted, restore
@@ -38,6 +40,8 @@ class Keeper:
         self.place = LogPlace(cluster.wal_servers, name)
         self.store = BackupStore(os.fspath(directory / f"{name}-backups"))
         self.news: list[str] = []
+        self.archive: str | None = None
+        """From which is read what the log does not have any more."""
 
     def receiver(self, *, accept_gap: bool = False) -> Receiver:
         new = settings_of_new_log(None, None)
@@ -84,11 +88,24 @@ class Keeper:
 
         return asyncio.run(run())
 
+    def reading(self, work: Callable[[ReadableLog], Coroutine[Any, Any, T]]) -> T:
+        """With the archive, if there is one."""
+
+        async def run() -> T:
+            async with self.place.open_to_read(self.archive, self.news.append) as log:
+                return await work(log)
+
+        return asyncio.run(run())
+
+    def check(self) -> list[str]:
+        return self.reading(lambda log: check_backups(log, self.store, self.news.append))
+
     def lay_down(self, target: PostgresServer, wanted: Wanted | None = None) -> Restored:
         fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch"]
         fetch += ["--wal", self.place.servers, "--log", self.place.name]
+        fetch += [] if self.archive is None else ["--archive", self.archive]
         directory = Path(target.data_dir)
-        return self.with_log(lambda log: restore(log, self.store, directory, wanted or Wanted(), fetch))
+        return self.reading(lambda log: restore(log, self.store, directory, wanted or Wanted(), fetch))
 
     @contextmanager
     def restored(self, wanted: Wanted | None = None) -> Iterator[PostgresServer]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime
 import io
 import random
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 
 import pytest
 
 from ottla.connect.postgres_wal.entries import Entry, ForeignEntryError, Kind, decode
 from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.log_search import first_entry, last_entry, offset_of
+from ottla.connect.postgres_wal.pieces import GapError
 from ottla.connect.postgres_wal.positions import (
     Lsn,
     Segment,
@@ -23,56 +22,16 @@ from ottla.connect.postgres_wal.positions import (
 )
 from ottla.connect.postgres_wal.receiver_plan import LogEnd, first_step, next_step
 from ottla.connect.postgres_wal.recovery_files import restore_command
-from ottla.connect.postgres_wal.segments import GapError, write_segment
+from ottla.connect.postgres_wal.segments import write_segment
 from ottla.connect.postgres_wal.server import Identity
 from ottla.connect.postgres_wal.slot_bound import SlotWatch, parse_size
 from ottla.connect.postgres_wal.targets import AtLsn, AtTime, AtXid, parse_target
 from ottla.connect.postgres_wal.timelines import parse_history
+from tests.unit.postgres_wal_log import ONE, THREE, TWO, MemoryLog, wal
 
 MIB = 1 << 20
 SEGMENT = 16 * MIB
-ONE, TWO, THREE = TimelineId(1), TimelineId(2), TimelineId(3)
 HISTORY_OF_THREE = b"1\t0/3000148\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n"
-
-
-@dataclass(frozen=True)
-class Record:
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Ends:
-    start_offset: int
-    end_offset: int
-
-
-@dataclass
-class MemoryLog:
-    """A log with holes: offsets that hold a fence's mark and no entry."""
-
-    records: list[Record] = field(default_factory=list)
-    start_offset: int = 0
-    end_offset: int = 0
-
-    def put(self, entry: Entry, hole: int = 0) -> None:
-        self.end_offset += hole
-        self.records.append(Record(self.end_offset, entry.encode()))
-        self.end_offset += 1
-
-    async def tail(self) -> Ends:
-        return Ends(self.start_offset, self.end_offset)
-
-    async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]:
-        until = self.end_offset if until is None else until
-        assert self.start_offset <= first <= until <= self.end_offset
-        found = [each for each in self.records if first <= each.offset < until]
-        for at in range(0, len(found), 3):
-            yield found[at : at + 3]
-
-
-def wal(timeline: TimelineId, start: int, data: bytes) -> Entry:
-    return Entry(Kind.WAL, 77, timeline, Lsn(start), 5, data)
 
 
 def test_names_of_files() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.output import AsJson, count_text, print_json, print_table, say, size_text
-from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, Dsn, LogName, Store, WalServers, run_postgres
+from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, Archive, Dsn, LogName, Store, WalServers, run_postgres
 
 if TYPE_CHECKING:
     from ottla.connect.postgres_wal.backup_store import Backup
@@ -87,7 +87,7 @@ def list_backups(store: Store, as_json: AsJson = False) -> None:
 
 
 @commands.command("check")
-def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LOG) -> None:
+def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LOG, archive: Archive = None) -> None:
     """Reads every backup, and the log from the oldest one on: every byte is there, and no WAL is missing."""
 
     async def work() -> list[str]:
@@ -95,7 +95,7 @@ def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LO
         from ottla.connect.postgres_wal.backup_store import BackupStore
         from ottla.connect.postgres_wal.opening import LogPlace
 
-        async with LogPlace(wal, log).open() as opened:
+        async with LogPlace(wal, log).open_to_read(archive, say) as opened:
             return await check_backups(opened, BackupStore(store), say)
 
     findings = run_postgres(work())

@@ -12,7 +12,16 @@ import typer
 from ottla.cli import restore_sqlite
 from ottla.cli.failures import FailedError
 from ottla.cli.output import say
-from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, LogName, Store, WalServers, run_postgres
+from ottla.cli.wal_options import (
+    DEFAULT_LOG,
+    DEFAULT_WAL,
+    Archive,
+    LogName,
+    Store,
+    WalServers,
+    absolute_place,
+    run_postgres,
+)
 
 if TYPE_CHECKING:
     from ottla.connect.postgres_wal.restore import Restored, Wanted
@@ -36,17 +45,21 @@ def postgres(
     port: Annotated[int | None, typer.Option(help="The restored server's port, with --start.")] = None,
     wal: WalServers = DEFAULT_WAL,
     log: LogName = DEFAULT_LOG,
+    archive: Archive = None,
 ) -> None:
     """Makes a data directory that recovers to a chosen moment when it is started, and says how to start it."""
     wanted = _wanted(at, before, timeline, backup)
     fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch", "--wal", wal, "--log", log]
+    archive = absolute_place(archive)
+    if archive is not None:
+        fetch += ["--archive", archive]
 
     async def work() -> Restored:
         from ottla.connect.postgres_wal.backup_store import BackupStore
         from ottla.connect.postgres_wal.opening import LogPlace
         from ottla.connect.postgres_wal.restore import restore
 
-        async with LogPlace(wal, log).open() as opened:
+        async with LogPlace(wal, log).open_to_read(archive, say) as opened:
             return await restore(opened, BackupStore(store), to.absolute(), wanted, fetch)
 
     restored = run_postgres(work())

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+from ottla.model.durations import duration_ms
+
+__all__ = ["duration_ms", "since_ms"]
+
 _EPOCH_YEAR = 1970
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-
-
-def duration_ms(text: str) -> int | None:
-    """`90s`, `1h30m`; None if the text is no duration."""
-    compact = text.replace(" ", "")
-    parts = _DURATION.findall(compact)
-    if not parts or "".join(number + unit for number, unit in parts) != compact:
-        return None
-    return int(sum(float(number) * _UNITS_MS[unit] for number, unit in parts))
 
 
 def since_ms(text: str, now_ms: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
@@ -27,6 +28,15 @@ Dsn = Annotated[
         help="The server: postgresql://user@host:5432/ ; what is left out is as for psql (PGHOST, PGUSER, ~/.pgpass).",
     ),
 ]
+Archive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="DIRECTORY|URL",
+        help="Where `ottla pipeline archive` has put what retention has removed from the log.",
+        show_default=False,
+    ),
+]
 Store = Annotated[
     str,
     typer.Option(
@@ -35,6 +45,11 @@ Store = Annotated[
         help="Where backups are: a directory, or an address such as s3://bucket/path.",
     ),
 ]
+
+
+def absolute_place(place: str | None) -> str | None:
+    """For a program that runs in another directory."""
+    return place if place is None or "://" in place else os.path.abspath(place)
 
 
 def run_postgres(work: Coroutine[Any, Any, T]) -> T:

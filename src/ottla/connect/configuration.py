@@ -19,15 +19,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ottla.connect.contract import Sink, Source
+from ottla.connect.contract import Follower, Sink, Source
 from ottla.connect.failures import NeedsHelpError
 
 KINDS = {
     "postgres-cdc": "ottla.connect.postgres.cdc_settings",
     "postgres-sink": "ottla.connect.postgres.sink_settings",
     "file-sink": "ottla.connect.files.sink_settings",
+    "sqlite": "ottla.connect.sqlite.connector",
 }
 """Each is a module with `REQUIRED` and `OPTIONAL` settings, and `build(name, settings, bootstrap)`."""
+FOLLOWERS = ("sqlite",)
+"""They reach their log through its append stream, and need `bootstrap` only to tell how it goes."""
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,80}")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -57,9 +60,13 @@ class ConnectorConfig:
         for missing in (each for each in module.REQUIRED if not self.settings.get(each)):
             raise NeedsHelpError(f'{self.name}: {self.kind} needs the setting "{missing}"')
 
-    def build(self) -> Source | Sink:
+    @property
+    def needs_bootstrap(self) -> bool:
+        return self.kind not in FOLLOWERS
+
+    def build(self) -> Source | Sink | Follower:
         self.check()
-        build: Callable[[str, Mapping[str, Any], str], Source | Sink] = _module(self.kind).build
+        build: Callable[[str, Mapping[str, Any], str], Source | Sink | Follower] = _module(self.kind).build
         return build(self.name, self.settings, self.bootstrap)
 
 
@@ -67,7 +74,8 @@ def _module(kind: str) -> Any:
     try:
         return import_module(KINDS[kind])
     except ImportError as missing:
-        raise NeedsHelpError(f"{kind} needs more: pip install 'ottla[connect]' ({missing})") from missing
+        extra = "wal" if kind in FOLLOWERS else "connect"
+        raise NeedsHelpError(f"{kind} needs more: pip install 'ottla[{extra}]' ({missing})") from missing
 
 
 def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]:

@@ -6,6 +6,7 @@ any time; whoever starts it again gets from the log, or from the sink's own targ
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -107,3 +108,19 @@ class Sink(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """What `ottla connect status` shows."""
+
+
+class Reports(Protocol):
+    def progress(self, facts: dict[str, Any]) -> None:
+        """It runs, and this is what `ottla connect status` shows of it."""
+
+    def waiting(self, reason: str) -> None:
+        """It tries again by itself, after something that may pass."""
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """Keeps a log by itself, past the frame's producer: where it goes on is in that log. The frame supervises it."""
+
+    async def follow(self, stopping: asyncio.Event, reports: Reports) -> None:
+        """Until `stopping`. Raises what ends it before."""

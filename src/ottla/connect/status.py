@@ -47,18 +47,28 @@ class Status:
 
 class StatusTopic:
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._producer = Producer(bootstrap, client_id="ottla-connect-status", delivery_timeout_ms=10_000)
+        self.bootstrap = bootstrap
+        self._producer: Producer | None = None
+
+    @property
+    def is_started(self) -> bool:
+        return self._producer is not None
 
     async def start(self) -> None:
-        await ensure_topic(self._bootstrap, STATUS_TOPIC, {"cleanup.policy": "compact"})
-        await self._producer.start()
+        await ensure_topic(self.bootstrap, STATUS_TOPIC, {"cleanup.policy": "compact"})
+        producer = Producer(self.bootstrap, client_id="ottla-connect-status", delivery_timeout_ms=10_000)
+        await producer.start()
+        self._producer = producer
 
     async def write(self, status: Status) -> None:
+        if self._producer is None:
+            await self.start()
+        assert self._producer is not None
         await self._producer.send(STATUS_TOPIC, json.dumps(asdict(status)).encode(), status.name.encode())
 
     async def close(self) -> None:
-        await self._producer.close()
+        if self._producer is not None:
+            await self._producer.close()
 
 
 async def read_statuses(bootstrap: str) -> list[Status]:

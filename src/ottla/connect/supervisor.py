@@ -26,6 +26,7 @@ LONGEST_PAUSE_S = 60.0
 GOOD_AFTER_S = 10.0
 """Who has run for so long begins again with the first pause."""
 STOP_TIMEOUT_S = 30.0
+LAST_WORD_S = 5.0
 _LINE_BYTES_MAX = 1 << 20
 
 Say = Callable[[str], None]
@@ -54,6 +55,8 @@ class Supervised:
         self._backoff = Backoff()
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
+        self._news = asyncio.Event()
+        self._has_told = False
         now_ms = _now_ms()
         self.status = Status(config.name, config.kind, "starting", socket.gethostname(), None, now_ms, now_ms)
 
@@ -75,7 +78,10 @@ class Supervised:
             self._change("stopped")
         finally:
             beating.cancel()
-            await self._write()
+            await asyncio.gather(beating, return_exceptions=True)
+            if not self._has_told:  # whoever ends it does not wait for brokers that are not there
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._write(), LAST_WORD_S)
 
     async def _pause(self, code: int, ran_s: float) -> None:
         pause_s = self._backoff.after(ran_s)
@@ -84,7 +90,7 @@ class Supervised:
             self.status.error = f"the process ended with code {code}"
         self._change("restarting")
         self._say(f"{self._config.name}: {self.status.error}. Starts again in {pause_s:g} s")
-        await self._write()
+        self._news.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), pause_s)
 
@@ -149,19 +155,29 @@ class Supervised:
 
     async def _beat(self) -> None:
         while True:
+            self._news.clear()
             await self._write()
-            await asyncio.sleep(HEARTBEAT_S if self.status.state == "running" else 1.0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), HEARTBEAT_S if self.status.state == "running" else 1.0)
 
     async def _write(self) -> None:
         self.status.at_ms = _now_ms()
-        with contextlib.suppress(ClientError):  # no broker: then nobody reads it either
+        try:
             await self._statuses.write(self.status)
+        except (ClientError, OSError) as failure:  # no broker: then nobody reads it either
+            if not self._statuses.is_started and not self._has_told:
+                self._has_told = True
+                self._say(
+                    f"{self._config.name}: `ottla connect status` does not show it. The brokers at "
+                    f"{self._statuses.bootstrap} (--bootstrap) say: {failure}"
+                )
 
 
 async def supervise(configs: Sequence[ConnectorConfig], say: Say) -> list[Status]:
     """Until all have ended, or SIGINT or SIGTERM; how each of them ended."""
     statuses = StatusTopic(configs[0].bootstrap)
-    await statuses.start()
+    if any(config.needs_bootstrap for config in configs):
+        await statuses.start()
     try:
         every = [Supervised(config, statuses, say) for config in configs]
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from typing import Any
 
 from ottla.client.errors import ClientError
 from ottla.connect.configuration import ConnectorConfig
-from ottla.connect.contract import Source
+from ottla.connect.contract import Follower, Source
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sink_run import run_sink
 from ottla.connect.source_run import run_source
@@ -46,6 +46,9 @@ class Reports:
     def flush(self) -> None:
         self._write({"state": "running", **self._last})
 
+    def waiting(self, reason: str) -> None:
+        self.failed(reason, needs_help=False)
+
     def failed(self, reason: str, *, needs_help: bool) -> None:
         self._write({"state": "failed" if needs_help else "restarting", "error": reason})
 
@@ -63,7 +66,9 @@ async def run(config: ConnectorConfig, reports: Reports) -> None:
         loop.add_signal_handler(number, stopping.set)
     _watch_supervisor(loop, stopping)
     connector = config.build()
-    if isinstance(connector, Source):
+    if isinstance(connector, Follower):
+        await connector.follow(stopping, reports)
+    elif isinstance(connector, Source):
         await run_source(config.name, config.bootstrap, connector, stopping, reports.progress)
     else:
         await run_sink(config, connector, stopping, reports.progress)

@@ -14,9 +14,14 @@ from tests.connect.sqlite.followed import Followed
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[str]:
+def cluster() -> Iterator[Cluster]:
     with Cluster(wal=True, storage="memory") as cluster:
-        yield cluster.wal_servers
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def servers(cluster: Cluster) -> str:
+    return cluster.wal_servers
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_a_wal_that_was_cut_short_is_named(app: App, followed: Followed) -> None
 def test_a_second_connector_of_one_database_is_refused(app: App, followed: Followed) -> None:
     followed.follow()
     with pytest.raises(NeedsHelpError, match=r"follows .* already"):
-        ProgressFile(followed.database)
+        ProgressFile(followed.database, patience_s=0.1)
 
 
 def test_a_commit_can_wait_for_the_log(app: App, followed: Followed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 from ottla.connect.sqlite import NotShippedError, wait_shipped
 from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
@@ -18,8 +21,8 @@ from tests.connect.sqlite.writer import create
 
 LOG = "shop"
 WRITERS = 2
-EXPECTED_ENDS = ("is not in WAL mode", "is locked by another program", "another connector has taken the log")
-"""Of a connector that was not killed: a writer left WAL mode, or was alone with the database."""
+EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken the log")
+"""Of a connector that was not killed: a writer left WAL mode, or the one before it was still there."""
 
 
 def start_brokers(directory: Path, count: int) -> tuple[list[BrokerProcess], str]:
@@ -60,7 +63,7 @@ class World:
         page_bytes, auto_vacuum = self._random.choice((512, 1024, 4096, 4096, 16384, 65536)), self._random.randrange(3)
         create(self.database, page_bytes, auto_vacuum)
         self.setting = f"pages of {page_bytes} bytes, auto_vacuum {auto_vacuum}"
-        self.kills = dict.fromkeys(("writer", "connector", "broker"), 0)
+        self.kills = dict.fromkeys(("writer", "connector", "worker", "broker"), 0)
         self.connector_starts = 0
         self._output = open(directory / "connector.log", "ab")  # noqa: SIM115 - for all connectors; closed in `end`
         self.brokers, self.wal_servers = start_brokers(directory, broker_count)
@@ -73,7 +76,7 @@ class World:
         self.connector_starts += 1
         self._follows_before = self.log().count("follows")
         command = [sys.executable, "-m", "ottla", "connect", "sqlite", str(self.database), "--log", LOG]
-        command += ["--wal", self.wal_servers, "--checkpoint-mb", "1"]
+        command += ["--wal", self.wal_servers, "--checkpoint-mb", "1", "--bootstrap", self.bootstrap]
         command += ["--snapshot-every", self._random.choice(("5s", "1d"))]
         return subprocess.Popen(command, stdout=self._output, stderr=self._output)
 
@@ -82,6 +85,10 @@ class World:
         while "follows" not in self.log():
             assert self.connector.poll() is None, self.log()
             time.sleep(0.05)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers)
 
     def _start_writer(self) -> subprocess.Popen[bytes]:
         seed = str(self._random.randrange(1 << 30))
@@ -114,7 +121,11 @@ class World:
     def _kill_connector(self) -> None:
         """Only one that has come so far that it works: it takes a while to start."""
         number = self._random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
+        is_worker = self._random.random() < 0.4
         if self.log().count("follows") == self._follows_before:
+            return
+        if is_worker:
+            self._kill_worker()
             return
         if self.connector.poll() is None:
             self.connector.send_signal(number)
@@ -122,6 +133,14 @@ class World:
             self.kills["connector"] += 1
         time.sleep(self._random.choice((0, 0, 0.5)))
         self.connector = self._start_connector()
+
+    def _kill_worker(self) -> None:
+        """Its supervisor starts another one."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for worker in psutil.Process(self.connector.pid).children():
+                self._follows_before = self.log().count("follows")
+                worker.kill()
+                self.kills["worker"] += 1
 
     def _kill_broker(self) -> None:
         """One at a time."""

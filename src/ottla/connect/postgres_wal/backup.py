@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, StoredFile
 from ottla.connect.postgres_wal.base_backup import BackupStream, BaseBackup, ControlFileWatch
-from ottla.connect.postgres_wal.entries import Kind
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
 from ottla.connect.postgres_wal.log_port import ReadableLog, WritableLog
-from ottla.connect.postgres_wal.log_search import entries, last_entry, offset_of
+from ottla.connect.postgres_wal.log_search import last_entry, offset_of
+from ottla.connect.postgres_wal.pieces import GapError, wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
-from ottla.connect.postgres_wal.segments import GapError, history_in_log
+from ottla.connect.postgres_wal.segments import history_in_log
 from ottla.connect.postgres_wal.server import Server
 from ottla.connect.postgres_wal.slot_bound import parse_size
 
@@ -134,27 +134,12 @@ async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn
         raise GapError(f"the log has nothing of timeline {timeline}")
     sent_us = 0
     for part, low, high in history.pieces(first, end):
-        sent_us = await _check_piece(log, part, low, high)
-    return sent_us
-
-
-async def _check_piece(log: ReadableLog, timeline: TimelineId, low: Lsn, high: Lsn) -> int:
-    offset = await offset_of(log, timeline, low)
-    if offset is None:
-        raise GapError(f"the log begins after {lsn_text(low)} of timeline {timeline}")
-    reached, sent_us = low, 0
-    async with aclosing(entries(log, offset)) as found:
-        async for placed in found:
-            entry = placed.entry
-            if entry.timeline > timeline or reached >= high:
-                break
-            if entry.timeline < timeline or entry.kind is Kind.HISTORY or entry.end <= reached:
-                continue
-            if entry.kind is Kind.GAP or entry.start > reached:
-                raise GapError(f"the log has no WAL between {lsn_text(reached)} and {lsn_text(entry.start)}")
-            reached, sent_us = entry.end, entry.sent_unix_us
-    if reached < high:
-        raise GapError(f"the log ends at {lsn_text(reached)} on timeline {timeline}, before {lsn_text(high)}")
+        reached = low
+        async with aclosing(wal_pieces(log, part, low, high)) as found:
+            async for piece in found:
+                reached, sent_us = piece.end, piece.sent_unix_us
+        if reached < high:
+            raise GapError(f"the log ends at {lsn_text(reached)} on timeline {part}, before {lsn_text(high)}")
     return sent_us
 
 

@@ -10,8 +10,9 @@ from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, Damaged
 from ottla.connect.postgres_wal.entries import Entry
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
+from ottla.connect.postgres_wal.pieces import GapError
 from ottla.connect.postgres_wal.positions import Lsn, lsn_text, segment_start
-from ottla.connect.postgres_wal.segments import GapError, history_in_log
+from ottla.connect.postgres_wal.segments import history_in_log
 
 
 async def check_backups(log: ReadableLog, store: BackupStore, news: Callable[[str], None]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from ottla.connect.postgres_wal.failures import LogChangedError, PostgresError, RefusedError, UnreachableError
+from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.wal import (
     FencedError,
     Log,
@@ -36,6 +37,25 @@ class LogPlace:
                 await log.close()
         except WalError as failure:
             raise self._as_ours(failure) from failure
+
+    @asynccontextmanager
+    async def open_to_read(
+        self, archive: str | None, news: Callable[[str], None] = lambda sentence: None
+    ) -> AsyncGenerator[ReadableLog, None]:
+        """With an archive, what retention has removed from the log is read from there."""
+        async with self.open() as log:
+            if archive is None:
+                yield log
+                return
+            from ottla.connect.archived_log import ArchivedLog, ArchiveError
+
+            try:
+                both = await ArchivedLog.of(log, archive, self.name)
+                if both.part.note is not None:
+                    news(both.part.note)
+                yield both
+            except ArchiveError as failure:
+                raise RefusedError(str(failure)) from failure
 
     def _as_ours(self, failure: WalError) -> PostgresError:
         match failure:

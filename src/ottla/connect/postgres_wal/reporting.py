@@ -17,16 +17,13 @@ KIND = "postgres-wal"
 
 async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Callable[[str], None]) -> None:
     """Until it is cancelled. WAL is kept also while nobody can be told about it."""
-    topic, started, told = StatusTopic(bootstrap), False, False
+    topic, told = StatusTopic(bootstrap), False
     since_ms, state = _now_ms(), ""
     try:
         while True:
             if receiver.state != state:
                 since_ms, state = _now_ms(), receiver.state
             try:
-                if not started:
-                    await topic.start()
-                    started = True
                 await topic.write(_status(name, receiver, since_ms))
             except (ClientError, OSError) as failure:
                 if not told:

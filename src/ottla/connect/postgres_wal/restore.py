@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
-from ottla.connect.postgres_wal.data_directory import lay_down, prepare
+from ottla.connect.postgres_wal.data_directory import lay_down, prepare, sync_tree
 from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.log_port import ReadableLog
-from ottla.connect.postgres_wal.log_search import last_entry
-from ottla.connect.postgres_wal.positions import Lsn, TimelineId
+from ottla.connect.postgres_wal.log_search import first_entry, last_entry, offset_of
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
 from ottla.connect.postgres_wal.recovery_files import write_recovery
 from ottla.connect.postgres_wal.segments import history_in_log
 from ottla.connect.postgres_wal.targets import Target, choose_backup, recovery_settings
+from ottla.connect.postgres_wal.timelines import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ async def restore(
         if not backups:
             raise RefusedError(f"there is no backup {wanted.backup!r} in {store.place}; `ottla backup list` shows them")
     backup = choose_backup(backups, wanted.target, history)
+    await _check_beginning(log, backup, history)
     prepare(backup, directory)
     command = [*fetch, "--system-id", str(backup.system_id), "--segment-bytes", str(backup.segment_bytes)]
     if wanted.target is not None:
@@ -73,4 +75,27 @@ async def restore(
         # A copy to look at commits by itself; what takes the server's place waits for the log as the server did.
         keeps_standby_names=wanted.target is None,
     )
+    for place in (*tablespaces.values(), directory):
+        await asyncio.to_thread(sync_tree, place)
     return Restored(backup, timeline, last.entry.end, tablespaces, notes)
+
+
+async def _check_beginning(log: ReadableLog, backup: Backup, history: History) -> None:
+    """That the log goes back to the backup's start, before hours are spent on laying it down. Raises RefusedError."""
+    begins = await first_entry(log)
+    assert begins is not None, "a log with a last entry has a first one"
+    if begins.entry.system_id != backup.system_id:
+        raise RefusedError(
+            f"the log begins with the WAL of another database (system id {begins.entry.system_id}, and the backup "
+            f"{backup.name} is of {backup.system_id}): is --archive the archive of this log?"
+        )
+    first = segment_start(backup.start, backup.segment_bytes)
+    timeline, low, _ = next(history.pieces(first, Lsn(backup.start + 1)))
+    if await offset_of(log, timeline, low) is not None:
+        return
+    raise RefusedError(
+        f"the backup {backup.name} needs WAL from {lsn_text(low)} of timeline {timeline} on, and the log begins with "
+        f"{lsn_text(begins.entry.start)} of timeline {begins.entry.timeline} (offset {begins.offset}). If what was "
+        "before it was archived (ottla pipeline archive), name the archive: --archive DIRECTORY; if not, take a newer "
+        "backup: `ottla backup list` shows them"
+    )

@@ -10,15 +10,11 @@ from contextlib import aclosing
 from typing import BinaryIO
 
 from ottla.connect.postgres_wal.entries import Kind
-from ottla.connect.postgres_wal.failures import PostgresError
 from ottla.connect.postgres_wal.log_port import ReadableLog
-from ottla.connect.postgres_wal.log_search import entries, first_at, first_entry, offset_of
+from ottla.connect.postgres_wal.log_search import first_at, first_entry, offset_of
+from ottla.connect.postgres_wal.pieces import GapError, wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, Segment, TimelineId, lsn_text
 from ottla.connect.postgres_wal.timelines import History, Stretch, first_history, parse_history
-
-
-class GapError(PostgresError):
-    """The log should have this WAL and does not."""
 
 
 async def history_file(log: ReadableLog, timeline: TimelineId) -> bytes | None:
@@ -68,7 +64,11 @@ async def write_segment(log: ReadableLog, segment: Segment, out: BinaryIO, *, up
         return False
     written = segment.first_lsn
     for timeline, low, high in pieces:
-        reached = await _write_piece(log, timeline, low, high, out, up_to_gap=up_to_gap)
+        reached = low
+        async with aclosing(wal_pieces(log, timeline, low, high, up_to_gap=up_to_gap)) as found:
+            async for piece in found:
+                out.write(piece.data)
+                reached = piece.end
         if timeline != segment.timeline and reached < high:
             raise GapError(f"the log ends at {lsn_text(reached)} on timeline {timeline}, before {lsn_text(high)}")
         if timeline == segment.timeline and reached == low:
@@ -76,28 +76,3 @@ async def write_segment(log: ReadableLog, segment: Segment, out: BinaryIO, *, up
         written = reached
     out.write(bytes(segment.end_lsn - written))
     return True
-
-
-async def _write_piece(
-    log: ReadableLog, timeline: TimelineId, low: Lsn, high: Lsn, out: BinaryIO, *, up_to_gap: bool
-) -> Lsn:
-    """Up to `high` or to the end of the timeline in the log, and where that was."""
-    first = await offset_of(log, timeline, low)
-    if first is None:
-        raise GapError(f"the log has been trimmed: it begins after {lsn_text(low)} of timeline {timeline}")
-    reached = low
-    async with aclosing(entries(log, first)) as found:
-        async for placed in found:
-            entry = placed.entry
-            if entry.timeline > timeline or reached >= high:
-                break
-            if entry.timeline < timeline or entry.kind is Kind.HISTORY or entry.end <= reached:
-                continue
-            if entry.kind is Kind.GAP or entry.start > reached:
-                if up_to_gap and entry.start > low:
-                    break
-                raise GapError(f"the log has no WAL between {lsn_text(reached)} and {lsn_text(entry.start)}")
-            piece = memoryview(entry.data)[reached - entry.start : high - entry.start]
-            out.write(piece)
-            reached = Lsn(reached + len(piece))
-    return reached

@@ -42,6 +42,7 @@ class Pump:
         self._watch = watch
         self._news = news
         self._report_planned = False
+        self._has_ended = False
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.flushed = start
 
@@ -71,6 +72,7 @@ class Pump:
         while True:
             messages = await self._server.receive(STATUS_INTERVAL_S)
             if isinstance(messages, StreamEnd):
+                self._has_ended = True  # what is acknowledged from now on is told on the next stream
                 await self._writer.drain()
                 return messages
             self._take(messages)
@@ -114,7 +116,7 @@ class Pump:
 
     def _report(self) -> None:
         self._report_planned = False
-        if self._broken.done():
+        if self._broken.done() or self._has_ended:
             return
         try:
             self._server.report(self.flushed)
@@ -124,7 +126,8 @@ class Pump:
     async def _tell(self) -> None:
         """The server takes silence for death; and warnings come also while nothing moves."""
         while True:
-            self._server.report(self.flushed)
+            if not self._has_ended:
+                self._server.report(self.flushed)
             warning = self._watch.warning(self._server_end - self.flushed)
             if warning is not None:
                 self._news(warning)

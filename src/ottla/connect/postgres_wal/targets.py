@@ -81,8 +81,9 @@ def choose_backup(backups: Sequence[Backup], target: Target | None, history: His
     usable = [each for each in backups if _leads_to(each, history)]
     if not usable:
         raise RefusedError(
-            f"no backup leads to timeline {history.timeline}. `ottla backup list` shows those that are there; a "
-            "backup of another timeline is restored with --timeline"
+            f"no backup leads to timeline {history.timeline}, as far back as the log goes. `ottla backup list` shows "
+            "those that are there; a backup of another timeline is restored with --timeline, and one from before the "
+            "log's beginning with its archive: --archive DIRECTORY"
         )
     early = [each for each in usable if is_before(each, target)]
     if not early:

@@ -18,6 +18,7 @@ from ottla.connect.sqlite.log_port import ReadableLog
 from ottla.connect.sqlite.page_hashes import PageHashes
 from ottla.wal import TrimmedError
 
+ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"
 SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
@@ -86,9 +87,12 @@ def _find_snapshot(log: ReadableLog, last: LogItem, moment: Moment) -> int:
         oldest = part
     if oldest is None:
         raise RestoreError(
-            "the log no longer has the snapshot that its transactions go on from: it was cut by retention.ms"
+            "the log no longer has the snapshot that its transactions go on from: it was cut by retention.ms. "
+            f"{ARCHIVED}"
         )
-    raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}")
+    start = log.tail().start_offset
+    cut = f". It begins with offset {start}. {ARCHIVED}" if start else ""
+    raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}{cut}")
 
 
 def _build(log: ReadableLog, offset: int, last: LogItem, moment: Moment, path: Path) -> Restored:

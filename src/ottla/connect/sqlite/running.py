@@ -7,20 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ottla.connect.failures import NeedsHelpError
+from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sqlite.failures import SourceChangedError
 from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.retention import trim_history
 from ottla.connect.sqlite.shipped import ProgressFile
 from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES, News, Shipper
-from ottla.connect.sqlite.source import Source
+from ottla.connect.sqlite.source import BUSY_S, Source
 from ottla.wal import FencedError, SyncLog, UnavailableError, UnexpectedEndError, UnknownOutcomeError
 
 DAY_S = 86_400.0
 _BUSY_PAUSE_S = 0.001
 _IDLE_PAUSE_S = 0.02
 _FILES_EVERY_S = 1.0
+_PROGRESS_EVERY_S = 1.0
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.2, 10.0
 _PASSING = (UnavailableError, UnknownOutcomeError, UnexpectedEndError)
 
@@ -36,19 +38,33 @@ class ShippingSettings:
     checkpoint_bytes: int = CHECKPOINT_BYTES
     wal_bytes_max: int = 4 << 30
     """While the log cannot be reached, the WAL grows up to this; then the database is let go; history has a hole."""
+    busy_s: float = BUSY_S
+    """How long to wait for another program's lock."""
 
 
 class Shipping:
-    def __init__(self, settings: ShippingSettings, news: News, stopping: threading.Event) -> None:
+    """`news` gets sentences for a person; `progress` hears, about once a second, where it is; `waiting`, why it tries
+    again."""
+
+    def __init__(
+        self,
+        settings: ShippingSettings,
+        news: News,
+        stopping: threading.Event,
+        progress: Callable[[dict[str, Any]], None] = lambda facts: None,
+        waiting: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._settings = settings
         self._news = news
         self._stopping = stopping
+        self._progress = progress
+        self._waiting = waiting
         self._source: Source | None = None
         self._retry_s = _FIRST_RETRY_S
 
     def run(self) -> None:
         """Until `stopping`. ConnectorError, in words, if a person has to do something."""
-        self._source = Source(self._settings.database)
+        self._source = Source(self._settings.database, self._settings.busy_s)
         progress = ProgressFile(self._source.path)
         try:
             while not self._stopping.is_set():
@@ -61,17 +77,27 @@ class Shipping:
     def _run_once(self, progress: ProgressFile) -> None:
         try:
             if self._source is None:
-                self._source = Source(self._settings.database)
+                self._source = Source(self._settings.database, self._settings.busy_s)
             self._ship(self._source, progress)
         except SourceChangedError as change:
             progress.forget()
             self._news(f"{change}. Opens the database again")
+            self._waiting(str(change))
             self._let_go()
+            self._pause()
+        except NeedsHelpError:
+            raise
+        except ConnectorError as trouble:
+            # A program that writes for long. Whoever lets the database go now may miss what it writes.
+            self._news(f"{trouble}. Tries again")
+            self._waiting(str(trouble))
+            self._bound_wal(progress)
             self._pause()
         except FencedError as error:
             raise NeedsHelpError(f"another connector has taken the log, and this one ends ({error})") from error
         except _PASSING as error:
             self._news(f"the log cannot be written now ({error}). Tries again")
+            self._waiting(f"the log cannot be written now ({error})")
             self._bound_wal(progress)
             self._pause()
 
@@ -87,13 +113,17 @@ class Shipping:
             log.close()
 
     def _loop(self, source: Source, shipper: Shipper, log: SyncLog) -> None:
-        look_at_files = snapshots_at = 0.0
+        look_at_files = snapshots_at = progress_at = 0.0
         pause_s = _BUSY_PAUSE_S
         while not self._stopping.is_set():
-            if shipper.poll():
+            is_busy = shipper.poll()
+            now_s = time.monotonic()
+            if now_s > progress_at:
+                self._progress(shipper.facts())
+                progress_at = now_s + _PROGRESS_EVERY_S
+            if is_busy:
                 pause_s = _BUSY_PAUSE_S
                 continue
-            now_s = time.monotonic()
             if now_s > look_at_files:
                 source.check_files()
                 look_at_files = now_s + _FILES_EVERY_S

@@ -27,7 +27,9 @@ _MAGIC = b"OSQS"
 _PROGRESS = struct.Struct(">4s5IqI")
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.005
-_LOCK_TRIES = 20
+_LOCK_EVERY_S = 0.02
+LOCK_PATIENCE_S = 10.0
+"""How long a connector waits for the one before it, whose supervisor was killed and which is about to see that."""
 
 
 class NotShippedError(ConnectorError):
@@ -57,10 +59,10 @@ class Progress:
 class ProgressFile:
     """Written by the connector for other processes, which look at it at the same time. One connector for a database."""
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
         self._file = os.open(f"{database}{SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._salts = self._previous = (0, 0)
-        if not _lock(self._file):
+        if not _lock(self._file, patience_s):
             os.close(self._file)
             raise NeedsHelpError(f"another `ottla connect sqlite` follows {database} already: one is enough")
         self.forget()
@@ -81,15 +83,17 @@ class ProgressFile:
         os.close(self._file)
 
 
-def _lock(file: int) -> bool:
+def _lock(file: int, patience_s: float) -> bool:
     """Those who wait look for a moment whether it is locked: so more than once."""
-    for _ in range(_LOCK_TRIES):
+    deadline = time.monotonic() + patience_s
+    while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            time.sleep(0.02)
-    return False
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOCK_EVERY_S)
 
 
 class _Watched:

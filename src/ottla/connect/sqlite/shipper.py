@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from ottla.connect.failures import ConnectorError
+from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sqlite.attaching import Attached, attach
 from ottla.connect.sqlite.entries import Kind
 from ottla.connect.sqlite.failures import SourceChangedError, damaged_wal
@@ -144,7 +145,7 @@ class Shipper:
                 self._ship_rest()
                 if self.source.use_up_wal():
                     self._checkpoint_after = 0.0
-        except SourceChangedError:
+        except (SourceChangedError, NeedsHelpError):
             raise
         except ConnectorError:
             return  # somebody writes all the time: later
@@ -187,6 +188,18 @@ class Shipper:
             return None
         entry = first_entry(self.log, self._writer.snapshot_offset)
         return None if entry is None else read_part(self._writer.snapshot_offset, entry).time_ms / 1000
+
+    def facts(self) -> dict[str, Any]:
+        """Where it is, for a person who asks."""
+        state = self.source.look()
+        is_same = state.salts == self._place.salts
+        behind = state.frames - self._place.frame if is_same else state.frames
+        return {
+            "transaction": self._writer.transaction,
+            "position": f"frame {self._place.frame}",
+            "behind_bytes": max(0, behind) * state.page_bytes,
+            "wal_bytes": self.source.wal_bytes(),
+        }
 
     @property
     def has_shipped_since_snapshot(self) -> bool:

@@ -33,6 +33,7 @@ class Source:
     def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
         """ConnectorError, in words."""
         self.path = path = path.absolute()
+        self._busy_s = busy_s
         check_database(path)
         self._connections: list[sqlite3.Connection] = []
         self._descriptors = contextlib.ExitStack()
@@ -110,8 +111,9 @@ class Source:
     # -- locks --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def writers_kept_out(self, patience_s: float = BUSY_S) -> Iterator[None]:
+    def writers_kept_out(self, patience_s: float | None = None) -> Iterator[None]:
         """Nothing is committed meanwhile. ConnectorError if another program writes all the time."""
+        patience_s = self._busy_s if patience_s is None else patience_s
         try:
             self._writer.execute(f"PRAGMA busy_timeout={int(patience_s * 1000)}")
             self._writer.execute("BEGIN IMMEDIATE")

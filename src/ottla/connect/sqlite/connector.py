@@ -1,0 +1,81 @@
+"""The connector `sqlite`: a database that is followed, in a thread of a process of its own.
+
+Locks of SQLite belong to a process: no other part of this process may open the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ottla.connect.contract import Reports
+from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.sqlite.running import Shipping, ShippingSettings
+from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES
+from ottla.model.durations import duration_ms
+from ottla.wal import LogSettings, SyncLog, WalError
+from ottla.wal.log import Limits
+
+REQUIRED = ("database", "log")
+OPTIONAL = ("wal", "replicas", "durability", "snapshot_every", "keep", "checkpoint_mb", "wal_mb_max")
+DEFAULT_WAL = "127.0.0.1:9192"
+_PATIENCE_S = 10.0
+
+
+def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> SqliteConnector:
+    wal, log = settings.get("wal") or DEFAULT_WAL, settings["log"]
+    new = LogSettings(replicas=settings.get("replicas"), durability=settings.get("durability"), retention_ms=-1)
+    keep = settings.get("keep") or "7d"
+    return SqliteConnector(
+        ShippingSettings(
+            Path(settings["database"]),
+            lambda: SyncLog.open(wal, log, create=new, fence=True, limits=Limits(patience_s=_PATIENCE_S)),
+            snapshot_every_s=_seconds(settings.get("snapshot_every") or "1d", "snapshot_every"),
+            keep_s=None if keep == "all" else _seconds(keep, "keep"),
+            checkpoint_bytes=int(settings.get("checkpoint_mb") or CHECKPOINT_BYTES >> 20) << 20,
+            wal_bytes_max=int(settings.get("wal_mb_max") or 4096) << 20,
+        )
+    )
+
+
+def _seconds(text: str, setting: str) -> float:
+    found = duration_ms(text)
+    if not found:
+        raise NeedsHelpError(f'"{text}" is no duration; {setting} takes 90s, 10m, 2h or 7d')
+    return found / 1000
+
+
+class SqliteConnector:
+    def __init__(self, settings: ShippingSettings) -> None:
+        self._settings = settings
+
+    async def follow(self, stopping: asyncio.Event, reports: Reports) -> None:
+        loop, ended = asyncio.get_running_loop(), threading.Event()
+
+        def progress(facts: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(reports.progress, facts)
+
+        def waiting(reason: str) -> None:
+            loop.call_soon_threadsafe(reports.waiting, reason)
+
+        shipping = asyncio.ensure_future(asyncio.to_thread(Shipping(self._settings, say, ended, progress, waiting).run))
+        stopped = asyncio.ensure_future(stopping.wait())
+        try:
+            await asyncio.wait([shipping, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            ended.set()
+        try:
+            await shipping
+        except WalError as failure:
+            raise ConnectorError(f"the log cannot be used: {failure}") from failure
+
+
+def say(sentence: str) -> None:
+    """For the person in front of it: the supervisor's own stderr."""
+    print(f"{time.strftime('%H:%M:%S')} {sentence}", file=sys.stderr, flush=True)

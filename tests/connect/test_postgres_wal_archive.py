@@ -1,0 +1,147 @@
+"""A log whose head retention has removed: restored from its archive and what the log still has, and not without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.postgres_wal.restore import Wanted
+from ottla.connect.postgres_wal.targets import AtXid
+from ottla.testing import Cluster
+from ottla.wal import LogSettings, SyncLog
+from tests.connect.log_archives import archive_log
+from tests.connect.wal_keeping import SETTINGS, Keeper, ask
+from tests.postgres_server import PostgresServer
+
+ROWS = "SELECT id, n FROM accounts ORDER BY id"
+
+
+@dataclass(slots=True)
+class Story:
+    keeper: Keeper
+    archives: Path
+    """`whole`; `short`, which ends before the log begins; `torn`, with a gap."""
+    start: int
+    """Where the log begins now."""
+    wanted: Wanted
+    """The last change before that."""
+    rows_then: list[tuple[Any, ...]]
+    rows_now: list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """A backup and changes, archived but for the last record; then the log's head goes, with what the backup needs."""
+    archives = tmp_path_factory.mktemp("archives")
+    with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS) as server:
+        keeper = Keeper(cluster, server, archives)
+        with keeper.keeping():
+            keeper.sql(
+                "CREATE TABLE accounts (id int PRIMARY KEY, n int)",
+                "INSERT INTO accounts SELECT id, 0 FROM generate_series(1, 1000) id",
+            )
+            keeper.backup()
+            for number in range(10):
+                keeper.sql(f"UPDATE accounts SET n = {number} WHERE id % 10 = {number}")
+            xid = int(keeper.sql("INSERT INTO accounts VALUES (0, 0) RETURNING pg_current_xact_id()::text")[0][0])
+            rows_then = keeper.sql(ROWS)
+            start = keeper.with_log(lambda log: log.tail()).end_offset
+            keeper.sql("DELETE FROM accounts WHERE id % 2 = 0", "CHECKPOINT")
+            rows_now = keeper.sql(ROWS)
+        end = keeper.with_log(lambda log: log.tail()).end_offset
+        batches = {
+            "whole": [(0, 2), (2, start - 1), (start - 1, end - 1)],
+            "short": [(0, 2)],
+            "torn": [(0, 2), (start - 1, end - 1)],
+        }
+        for name, ranges in batches.items():
+            archive_log(keeper.place.servers, keeper.place.name, archives / name, *ranges)
+        assert keeper.with_log(lambda log: log.trim(start)) == start
+        yield Story(keeper, archives, start, Wanted(target=AtXid(xid)), rows_then, rows_now)
+
+
+@pytest.fixture(autouse=True)
+def no_archive(story: Story) -> Iterator[None]:
+    yield
+    story.keeper.archive = None
+
+
+def refused(keeper: Keeper, wanted: Wanted | None = None) -> str:
+    """Nothing was laid down."""
+    target = PostgresServer()
+    try:
+        with pytest.raises(RefusedError) as refusal:
+            keeper.lay_down(target, wanted)
+        assert not Path(target.data_dir).exists()
+    finally:
+        target.close()
+    return str(refusal.value)
+
+
+def test_without_the_archive_it_says_what_to_type(story: Story) -> None:
+    for wanted in (story.wanted, None):
+        said = refused(story.keeper, wanted)
+        assert f"(offset {story.start})" in said
+        assert "--archive DIRECTORY" in said
+    (finding,) = story.keeper.check()
+    assert f"it begins with offset {story.start}" in finding
+
+
+def test_the_archive_and_the_log_together(story: Story) -> None:
+    story.keeper.archive = os.fspath(story.archives / "whole")
+    with story.keeper.restored(story.wanted) as restored:
+        assert ask(restored, ROWS) == story.rows_then
+    with story.keeper.restored() as restored:
+        assert ask(restored, ROWS) == story.rows_now
+    assert story.keeper.check() == []
+
+
+def test_offsets_in_neither_are_named(story: Story) -> None:
+    keeper, start = story.keeper, story.start
+    keeper.archive = os.fspath(story.archives / "short")
+    assert f"up to offset 1, and the log begins with {start}: offsets 2-{start - 1} are in neither" in refused(keeper)
+    keeper.archive = os.fspath(story.archives / "torn")
+    assert "the log begins with 0/" in refused(keeper)
+    assert f"{keeper.archive} lacks offsets 2-{start - 2} of pg: what is before them is of no use" in keeper.news[-1]
+
+
+def test_a_damaged_archive_stops_the_server(story: Story) -> None:
+    """It must not take the damage for the end of the WAL, and open without what comes after it."""
+    keeper = story.keeper
+    whole = story.archives / "whole"
+    file = next(whole.glob(f"data/**/{2:020d}-*.parquet"))
+    content = file.read_bytes()
+    keeper.archive = os.fspath(whole)
+    target = PostgresServer(settings={**SETTINGS, "hot_standby": "off"})
+    try:
+        keeper.lay_down(target)
+        file.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+        target.spawn()
+        assert target.wait() != 0
+        assert "is not as it was written" in target.log()
+        assert "child process exited with exit code 255" in target.log()
+    finally:
+        file.write_bytes(content)
+        target.close()
+
+
+def test_archives_that_are_not_of_this_log(story: Story, tmp_path: Path) -> None:
+    keeper = story.keeper
+    keeper.archive = os.fspath(tmp_path / "nowhere")
+    assert "there is no archive in" in refused(keeper)
+    servers = keeper.place.servers
+    with SyncLog.open(servers, "other", create=LogSettings()) as other:
+        for number in range(story.start + 1):
+            other.append(b"%d" % number).result()
+    archive_log(servers, "other", tmp_path / "other", (0, 1))
+    keeper.archive = os.fspath(tmp_path / "other")
+    assert "has nothing of pg; it has ['other']" in refused(keeper)
+    archive_log(servers, "other", tmp_path / "renamed", (0, story.start + 1), named="pg")
+    keeper.archive = os.fspath(tmp_path / "renamed")
+    assert f"at offset {story.start} is not what the log has there" in refused(keeper)

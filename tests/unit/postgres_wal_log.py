@@ -1,0 +1,51 @@
+"""A log of PostgreSQL's WAL in memory, as the tests of its pure parts fill it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from ottla.connect.postgres_wal.entries import Entry, Kind
+from ottla.connect.postgres_wal.positions import Lsn, TimelineId
+
+ONE, TWO, THREE = TimelineId(1), TimelineId(2), TimelineId(3)
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Ends:
+    start_offset: int
+    end_offset: int
+
+
+@dataclass
+class MemoryLog:
+    """A log with holes: offsets that hold a fence's mark and no entry."""
+
+    records: list[Record] = field(default_factory=list)
+    start_offset: int = 0
+    end_offset: int = 0
+
+    def put(self, entry: Entry, hole: int = 0) -> None:
+        self.end_offset += hole
+        self.records.append(Record(self.end_offset, entry.encode()))
+        self.end_offset += 1
+
+    async def tail(self) -> Ends:
+        return Ends(self.start_offset, self.end_offset)
+
+    async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]:
+        until = self.end_offset if until is None else until
+        assert self.start_offset <= first <= until <= self.end_offset
+        found = [each for each in self.records if first <= each.offset < until]
+        for at in range(0, len(found), 3):
+            yield found[at : at + 3]
+
+
+def wal(timeline: TimelineId, start: int, data: bytes) -> Entry:
+    return Entry(Kind.WAL, 77, timeline, Lsn(start), 5, data)
