@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kio.schema.errors import ErrorCode
+from ottla.model.kio_import import ErrorCode
 
 __all__ = ["ErrorCode", "Refused"]
 
