@@ -201,9 +201,7 @@ async def abort_leftovers(
                 await admin.fence_producer(name)
 
 
-async def abort_leftovers_quietly(
-    options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = ()
-) -> None:
+async def abort_leftovers_quietly(options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = ()) -> None:
     """After all is done: a broker that is away now does not make a batch fail that is there."""
     try:
         await abort_leftovers(options, ids, keep)
