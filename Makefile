@@ -56,9 +56,9 @@ prepare: setup
 test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
-# One after another: they share one Spark, which takes a core and a gigabyte by itself.
+# Two at a time, each with a Spark of its own: much of the time of one goes into waiting, for processes and for one another.
 test-spark: prepare
-	$(BIN)/python -m pytest -v $(SPARK_TESTS)
+	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder --durations 20 $(SPARK_TESTS)
 
 SEEDS ?= 100
 FROM ?= 0

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-SEED = int(os.environ.get("OTTLA_SEED") or random.SystemRandom().randrange(1 << 32))
+SEED_OF_RUN = "OTTLA_SEED_OF_RUN"
+"""From a run to its workers (pytest -n 2): what is printed is what they have."""
+SEED = int(os.environ.get("OTTLA_SEED") or os.environ.get(SEED_OF_RUN) or random.SystemRandom().randrange(1 << 32))
+os.environ[SEED_OF_RUN] = str(SEED)
 
 TESTS = Path(__file__).parent
 LONG_FILES = (
@@ -25,6 +28,11 @@ LONG_FILES = (
     "conformance/test_group_admin.py",
     "conformance/test_own_client.py",
     "processes/test_bench_suite.py",
+    "spark/test_cluster_kills.py",
+    "spark/test_connector.py",
+    "spark/test_sink_kills.py",
+    "spark/jobs/test_restore.py",
+    "spark/jobs/test_materialize_postgres.py",
 )
 """They take minutes. A worker that begins one of them last leaves the others with nothing to do."""
 

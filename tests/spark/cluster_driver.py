@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,9 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ottla.spark.session import new_session
 from tests.spark.dying_sinks import DyingSource, NaiveSource
 from tests.spark.standalone import SETTINGS
-from tests.spark.topics import SLOW_START, STARTS_MAX
-
-POLL_S = 0.2
+from tests.spark.topics import finish_all
 
 
 def main() -> None:
@@ -33,7 +29,7 @@ def main() -> None:
     spark = new_session("killed", master=plan["master"], settings=SETTINGS)
     spark.dataSource.register(DyingSource)
     spark.dataSource.register(NaiveSource)
-    run_all([partial(start, spark, plan, each) for each in plan["queries"]])
+    finish_all([partial(start, spark, plan, each) for each in plan["queries"]])
     spark.stop()
 
 
@@ -59,22 +55,6 @@ def start(spark: SparkSession, plan: dict[str, Any], query: dict[str, Any]) -> S
         .trigger(availableNow=True)
         .start()
     )
-
-
-def run_all(starts: list[Callable[[], StreamingQuery]]) -> None:
-    """Until all have done what was there when they began. Raises what one of them failed with."""
-    running = [(begin, begin(), 1) for begin in starts]
-    while running:
-        still = []
-        for begin, query, times in running:
-            if query.isActive:
-                still.append((begin, query, times))
-            elif (failure := query.exception()) is not None:
-                if SLOW_START not in str(failure) or times == STARTS_MAX:
-                    raise failure
-                still.append((begin, begin(), times + 1))
-        running = still
-        time.sleep(POLL_S)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, connector: str | MavenUnavai
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "local"),
             "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={directory}",
-            "spark.driver.extraClassPath": connector if isinstance(connector, str) else "",
+            # Not on the class path: there it would go before Spark's own jars, and a class archive would not fit.
+            "spark.jars": connector.replace(os.pathsep, ",") if isinstance(connector, str) else "",
         },
     )
     yield session

@@ -1,6 +1,8 @@
-"""A driver to be killed: copies a topic, in micro-batches, through a shuffle, until all is there. A process of its own.
+"""A driver to be killed: copies a topic by several queries, each through a shuffle and a sink of its own, in
+micro-batches, until all is there. A process of its own.
 
-`python -m tests.spark.killed_driver '{"servers": …, "source": …, "sink": …, "checkpoint": …, "format": …, "tasks": 2}'`
+`python -m tests.spark.killed_driver '{"servers": …, "source": …, "tasks": 2, "batch_rows": 50,
+"queries": [{"sink": …, "checkpoint": …, "format": …, "die": {}}, …]}'`
 """
 
 from __future__ import annotations
@@ -8,10 +10,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.spark.session import new_session
 from tests.spark.dying_sinks import DyingSource, NaiveSource
-from tests.spark.topics import finish
+from tests.spark.topics import finish_all
 
 
 def main() -> None:
@@ -19,6 +26,10 @@ def main() -> None:
     spark = new_session("killed", settings={"spark.sql.shuffle.partitions": str(plan["tasks"])})
     spark.dataSource.register(DyingSource)
     spark.dataSource.register(NaiveSource)
+    finish_all([partial(start, spark, plan, query) for query in plan["queries"]])
+
+
+def start(spark: SparkSession, plan: dict[str, Any], query: dict[str, Any]) -> StreamingQuery:
     rows = (
         spark.readStream.format("ottla")
         .option("kafka.bootstrap.servers", plan["servers"])
@@ -28,17 +39,17 @@ def main() -> None:
         .load()
         .select("value")
     )
-    writer = (
+    return (
         rows.repartition(plan["tasks"])  # round robin: another number of tasks has other rows in each
-        .writeStream.format(plan["format"])
+        .writeStream.format(query["format"])
         .option("kafka.bootstrap.servers", plan["servers"])
-        .option("topic", plan["sink"])
-        .option("checkpointLocation", plan["checkpoint"])
+        .option("topic", query["sink"])
+        .option("checkpointLocation", query["checkpoint"])
         .option("die.group", str(os.getpgrp()))
-        .options(**plan.get("die", {}))
+        .options(**query["die"])
         .trigger(availableNow=True)
+        .start()
     )
-    finish(writer.start)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from ottla.spark.class_archive import prepare
 from ottla.spark.fast_start import archive_options, archive_place, home_of_jvm, lean_home
 from ottla.spark.java import Java, find_java
 from ottla.spark.jobs.failures import PipelineError
+from ottla.spark.quiet_start import quiet_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,3 +157,33 @@ def test_a_session_maps_the_archive_that_is_there(spark: SparkSession) -> None:
     assert gateway is not None, "the session has a JVM"
     jvm = gateway.proc.pid
     assert str(archive_place(find_java(), home)) in [each.path for each in psutil.Process(jvm).memory_maps()]
+
+
+SAYS_SOMETHING = """
+from ottla.spark.session import new_session
+
+spark = new_session("quiet")
+assert spark.range(3).count() == 3
+log = spark._jvm.org.apache.logging.log4j.LogManager.getLogger("org.apache.spark.Something")
+log.error("this is an error")
+spark._jvm.java.lang.System.err.println("said by Java")
+spark.stop()
+"""
+
+
+def test_a_start_says_nothing_and_errors_are_told() -> None:
+    ended = subprocess.run([sys.executable, "-c", SAYS_SOMETHING], capture_output=True, text=True, check=True)
+    assert ended.stdout == ""
+    one, other = ended.stderr.splitlines()
+    assert one.endswith("ERROR Something: this is an error")
+    assert other == "said by Java"
+
+
+def test_logging_that_somebody_has_chosen_stays(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = lean_home({})
+    assert home is not None
+    assert "quiet-log4j2.properties" in quiet_options(home, {}, "-Xss1m")
+    assert quiet_options(home, {}, "-Dlog4j2.configurationFile=mine.properties") == ""
+    assert quiet_options(None, {}, "") == "", "a home of somebody else"
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert quiet_options(home, {}, "") == ""

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,9 +27,9 @@ from ottla.client.errors import ClientError, ProducerFencedError
 from ottla.spark.options_sink import SinkOptions, read_sink_options
 from ottla.spark.options_text import OptionError
 from ottla.spark.sink import write_task
-from ottla.spark.sink_commit import SinkCommit, SinkError, TaskWrite
+from ottla.spark.sink_commit import SinkCommit, SinkError, TaskWrite, end_all
 from ottla.spark.sink_decisions import Decision, DecisionLog
-from ottla.spark.sink_task import TaskPlace
+from ottla.spark.sink_task import TaskPlace, write_in_transaction
 from ottla.testing import Cluster
 from tests.spark.topics import NewTopic, produce, values_of, with_admin
 
@@ -243,14 +244,47 @@ def test_what_a_dead_run_left_open_is_aborted(query: Query) -> None:
     query.commit(0, query.write(0, [ROWS]))
     produce(query.servers, query.topic, [b"after"])
     assert query.output() == [*ROWS, b"after"]
-    states = with_admin(query.servers, lambda admin: admin.list_transactions(states=["Ongoing"]))
-    assert not [each for each in states if query.name in each.transactional_id]
+    assert open_transactions(query.servers, query.name) == []
 
 
-def test_what_a_dead_attempt_left_open_is_aborted(query: Query) -> None:
-    query.write_one(0, 0, ROWS[:10], attempt=0)  # its executor dies after it, and the task runs again
-    query.commit(0, [query.write_one(0, 0, ROWS, attempt=1)])
+def open_transactions(servers: str, name: str) -> list[str]:
+    states = with_admin(servers, lambda admin: admin.list_transactions(states=["Ongoing"]))
+    return [each.transactional_id for each in states if name in each.transactional_id]
+
+
+@pytest.mark.parametrize(("dead", "alive"), [(0, 1), (1, 0)], ids=["task tried again", "stage tried again"])
+def test_what_a_dead_attempt_left_open_is_aborted(query: Query, dead: int, alive: int) -> None:
+    """Its executor dies after it. A stage that is tried again counts its attempts from 0."""
+    query.write_one(0, 0, ROWS[:10], attempt=dead)
+    query.commit(0, [query.write_one(0, 0, ROWS, attempt=alive)])
+    assert open_transactions(query.servers, query.name) == [], "readers of committed records would wait for it"
     assert query.output() == ROWS
+
+
+def test_a_commit_that_outlives_its_driver_leaves_the_next_run_alone(query: Query) -> None:
+    """It is at its last step, where it aborts what its own run left open, when the next run writes the next batch."""
+    old, writes = query.committing(), query.write(0, [ROWS[:100]], attempt=1)
+    with pytest.raises(DiedError):
+        query.commit(0, writes, "before done")
+    query.start()
+    query.commit(0, query.write(0, [ROWS[:100]]))
+    next_writes = query.write(1, [ROWS[100:]])
+    asyncio.run(old.commit(0, writes))
+    query.commit(1, next_writes)
+    assert query.output() == ROWS
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_write_without_a_name_leaves_nothing_open(query: Query, commit: bool) -> None:
+    place = TaskPlace(query.name, query.run, 0, 0, 0)
+    columns = pa.RecordBatch.from_pydict({"value": pa.array(ROWS, pa.binary())})
+    write_in_transaction(query.options, place.transactional_id, [columns])  # its executor dies after it
+    place = replace(place, attempt=1)
+    rows, transaction = write_in_transaction(query.options, place.transactional_id, [columns])
+    write = TaskWrite(query.name, query.run, 0, 1, rows, False, transaction)
+    asyncio.run(end_all(query.options, query.name, [write], commit=commit))
+    assert open_transactions(query.servers, query.name) == []
+    assert query.output() == (ROWS if commit else [])
 
 
 def fence(query: Query, writes: Sequence[TaskWrite]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -83,6 +84,7 @@ SLOW_START = "Python worker failed to connect back"
 """Spark waits ten seconds for a source's process, whatever else the machine does. A query that was not begun is begun
 again."""
 STARTS_MAX = 20
+POLL_S = 0.1
 
 
 def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
@@ -96,6 +98,22 @@ def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
             if SLOW_START not in str(failure):
                 raise
     raise TimeoutError("Spark did not manage to start a Python worker")
+
+
+def finish_all(starts: Iterable[Callable[[], StreamingQuery]]) -> None:
+    """Side by side. Raises what one of them failed with."""
+    running = [(begin, begin(), 1) for begin in starts]
+    while running:
+        still = []
+        for begin, query, times in running:
+            if query.isActive:
+                still.append((begin, query, times))
+            elif (failure := query.exception()) is not None:
+                if SLOW_START not in str(failure) or times == STARTS_MAX:
+                    raise failure
+                still.append((begin, begin(), times + 1))
+        running = still
+        time.sleep(POLL_S)
 
 
 def with_admin(servers: str, work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ottla.spark.cache import cache_directory, key_of, make_once
 from ottla.spark.java import Java
+from ottla.spark.quiet_start import QUIET_FILES, SUBMIT, fill_quiet
 
 log = logging.getLogger("ottla.spark")
 
@@ -43,11 +44,17 @@ def lean_home(settings: Mapping[str, str]) -> Path | None:
 
     def fill(home: Path) -> None:
         for each in installed.iterdir():
-            if each.name != "python":
+            if each.name not in {"python", "bin"}:
                 (home / each.name).symlink_to(each)
+        (home / "bin").mkdir()
+        for each in (installed / "bin").iterdir():
+            if each.name != SUBMIT:
+                (home / "bin" / each.name).symlink_to(each)
+        fill_quiet(home, installed / "bin" / SUBMIT)
 
     try:
-        return make_once(cache_directory() / f"home-{key_of(pyspark.__version__, str(installed))}", fill)
+        key = key_of(pyspark.__version__, str(installed), *QUIET_FILES)
+        return make_once(cache_directory() / f"home-{key}", fill)
     except OSError as failure:
         log.debug("Spark starts with its own home: %s", failure)
         return None

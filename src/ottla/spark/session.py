@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.spark.fast_start import JAVA_OPTIONS, archive_options, home_of_jvm, lean_home
 from ottla.spark.java import JavaMissingError, find_java
+from ottla.spark.quiet_start import quiet_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +61,9 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
     chosen = {**EVERYWHERE, **(ON_A_LAPTOP if is_local(master) else {}), **(settings or {})}
     home = lean_home(chosen) if is_local(master) or master.startswith("spark://") else None  # others upload its zip
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the path
-    if JAVA_OPTIONS in chosen and "Archive" not in chosen[JAVA_OPTIONS]:  # else spark-defaults.conf counts, or this
-        chosen[JAVA_OPTIONS] = f"{chosen[JAVA_OPTIONS]} {archive_options(java, home)}".strip()
+    if (options := chosen.get(JAVA_OPTIONS)) is not None:  # else spark-defaults.conf counts
+        fast = archive_options(java, home) if "Archive" not in options else ""
+        chosen[JAVA_OPTIONS] = " ".join(filter(None, [options, fast, quiet_options(home, chosen, options)]))
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in chosen.items():
         builder = builder.config(name, value)

@@ -83,7 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.exactly_once:
             return
         if self._options.app_id is None:
-            asyncio.run(end_all(self._options, writes, commit=True))
+            asyncio.run(end_all(self._options, self._job, writes, commit=True))
         elif writes:
             asyncio.run(self.committing().commit(self._options.app_version or 0, writes))
 
@@ -92,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.exactly_once or not writes:
             return
         if self._options.app_id is None:
-            asyncio.run(end_all(self._options, writes, commit=False))
+            asyncio.run(end_all(self._options, self._job, writes, commit=False))
         else:
             abort_quietly(self.committing(), self._options.app_version or 0, writes)
 

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ottla.client import Admin, PreparedTransaction, PreparedTransactions
 from ottla.client.errors import BrokerRefusedError, ClientError
 from ottla.spark.options_sink import SinkOptions
-from ottla.spark.sink_decisions import Decision, DecisionLog, ids_of
+from ottla.spark.sink_decisions import Decision, DecisionLog, ids_of, ids_of_run
 
 log = logging.getLogger("ottla.spark")
 
@@ -53,14 +53,20 @@ class SinkCommit:
     def log(self) -> DecisionLog:
         return DecisionLog(self._options, self._query)
 
+    @property
+    def _ids_of_run(self) -> str:
+        """How the transactional ids of this run's tasks begin."""
+        return ids_of_run(self._query, self._run)
+
     async def enter_task(self, batch: int) -> bool:
         """Whether the batch is decided already. What an earlier run left open is out of the way then."""
         async with self.log() as decisions:
             last = decisions.last
             if last is not None and not last.done and last.batch < batch:
                 await self._finish(decisions, last, done=False)  # other tasks may do the same just now
-            if last is None or last.run != self._run:
-                await self._abort_leftovers(() if last is None or last.done else last.transactions)
+            if last is None or last.run != self._run:  # tasks of this run may be under way; those of others are not
+                kept = () if last is None or last.done else last.transactions
+                await abort_leftovers(self._options, ids_of(self._query), kept, spare=self._ids_of_run)
             return last is not None and last.batch >= batch
 
     async def commit(self, batch: int, writes: Sequence[TaskWrite]) -> None:
@@ -83,8 +89,9 @@ class SinkCommit:
                 await self._abort(each for each in written if each not in last.transactions)
             if not last.done:
                 await self._finish(decisions, last)
-            if any(each.attempt for each in writes):
-                await self._abort_leftovers(last.transactions, of_this_run=True)
+            # All tasks of this run have ended. What a dead attempt left open cannot be told from the numbers of the
+            # attempts that ended well: a stage that is tried again counts from 0.
+            await abort_leftovers_quietly(self._options, self._ids_of_run, last.transactions)
 
     async def abort(self, batch: int, writes: Sequence[TaskWrite]) -> None:
         """Of tasks whose batch failed, or whose commit did. What was decided stays."""
@@ -178,21 +185,31 @@ class SinkCommit:
                 except BrokerRefusedError as refusal:  # it is not open any more, which is what we want
                     log.debug("%s is not aborted: %s", each.transactional_id, refusal)
 
-    async def _abort_leftovers(self, keep: Iterable[PreparedTransaction], *, of_this_run: bool = False) -> None:
-        """Transactions of tasks that died keep readers of committed records waiting. Those of this run may be those of
-        tasks that run now, unless all have ended."""
-        kept = {each.transactional_id for each in keep} | {f"{ids_of(self._query)}decisions"}
-        own = f"{ids_of(self._query)}{self._run[:8]}:"
-        async with Admin(self._options.servers) as admin:
-            for each in await admin.list_transactions(states=["Ongoing"]):
-                name = each.transactional_id
-                if name.startswith(own) and not of_this_run:
-                    continue
-                if name.startswith(ids_of(self._query)) and name not in kept:
-                    await admin.fence_producer(name)
+
+async def abort_leftovers(
+    options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = (), *, spare: str | None = None
+) -> None:
+    """Transactions of tasks that died keep readers of committed records waiting: those whose ids begin with `ids`, and
+    not with `spare`."""
+    kept = {each.transactional_id for each in keep}
+    async with Admin(options.servers) as admin:
+        for each in await admin.list_transactions(states=["Ongoing"]):
+            name = each.transactional_id
+            if not name.startswith(ids) or name in kept or name.endswith(":decisions"):
+                continue
+            if spare is None or not name.startswith(spare):
+                await admin.fence_producer(name)
 
 
-async def end_all(options: SinkOptions, writes: Sequence[TaskWrite], *, commit: bool) -> None:
+async def abort_leftovers_quietly(options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = ()) -> None:
+    """After all is done: a broker that is away now does not make a batch fail that is there."""
+    try:
+        await abort_leftovers(options, ids, keep)
+    except ClientError as failure:
+        log.warning("What dead tasks left open is aborted by the next batch, or by time: %s", failure)
+
+
+async def end_all(options: SinkOptions, query: str, writes: Sequence[TaskWrite], *, commit: bool) -> None:
     """Of a batch write without a name: nobody will come to finish it, so nothing is written down."""
     done = 0
     transactions = [each.transaction for each in writes if each.transaction is not None]
@@ -207,3 +224,4 @@ async def end_all(options: SinkOptions, writes: Sequence[TaskWrite], *, commit: 
                         f"{failure}. With ottla.txn.app.id and ottla.txn.version it could be finished"
                     ) from failure
             done += 1
+    await abort_leftovers_quietly(options, ids_of(query))

@@ -60,6 +60,11 @@ def ids_of(query: str) -> str:
     return f"ottla-spark:{query}:"
 
 
+def ids_of_run(query: str, run: str) -> str:
+    """How those of the tasks of one run begin."""
+    return f"{ids_of(query)}{run[:8]}:"
+
+
 class DecisionLog:
     """`async with DecisionLog(...) as log` fences everybody else and has `log.last`."""
 

@@ -15,7 +15,7 @@ from ottla.spark.connection import LoopThread
 from ottla.spark.options_sink import SinkOptions
 from ottla.spark.options_text import OptionError
 from ottla.spark.sink_columns import parts_of
-from ottla.spark.sink_decisions import ids_of
+from ottla.spark.sink_decisions import ids_of_run
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Sent at a time, while the next rows come from the JVM."""
@@ -34,7 +34,7 @@ class TaskPlace:
     @property
     def transactional_id(self) -> str:
         """Its own for each run and attempt: nobody else begins with it while the batch is decided."""
-        return f"{ids_of(self.query)}{self.run[:8]}:{self.task}:{self.attempt}"
+        return f"{ids_of_run(self.query, self.run)}{self.task}:{self.attempt}"
 
 
 def task_place(query: str | None, batch: int | None) -> TaskPlace:

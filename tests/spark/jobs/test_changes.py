@@ -48,6 +48,10 @@ def test_plain_changes_and_what_is_none(spark: SparkSession) -> None:
         (b"1", b""),
         (b"1", b"[1]"),
         (b"1", b"null"),
+        (b"1", b'{"a": 1}] x'),
+        (b"1", b'{"a": 1}],[{"a": 2}'),
+        (b"1", b'{"a": [1]}  '),
+        (b"1", b'{"a": 1, "b": 2, "a": 3}'),
     ]
     not_json = ("the value is not JSON",)
     assert parsed(spark, records, Envelope.PLAIN) == [
@@ -62,6 +66,10 @@ def test_plain_changes_and_what_is_none(spark: SparkSession) -> None:
         not_json,
         ("the value is JSON, but no object",),
         ("the value is JSON, but no object",),
+        not_json,
+        not_json,
+        ("1", "u", '{"a": [1]}  '),
+        ("the value has a field twice",),
     ]
 
 
@@ -81,6 +89,7 @@ def test_changes_of_debezium_with_and_without_their_schema(spark: SparkSession) 
         (key, envelope("u")),
         (key, envelope("t")),
         (key, envelope("x", {"id": 7})),
+        (key, b'{"op": "c", "after": {"id": 7, "id": 8}}'),
     ]
     assert parsed(spark, records, Envelope.DEBEZIUM) == [
         ('{"id":7}', "u", '{"id":7,"n":"a"}'),
@@ -91,6 +100,7 @@ def test_changes_of_debezium_with_and_without_their_schema(spark: SparkSession) 
         ('no row in "after"',),
         ("a truncate, and the topic has several partitions: nobody knows which rows came before it",),
         ('unknown "op": x',),
+        ("the value is not JSON",),
     ]
 
 

@@ -39,12 +39,12 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
-    parsed = sf.try_parse_json(sf.concat(sf.lit("["), text, sf.lit("]")))
+    # In brackets, as for `_is_not_json`: what comes after the object does not make it another one.
+    parsed = [] if envelope is Envelope.PLAIN else [sf.try_parse_json(_in_brackets(text)).alias("_p")]
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
         text.alias("_t"),
-        parsed.alias("_p"),
+        *parsed,
         *["topic", "partition", "offset", "timestamp"],
     )
     key, value, op, reason = _debezium(one_partition) if envelope is Envelope.DEBEZIUM else _plain()
@@ -53,8 +53,9 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
-        .when(_is_not_json(), sf.lit("the value is not JSON"))
+        .when(_is_not_json() if not parsed else _is_not_json() | sf.col("_p").isNull(), sf.lit("the value is not JSON"))
         .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
+        .when(_has_a_field_twice(), sf.lit("the value has a field twice"))
         .otherwise(reason)
     )
     return rows.select(
@@ -66,15 +67,31 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     )
 
 
-def _is_not_json() -> Column:
-    """Nothing, or more than one value."""
+def _in_brackets(text: Column) -> Column:
     from pyspark.sql import functions as sf
 
-    return (
-        sf.col("_p").isNull()
-        | sf.expr("try_variant_get(_p, '$[0]', 'variant') IS NULL OR _t RLIKE '^\\\\s*$'")
-        | (sf.expr("try_variant_get(_p, '$[1]', 'variant') IS NOT NULL"))
+    return sf.concat(sf.lit("["), text, sf.lit("]"))
+
+
+def _is_not_json() -> Column:
+    """Nothing, or more than one value, or something after it.
+
+    Spark's functions stop at the end of the first value, whatever comes then: so the text is looked at as what stands
+    in brackets, and where it may have closed them itself, in braces too. They count, and build nothing.
+    """
+    from pyspark.sql import functions as sf
+
+    in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), sf.col("_t"), sf.lit("}")))
+    return (sf.coalesce(sf.json_array_length(_in_brackets(sf.col("_t"))), sf.lit(0)) != 1) | (
+        sf.col("_t").contains("]") & in_braces.isNull()
     )
+
+
+def _has_a_field_twice() -> Column:
+    from pyspark.sql import functions as sf
+
+    names = sf.json_object_keys("_t")
+    return sf.size(sf.array_distinct(names)) != sf.size(names)
 
 
 def _plain() -> tuple[Column, Column, Column, Column]:
@@ -167,10 +184,14 @@ def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
     is_bad = sf.col("reason").isNotNull()
     watched = changes.observe(seen, sf.count(sf.lit(1)).alias("changes"), sf.count_if(is_bad).alias("bad"))
     persisted = latest(watched.where(~is_bad), base).persist()
-    emptied = persisted.where(sf.col("_op") == TRUNCATE).select("_offset").collect()
-    since = emptied[0]["_offset"] if emptied else -1
-    state = persisted.where((sf.col("_op") == UPSERT) & (sf.col("_offset") > since)).select(*STATE_COLUMNS)
-    return Folded(state, persisted, state.count(), seen.get["changes"], seen.get["bad"])
+    is_row = sf.col("_op") == UPSERT
+    emptied = sf.max(sf.when(~is_row, sf.col("_offset")))
+    found = persisted.agg(emptied.alias("emptied"), sf.count_if(is_row).alias("rows")).collect()[0]
+    state, rows = persisted.where(is_row).select(*STATE_COLUMNS), found["rows"]
+    if found["emptied"] is not None:
+        state = state.where(sf.col("_offset") > found["emptied"])
+        rows = state.count()
+    return Folded(state, persisted, rows, seen.get["changes"], seen.get["bad"])
 
 
 def infer_columns(state: DataFrame) -> dict[str, str]:
