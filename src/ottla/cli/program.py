@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     named = next((each for each in arguments if not each.startswith("-")), None)
     try:
-        program_of([named] if named in MODULES else MODULES)(args=arguments, prog_name="ottla")
+        chosen = [named] if named in MODULES else [] if named == "version" else MODULES
+        program_of(chosen)(args=arguments, prog_name="ottla")
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer's way of passing it on
             _forget_output()
