@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla")
 
-RECEIVE_POOL_BYTES = 32 * 1024 * 1024
+RECEIVE_POOL_BYTES = 16 * 1024 * 1024
 STOP_GRACE_S = 10.0
 
 

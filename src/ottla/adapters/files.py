@@ -27,7 +27,7 @@ READ_BYTES_MAX = 1 << 30
 """A single read call returns at most 2 GiB."""
 
 POOLED_BYTES_MIN = 64 * 1024
-POOL_BYTES_MAX = 32 * 1024 * 1024
+POOL_BYTES_MAX = 16 * 1024 * 1024
 
 WriteAll = Callable[[int, int, Sequence[ReadOnlyBuffer]], float]
 ReadNowait = Callable[[int, int, memoryview], int | None]
