@@ -92,7 +92,7 @@ def test_what_the_job_archives_of_a_write_ahead_log_is_what_the_log_has(spark: S
                 for _ in range(20):
                     writer.append(chance.randbytes(chance.choice([0, 1, 1000, 300_000]))).result()
         log = BrokerLog(cluster.bootstrap_servers)
-        rows = [batch.rows for batch in archive_available(spark, log, Store(str(tmp_path)), [name], offsets_max=15)]
+        rows = [batch.rows for batch in archive_available(spark, log, Store(str(tmp_path)), [name], offsets_max=25)]
         assert len(rows) > 1
         archive = ArchivedRecords(str(tmp_path), name)
         with SyncLog.open(cluster.wal_servers, name) as live:
