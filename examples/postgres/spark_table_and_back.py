@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
 
 import pyarrow.parquet as pq
-from scene import Scene, drop_slot, result, sql, step
+from scene import Scene, drop_slot, result, sql, step, wait_until
 
 TOPIC = "shop.public.ottla_orders"
 ROWS = "SELECT id, what, price FROM ottla_orders ORDER BY id"
@@ -53,18 +53,22 @@ def story(scene: Scene, url: str, bootstrap: str) -> None:
     undo, replica = (in_database(url, name) for name in DATABASES)
     brokers = ["--bootstrap", bootstrap]
 
+    def is_same() -> bool:
+        return rows_of(replica) == sql(url, ROWS)
+
     step("every change of the table into a topic, beginning with the rows that are there")
     source = ["connect", "postgres-cdc", "--name", "shop", "--url", url, "--table", "ottla_orders", *brokers]
     with scene.running(*source, until=lambda: has_slot(url)):
-        sql(url, "UPDATE ottla_orders SET price = price + 1 WHERE id <= 10")
-        before, moment = sql(url, ROWS), now(url)
-        sql(url, "DELETE FROM ottla_orders WHERE id % 2 = 0")
-        result(f"{len(before)} rows, then {len(sql(url, ROWS))}")
-
         step("and into another database, in the order of the transactions")
         sink = ["connect", "postgres-sink", "--name", "replica", "--url", replica, "--prefix", "shop"]
-        with scene.running(*sink, "--apply-schema-changes", *brokers, until=lambda: rows_of(replica) == sql(url, ROWS)):
+        with scene.running(*sink, "--apply-schema-changes", *brokers, until=is_same):
             result(f"the replica has the same {len(rows_of(replica))} rows")
+            sql(url, "UPDATE ottla_orders SET price = price + 1 WHERE id <= 10")
+            wait_until(is_same)
+            before, moment = sql(url, ROWS), now(url)
+            sql(url, "DELETE FROM ottla_orders WHERE id % 2 = 0")
+            wait_until(is_same)
+            result(f"{len(before)} rows, and after a delete {len(rows_of(replica))}")
 
     step("a Spark table of the topic: Parquet")
     table = scene.directory / "tables" / "orders"
@@ -102,7 +106,7 @@ def rows_of(url: str) -> list[tuple[object, ...]]:
 
 
 def now(url: str) -> str:
-    """A moment after what was committed, and before what comes."""
+    """After the changes that are in the topic, and before those that come: a time is that of the topic's records."""
     (moment,) = sql(url, "SELECT clock_timestamp()")[0]
     time.sleep(0.1)
     return str(moment.astimezone(UTC).isoformat())

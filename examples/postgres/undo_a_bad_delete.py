@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
 
 import psycopg
-from scene import Scene, drop_slot, is_streaming, result, sql, step
+from scene import Scene, drop_slot, is_streaming, result, sql, step, wait_until
 
 ROWS = "SELECT id, balance FROM ottla_accounts ORDER BY id"
 SLOT = "ottla_example"
@@ -71,6 +71,9 @@ def story(scene: Scene, url: str, store: str, wal: str) -> None:
     bad = transaction(url, "DELETE FROM ottla_accounts")
     transaction(url, "INSERT INTO ottla_accounts VALUES (2000, 7)")
     result(f"{len(before)} rows before, {len(sql(url, ROWS))} now")
+    now = sql(url, "SELECT pg_current_wal_lsn()")[0][0]
+    asked = f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{SLOT}' AND flush_lsn >= '{now}'"
+    wait_until(lambda: bool(sql(url, asked)))  # these commits did not wait for the log
 
     step("a copy of the database as it was just before, beside the one that runs")
     copy = scene.empty_server(hot_standby="off")

@@ -65,6 +65,12 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     space.mkdir()
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS, initdb=["--data-checksums"]) as server:
         unprivileged().owns(os.fspath(space))
+        # For restored servers that are started without the options of this one: the backups have this file.
+        sockets = directory / "sockets"
+        sockets.mkdir()
+        unprivileged().owns(os.fspath(sockets))
+        with Path(server.data_dir, "postgresql.conf").open("a") as conf:
+            conf.write(f"\nlisten_addresses = ''\nunix_socket_directories = '{sockets}'\nfsync = off\n")
         keeper = Keeper(cluster, server, directory)
         with keeper.keeping():
             keeper.sql(
@@ -192,6 +198,32 @@ def test_the_command_says_how_to_start_it_and_starts_it(story: Story) -> None:
             assert ask(target, ROWS) == story.moments[1].rows
         finally:
             target.run(str(target.binaries / "pg_ctl"), "-D", target.data_dir, "-m", "immediate", "stop")
+    finally:
+        target.close()
+
+
+def test_the_command_starts_it_and_waits(story: Story) -> None:
+    """`--start`, as somebody who is not root: it comes back when the server is recovered, or says why it is not."""
+    target, sockets = PostgresServer(), story.directory / "sockets"
+    base = [*unprivileged().prefix, sys.executable, "-m", "ottla", "restore", "postgres", "--start", "--port", "5433"]
+    base += ["--store", story.keeper.store.place, "--wal", story.keeper.place.servers, "--log", story.keeper.place.name]
+
+    def restore(to: str, xid: int) -> subprocess.CompletedProcess[str]:
+        command, user = [*base, "--to", to, "--at", str(xid)], unprivileged().user
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, user=user)
+
+    try:
+        right = restore(target.data_dir, story.moments[2].xid)
+        assert right.returncode == 0, right.stderr
+        assert f"it runs, recovered up to {story.moments[2].xid}" in right.stdout
+        try:
+            with psycopg.connect(f"postgresql://ottla@/postgres?host={sockets}&port=5433") as connection:
+                assert connection.execute(ROWS).fetchall() == story.moments[2].rows
+        finally:
+            target.run(str(target.binaries / "pg_ctl"), "-D", target.data_dir, "-m", "immediate", "stop")
+        wrong = restore(f"{target.data_dir}-2", story.moments[-1].xid + 1000)
+        assert wrong.returncode == 1
+        assert "recovery ended before configured recovery target was reached" in wrong.stderr
     finally:
         target.close()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.log_search import entries
@@ -62,8 +61,10 @@ def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
     keeper.sql("INSERT INTO t VALUES (2)")
     promote(keeper.server)
     keeper.sql("INSERT INTO t VALUES (3)")
+    keeper.news.clear()
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (4)")
+    assert not [each for each in keeper.news if "trying again" in each], "one connection for both timelines"
     found = all_entries(keeper)
     assert sorted({each.timeline for each in found}) == [1, 2]
     (history,) = [each for each in found if each.kind is Kind.HISTORY]
@@ -71,7 +72,7 @@ def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
     assert history.start == min(each.start for each in found if each.timeline == 2)
     wal = [each for each in found if each.kind is Kind.WAL]
     assert all(one.end == other.start for one, other in itertools.pairwise(wal)), "no gap and nothing twice"
-    assert keeper.with_log(lambda log: check_backups(log, keeper.store, lambda sentence: None)) == []
+    assert keeper.check() == []
     with keeper.restored() as restored:
         assert ask(restored, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,), (4,)]
 
@@ -113,7 +114,7 @@ def test_wal_that_the_bound_gave_up_is_a_gap(keeper: Keeper) -> None:
         keeper.sql("INSERT INTO t VALUES (2)")
         assert [each.kind for each in all_entries(keeper)].count(Kind.GAP) == 1
         assert any("the log has a gap" in sentence for sentence in keeper.news)
-        findings = keeper.with_log(lambda log: check_backups(log, keeper.store, lambda sentence: None))
+        findings = keeper.check()
         assert len(findings) == 1
         assert "the log has no WAL between" in findings[0]
         _refuses_to_recover(keeper)

@@ -126,3 +126,26 @@ def test_files_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (config.settings["url"], config.bootstrap) == ("postgresql://db/shop", "host:1")
     with pytest.raises(NeedsHelpError, match="No such file"):
         load_file(tmp_path / "gone.toml")
+
+
+def test_too_few_brokers_for_the_status_are_no_reason_to_end(tmp_path: Path) -> None:
+    """Its topic has a replica on each of three, and one is away when the connector starts."""
+    with Cluster(brokers=3) as brokers:
+        brokers.create_topic("orders")
+        brokers.kill(3)
+        words = [
+            "file-sink",
+            "--name",
+            "files",
+            "--topic",
+            "orders",
+            "--into",
+            str(tmp_path / "files"),
+            "--every",
+            "0.5",
+        ]
+        with Connector(tmp_path / "log", *words, "-b", brokers.bootstrap_servers) as connector:
+            wait_until(lambda: "files: running" in connector.log, f"it runs; {connector.log}")
+            brokers.start(3)
+            wait_until(lambda: "files" in statuses(brokers.bootstrap_servers), "it is shown")
+            assert connector.stop() == 0

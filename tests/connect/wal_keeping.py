@@ -22,6 +22,7 @@ from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.restore import Restored, Wanted, restore
 from ottla.testing import Cluster
+from ottla.testing.postgres import USER
 from ottla.wal import Log
 from tests.postgres_server import PostgresServer
 
@@ -43,9 +44,9 @@ class Keeper:
         self.archive: str | None = None
         """From which is read what the log does not have any more."""
 
-    def receiver(self, *, accept_gap: bool = False) -> Receiver:
+    def receiver(self, *, accept_gap: bool = False, user: str = USER) -> Receiver:
         new = settings_of_new_log(None, None)
-        settings = ReceiverSettings(self.server.url, accept_gap=accept_gap)
+        settings = ReceiverSettings(self.server.url_of("postgres", user=user), accept_gap=accept_gap)
         return Receiver(settings, lambda fence: self.place.open(fence=fence, create=new), self.news.append)
 
     @contextmanager

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import BrokerRefusedError, ClientError
 from ottla.connect.configuration import ConnectorConfig
 from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
 
@@ -177,7 +177,9 @@ async def supervise(configs: Sequence[ConnectorConfig], say: Say) -> list[Status
     """Until all have ended, or SIGINT or SIGTERM; how each of them ended."""
     statuses = StatusTopic(configs[0].bootstrap)
     if any(config.needs_bootstrap for config in configs):
-        await statuses.start()
+        # Too few brokers for the topic now, for example: that passes, and is no reason not to run.
+        with contextlib.suppress(BrokerRefusedError):
+            await statuses.start()
     try:
         every = [Supervised(config, statuses, say) for config in configs]
         loop = asyncio.get_running_loop()

@@ -94,6 +94,8 @@ class Rounds:
         broker = self._world.brokers.broker(number)
         if not broker.running or self._returning():
             return []
+        if self._world.durability == "memory" and not self._world.has_all_replicas():
+            return []
         broker.kill()
         self._thread = threading.Timer(self._chance.uniform(0.2, 2), _start, (broker,))
         self._thread.start()

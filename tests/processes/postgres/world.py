@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ottla.client import Admin
 from ottla.testing.cluster_processes import ClusterProcesses
 from tests.postgres_server import PostgresServer
 
@@ -95,6 +97,15 @@ class World:
         options = ["--durability", self.durability, "--replicas", "3"]
         path = self.directory / "connector.log"
         self.connector = Connector(self.server.url, self.brokers.wal_servers, path, *options)
+
+    def has_all_replicas(self) -> bool:
+        """Whether each of them has all of the log. In memory, a second one may die only then."""
+
+        async def ask() -> bool:
+            async with Admin(self.brokers.bootstrap) as admin:
+                return len((await admin.describe_topic(LOG)).partitions[0].isr) == len(self.brokers.brokers)
+
+        return asyncio.run(ask())
 
     def backup(self, *options: str) -> None:
         self._ottla("backup", "postgres", self.server.url, *options)

@@ -95,6 +95,7 @@ class ReplicationConnection:
         self._loop = asyncio.get_running_loop()
         self._readable = asyncio.Event()
         self._watched: int | None = None  # the socket; libpq forgets its number when the connection is lost
+        self._is_at_end = False
 
     @classmethod
     async def connect(
@@ -169,6 +170,7 @@ class ReplicationConnection:
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._refused(result)
         self._connection.nonblocking = 1
+        self._is_at_end = False
         self._watched = self._connection.socket
         self._loop.add_reader(self._watched, self._readable.set)
 
@@ -180,6 +182,8 @@ class ReplicationConnection:
         messages: list[WalData | Keepalive] = []
         left_bytes = MESSAGE_BYTES_MAX
         take = self._connection.get_copy_data
+        if self._is_at_end:
+            raise self._ended()
         while True:
             try:
                 size, data = take(1)
@@ -191,8 +195,9 @@ class ReplicationConnection:
                 if len(messages) >= limit or left_bytes < 0:
                     return messages
             elif size < 0:
+                self._is_at_end = True  # libpq says so once
                 if messages:
-                    return messages  # the next call finds the end again
+                    return messages
                 raise self._ended()
             elif messages:
                 return messages

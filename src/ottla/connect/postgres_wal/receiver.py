@@ -65,6 +65,16 @@ class Receiver:
         self.last_failure: str | None = None
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except asyncio.CancelledError:
+            self.state = "stopped"
+            raise
+        except Exception as failure:
+            self.state, self.last_failure = "failed", str(failure)
+            raise
+
+    async def _run(self) -> None:
         delay_s, patient_until_s = BACKOFF_S[0], time.monotonic() + SLOT_PATIENCE_S
         while True:
             began_s = time.monotonic()

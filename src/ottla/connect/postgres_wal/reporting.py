@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -13,6 +14,7 @@ from ottla.connect.postgres_wal.receiver import Receiver
 from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
 
 KIND = "postgres-wal"
+LAST_WORD_S = 5.0
 
 
 async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Callable[[str], None]) -> None:
@@ -31,7 +33,11 @@ async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Cal
                 told = True
             await asyncio.sleep(HEARTBEAT_S)
     finally:
-        await topic.close()
+        with contextlib.suppress(ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(LAST_WORD_S):
+                if topic.is_started or not told:  # how it ended, if somebody is there to hear it
+                    await topic.write(_status(name, receiver, _now_ms()))
+                await topic.close()
 
 
 def _status(name: str, receiver: Receiver, since_ms: int) -> Status:
