@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ottla.spark.jobs.failures import PipelineError
+from ottla.spark.json_text import in_brackets, is_not_one_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,8 +40,7 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    # In brackets, as for `_is_not_json`: what comes after the object does not make it another one.
-    parsed = [] if envelope is Envelope.PLAIN else [sf.try_parse_json(_in_brackets(text)).alias("_p")]
+    parsed = [] if envelope is Envelope.PLAIN else [sf.try_parse_json(in_brackets(text)).alias("_p")]
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
         text.alias("_t"),
@@ -48,12 +48,15 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
         *["topic", "partition", "offset", "timestamp"],
     )
     key, value, op, reason = _debezium(one_partition) if envelope is Envelope.DEBEZIUM else _plain()
+    is_not_json = is_not_one_value(sf.col("_t"))
+    if parsed:
+        is_not_json |= sf.col("_p").isNull()
     broken = (
         sf.when(sf.col("_k").isNull() & (op != TRUNCATE), sf.lit("no key"))
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
-        .when(_is_not_json() if not parsed else _is_not_json() | sf.col("_p").isNull(), sf.lit("the value is not JSON"))
+        .when(is_not_json, sf.lit("the value is not JSON"))
         .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
         .when(_has_a_field_twice(), sf.lit("the value has a field twice"))
         .otherwise(reason)
@@ -64,26 +67,6 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
         op.alias("op"),
         *["topic", "partition", "offset", "timestamp"],
         broken.alias("reason"),
-    )
-
-
-def _in_brackets(text: Column) -> Column:
-    from pyspark.sql import functions as sf
-
-    return sf.concat(sf.lit("["), text, sf.lit("]"))
-
-
-def _is_not_json() -> Column:
-    """Nothing, or more than one value, or something after it.
-
-    Spark's functions stop at the end of the first value, whatever comes then: so the text is looked at as what stands
-    in brackets, and where it may have closed them itself, in braces too. They count, and build nothing.
-    """
-    from pyspark.sql import functions as sf
-
-    in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), sf.col("_t"), sf.lit("}")))
-    return (sf.coalesce(sf.json_array_length(_in_brackets(sf.col("_t"))), sf.lit(0)) != 1) | (
-        sf.col("_t").contains("]") & in_braces.isNull()
     )
 
 
