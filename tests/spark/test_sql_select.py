@@ -16,6 +16,7 @@ from ottla.spark.sql.avro_values import AvroCodec
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.context import Context
 from ottla.spark.sql.parser import parse
+from ottla.spark.sql.plans import shape_of
 from ottla.spark.sql.selects import select_live
 from ottla.spark.sql.statements import Select
 from ottla.testing import Cluster
@@ -93,6 +94,30 @@ def test_rows_come_as_they_are_written_until_the_limit(sql: Sql, clicks: str) ->
     code, rows, _ = sql(f"SELECT user, n FROM `{clicks}` WHERE n < 60", "--limit", "3")
     assert code == 0
     assert sorted(row["n"] for row in rows) == [0, 20, 59]
+
+
+@pytest.mark.parametrize(
+    ("select", "keys", "missing", "mode"),
+    [
+        ("user FROM shapes", (), (), "append"),
+        ("user FROM shapes ORDER BY n", (), (), "append"),
+        ("page, count(*) FROM shapes GROUP BY page", ("page",), (), "update"),
+        ("page, count(*) AS n FROM shapes GROUP BY page ORDER BY n", ("page",), (), "complete"),
+        ("page, count(*) FROM shapes GROUP BY page LIMIT 3", ("page",), (), "complete"),
+        ("page, count(*) FROM shapes GROUP BY page, user", (), ("user",), "complete"),
+        ("window.start AS s, count(*) FROM shapes GROUP BY window(ts, '1 minute')", ("s",), (), "update"),
+        ("upper(page) AS p, max(n) FROM shapes GROUP BY upper(page)", ("p",), (), "update"),
+        ("p, m FROM (SELECT page AS p, max(n) AS m FROM shapes GROUP BY page)", ("p",), (), "update"),
+        ("DISTINCT user, page FROM shapes", ("user", "page"), (), "update"),
+    ],
+)
+def test_what_tells_groups_apart(
+    spark: SparkSession, select: str, keys: tuple[str, ...], missing: tuple[str, ...], mode: str
+) -> None:
+    columns = ["'u' AS user", "'p' AS page", "timestamp_seconds(id) AS ts", "id AS n"]
+    spark.range(1).selectExpr(*columns).createOrReplaceTempView("shapes")
+    found = shape_of(spark.sql(f"SELECT {select}"))
+    assert (found.keys, found.missing, found.live_mode) == (keys, missing, mode)
 
 
 def test_groups_are_told_as_they_change(spark: SparkSession, cluster: Cluster, clicks: str, tmp_path: Path) -> None:
