@@ -1,4 +1,5 @@
-"""Whether a text is JSON, as a column of Spark's: it is looked at once, and nothing is built of it."""
+"""What comes after a JSON value in a text, as columns of Spark's: its functions stop at the end of the first value,
+whatever comes then. Most texts are not looked at twice."""
 
 from __future__ import annotations
 
@@ -14,14 +15,17 @@ def in_brackets(text: Column) -> Column:
     return sf.concat(sf.lit("["), text, sf.lit("]"))
 
 
-def is_not_one_value(text: Column) -> Column:
-    """Nothing, or more than one value, or something after it.
+def closes_its_brackets(text: Column) -> Column:
+    """A text that stands in brackets may end them itself, and go on. In braces it cannot do the same."""
+    from pyspark.sql import functions as sf
 
-    Spark's functions stop at the end of the first value, whatever comes then: so the text is looked at as what stands
-    in brackets, and where it may have closed them itself, in braces too.
-    """
+    in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), text, sf.lit("}")))
+    return text.contains("]") & in_braces.isNull()
+
+
+def is_more_than_an_object(text: Column) -> Column:
+    """Of a text that begins with an object. One with a single closing brace, at its end, has nothing after it."""
     from pyspark.sql import functions as sf
 
     values = sf.coalesce(sf.json_array_length(in_brackets(text)), sf.lit(0))
-    in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), text, sf.lit("}")))
-    return (values != 1) | (text.contains("]") & in_braces.isNull())
+    return ~text.rlike(r"\}\s*$") | (text.rlike(r"(?s)\}.*\}") & ((values != 1) | closes_its_brackets(text)))

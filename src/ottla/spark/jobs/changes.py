@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ottla.spark.jobs.failures import PipelineError
-from ottla.spark.json_text import in_brackets, is_not_one_value
+from ottla.spark.json_text import closes_its_brackets, in_brackets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,25 +40,22 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    parsed = [] if envelope is Envelope.PLAIN else [sf.try_parse_json(in_brackets(text)).alias("_p")]
+    # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
+    parsed = sf.try_parse_json(in_brackets(text))
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
         text.alias("_t"),
-        *parsed,
+        parsed.alias("_p"),
         *["topic", "partition", "offset", "timestamp"],
     )
     key, value, op, reason = _debezium(one_partition) if envelope is Envelope.DEBEZIUM else _plain()
-    is_not_json = is_not_one_value(sf.col("_t"))
-    if parsed:
-        is_not_json |= sf.col("_p").isNull()
     broken = (
         sf.when(sf.col("_k").isNull() & (op != TRUNCATE), sf.lit("no key"))
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
-        .when(is_not_json, sf.lit("the value is not JSON"))
+        .when(_is_not_json(), sf.lit("the value is not JSON"))
         .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
-        .when(_has_a_field_twice(), sf.lit("the value has a field twice"))
         .otherwise(reason)
     )
     return rows.select(
@@ -70,11 +67,16 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     )
 
 
-def _has_a_field_twice() -> Column:
+def _is_not_json() -> Column:
+    """Nothing, or more than one value, or something after it. A field that is there twice makes it none too."""
     from pyspark.sql import functions as sf
 
-    names = sf.json_object_keys("_t")
-    return sf.size(sf.array_distinct(names)) != sf.size(names)
+    return (
+        sf.col("_p").isNull()
+        | sf.expr("try_variant_get(_p, '$[0]', 'variant') IS NULL OR _t RLIKE '^\\\\s*$'")
+        | (sf.expr("try_variant_get(_p, '$[1]', 'variant') IS NOT NULL"))
+        | closes_its_brackets(sf.col("_t"))
+    )
 
 
 def _plain() -> tuple[Column, Column, Column, Column]:
