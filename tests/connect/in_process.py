@@ -74,7 +74,8 @@ async def confirmed(url: str) -> None:
         question = (
             f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE database = current_database()"
         )
-        return all(each for (each,) in rows(url, question))
+        found = [each for (each,) in rows(url, question)]
+        return bool(found) and all(found)  # without a slot nobody has begun yet
 
     await until(is_there)
 

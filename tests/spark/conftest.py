@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+TIMEOUT_S = 900
+"""A test that is cut short in a call of the JVM leaves a session that no later test can use: only what hangs may be."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
 @pytest.fixture(scope="session")
 def connector() -> str | MavenUnavailableError:
     """The class path of Spark's own Kafka connector, to compare ours with; or why it is not here."""

@@ -53,6 +53,24 @@ def test_python_processes_import_what_is_installed(spark: SparkSession) -> None:
     assert "SPARK_HOME" not in os.environ, "it was for the JVM only"
 
 
+def test_workers_start_with_what_they_need(spark: SparkSession) -> None:
+    def loaded(_: object) -> bool:
+        import sys
+
+        return "ottla.spark.sink" in sys.modules and "pyarrow" in sys.modules
+
+    assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [True]
+
+
+@pytest.mark.parametrize(("before", "found"), [("", 0), ("Thread(target=Event().wait, daemon=True).start()", 1)])
+def test_a_daemon_with_threads_is_noticed(before: str, found: int) -> None:
+    """After a fork they would not be there. In a process of its own, with all that is imported."""
+    imports = "import sys, importlib; from threading import Event, Thread; from ottla.spark import worker_daemon as it"
+    loads = "[importlib.import_module(name) for name in it.MODULES]"
+    script = f"{imports}; {loads}; {before or 'pass'}; sys.exit(it.has_threads())"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == found
+
+
 @pytest.mark.parametrize("variable", ["SPARK_HOME", "PYSPARK_PYTHON"])
 def test_what_somebody_has_chosen_stays(cache: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "/elsewhere")

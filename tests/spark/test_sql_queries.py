@@ -15,7 +15,7 @@ from ottla.cli.sql_run import Showing
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.context import Context
 from ottla.testing import Cluster
-from tests.spark.topics import NewTopic, produce, read_committed, with_admin
+from tests.spark.topics import NewTopic, produce, produce_transaction, read_committed, with_admin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Sql = Callable[..., tuple[int, list[Any], str]]
 
 
-def view(page: str, second: int) -> bytes:
+def view(page: str | None, second: int) -> bytes:
     return json.dumps({"page": page, "ts": f"2026-11-16T12:{second // 60:02}:{second % 60:02}Z"}).encode()
 
 
@@ -47,16 +47,20 @@ def records(cluster: Cluster, topic: str) -> list[tuple[str | None, Any]]:
     return [(None if each.key is None else each.key.decode(), json.loads(each.value or b"null")) for each in found]
 
 
-def test_a_table_is_upserted_and_goes_on_after_a_restart(sql: Sql, cluster: Cluster, new_topic: NewTopic) -> None:
+def test_a_table_is_upserted_and_goes_on_after_a_restart(
+    sql: Sql, cluster: Cluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
     topic, servers = new_topic(1, prefix="views"), cluster.bootstrap_servers
     table = f"per-page-of-{topic}"
-    produce(servers, topic, [view("/", 1), view("/a", 2), view("/", 3)])
+    produce(servers, topic, [view("/", 1), view("/a", 2), view("/", 3), view(None, 3)])
+    produce_transaction(servers, topic, [view("/never", 3)], commit=False)
     create = f"CREATE TABLE `{table}` AS SELECT page, count(*) AS views FROM `{topic}` GROUP BY page"
     code, _, said = sql(create)
     assert (code, f"created topic {table}, compacted" in said) == (0, True), said
     assert sorted(records(cluster, table)) == [
         ("/", {"page": "/", "views": 2}),
         ("/a", {"page": "/a", "views": 1}),
+        ("null", {"page": None, "views": 1}),  # a compacted topic takes no record without a key
     ]
     described = with_admin(servers, lambda admin: admin.describe_topic(table))
     assert described.configs["cleanup.policy"] == "compact"
@@ -64,16 +68,19 @@ def test_a_table_is_upserted_and_goes_on_after_a_restart(sql: Sql, cluster: Clus
     produce(servers, topic, [view("/", 4)])
     code, _, said = sql(create + " -- the same, with a comment")
     assert code == 0, said
-    assert records(cluster, table)[2:] == [("/", {"page": "/", "views": 3})]  # neither anew nor twice
+    assert records(cluster, table)[3:] == [("/", {"page": "/", "views": 3})]  # neither anew nor twice
+    produce(servers, table, [None], key=b"null")
     code, rows, _ = sql(f"SELECT page, views FROM `{table}` ORDER BY page")
-    assert rows == [{"page": "/", "views": 3}, {"page": "/a", "views": 1}]  # the last row of each key
+    assert rows == [{"page": "/", "views": 3}, {"page": "/a", "views": 1}]  # the last row of each key, if it has one
 
     code, _, said = sql(create.replace("count(*)", "count(*) * 2"))
     assert (code, "another statement" in said, f"DROP TABLE {table}" in said) == (2, True, True)
     code, rows, _ = sql("SHOW TABLES; SHOW QUERIES")
     assert [(row.get("table") or row["query"]) for row in rows] == [table, table]
+    checkpoints = tmp_path / "sql" / "checkpoints"
+    assert [each.name for each in checkpoints.iterdir()] == [table.lower()]
     code, rows, _ = sql(f"DROP TABLE `{table}`; SHOW TABLES")
-    assert (code, rows) == (0, [])
+    assert (code, rows, list(checkpoints.iterdir())) == (0, [], []), "a later one of this name begins anew"
 
 
 def test_streams_are_chained_and_windows_end(sql: Sql, cluster: Cluster, new_topic: NewTopic) -> None:

@@ -41,6 +41,7 @@ ON_A_LAPTOP = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.python.daemon.module": "ottla.spark.worker_daemon",  # workers start with what they need
     # Renames inside a local directory are atomic, and this class of the two is the one that starts no extra call.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ottla.spark.jobs.failures import PipelineError
+from ottla.spark.json_text import closes_its_brackets, in_brackets
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,12 +40,12 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    # In brackets, as for `_is_not_json`: what comes after the object does not make it another one.
-    parsed = [] if envelope is Envelope.PLAIN else [sf.try_parse_json(_in_brackets(text)).alias("_p")]
+    # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
+    parsed = sf.try_parse_json(in_brackets(text))
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
         text.alias("_t"),
-        *parsed,
+        parsed.alias("_p"),
         *["topic", "partition", "offset", "timestamp"],
     )
     key, value, op, reason = _debezium(one_partition) if envelope is Envelope.DEBEZIUM else _plain()
@@ -53,9 +54,8 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
         .when(~sf.is_valid_utf8("_k"), sf.lit("the key is not UTF-8"))
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
-        .when(_is_not_json() if not parsed else _is_not_json() | sf.col("_p").isNull(), sf.lit("the value is not JSON"))
+        .when(_is_not_json(), sf.lit("the value is not JSON"))
         .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
-        .when(_has_a_field_twice(), sf.lit("the value has a field twice"))
         .otherwise(reason)
     )
     return rows.select(
@@ -67,31 +67,16 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
     )
 
 
-def _in_brackets(text: Column) -> Column:
-    from pyspark.sql import functions as sf
-
-    return sf.concat(sf.lit("["), text, sf.lit("]"))
-
-
 def _is_not_json() -> Column:
-    """Nothing, or more than one value, or something after it.
-
-    Spark's functions stop at the end of the first value, whatever comes then: so the text is looked at as what stands
-    in brackets, and where it may have closed them itself, in braces too. They count, and build nothing.
-    """
+    """Nothing, or more than one value, or something after it. A field that is there twice makes it none too."""
     from pyspark.sql import functions as sf
 
-    in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), sf.col("_t"), sf.lit("}")))
-    return (sf.coalesce(sf.json_array_length(_in_brackets(sf.col("_t"))), sf.lit(0)) != 1) | (
-        sf.col("_t").contains("]") & in_braces.isNull()
+    return (
+        sf.col("_p").isNull()
+        | sf.expr("try_variant_get(_p, '$[0]', 'variant') IS NULL OR _t RLIKE '^\\\\s*$'")
+        | (sf.expr("try_variant_get(_p, '$[1]', 'variant') IS NOT NULL"))
+        | closes_its_brackets(sf.col("_t"))
     )
-
-
-def _has_a_field_twice() -> Column:
-    from pyspark.sql import functions as sf
-
-    names = sf.json_object_keys("_t")
-    return sf.size(sf.array_distinct(names)) != sf.size(names)
 
 
 def _plain() -> tuple[Column, Column, Column, Column]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.spark.json_text import is_more_than_an_object
 from ottla.spark.sql.definitions import RECORD_COLUMNS, Definition
 from ottla.spark.sql.inference import quoted, schema_text
 from ottla.spark.sql.statements import Column as DeclaredColumn
@@ -120,7 +121,7 @@ def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
             ~text.rlike(r"^\s*\{"),
             sf.when(not_json, sf.lit("the value is not JSON")).otherwise(sf.lit("the value is no JSON object")),
         )
-        .when(~text.rlike(r"\}\s*$"), sf.lit("the value is not JSON"))  # Spark reads no further than the object's end
+        .when(is_more_than_an_object(text), sf.lit("the value is not JSON"))
         .when(
             sf.col(PARSED)[CORRUPT].isNotNull(),
             sf.when(not_json, sf.lit("the value is not JSON")).otherwise(_misfit(text, read)),
