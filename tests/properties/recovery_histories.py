@@ -6,8 +6,7 @@ import random
 from collections.abc import Iterator
 
 from ottla.recovery import Replayer, RowTables
-from ottla.recovery.entries import abort, commit, delete, digest, encode, put, statement, takeover
-from ottla.recovery.entries import Kind as K
+from ottla.recovery.entries import Kind, abort, commit, delete, digest, encode, put, statement, takeover
 from ottla.recovery.logs import Columns
 
 TABLES = ("", "", "t")
@@ -55,7 +54,7 @@ class History:
         elif choice < 0.48:
             yield self.statement(number) if self._statements else digest(self._writer.digest())
         elif choice < 0.50:
-            yield encode(K.NOTHING)
+            yield encode(Kind.NOTHING)
         elif choice < 0.52:
             yield takeover(number)
             self._open.clear()

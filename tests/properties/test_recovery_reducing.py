@@ -143,7 +143,9 @@ def test_a_key_that_changes_often_is_applied_once() -> None:
     reducer.feed(Columns(range(len(data)), [1] * len(data), data))
     reducer.end()
     (piece,) = reducer.take_pieces()
-    assert {(run.kind, key): image for run in piece.runs for key, image in zip(run.keys, run.payloads, strict=True)} == {
+    assert {
+        (run.kind, key): image for run in piece.runs for key, image in zip(run.keys, run.payloads, strict=True)
+    } == {
         (1, b"k0"): b"999",
         (1, b"k2"): b"998",
         (1, b"new"): b"",
@@ -156,7 +158,11 @@ def test_what_is_held_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     from ottla.recovery import put, statement
 
     monkeypatch.setattr(reducing_module, "PIECE_BYTES_MAX", 10_000)
-    for entry in (lambda number: put(b"%d" % number, b"x" * 100), lambda number: statement("x" * 100)):
+    entries: list[Callable[[int], bytes]] = [
+        lambda number: put(b"%d" % number, b"x" * 100),
+        lambda number: statement("x" * 100, [number]),
+    ]
+    for entry in entries:
         reducer, largest = Reducer(0, END), 0
         for first in range(0, 3000, 10):
             numbers = range(first, first + 10)
