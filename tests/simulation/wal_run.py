@@ -15,6 +15,7 @@ from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from ottla.wal import (
     FencedError,
+    InvalidRequestError,
     Log,
     LogSettings,
     TooMuchInFlightError,
@@ -99,7 +100,7 @@ class WalRun:
         return found
 
     async def cut(self) -> None:
-        """Connections break all the time, in the middle of what is on its way: writers come again, and are told of it."""
+        """Connections break all the time, with records on their way: writers come again, and are told of them."""
         while not self.is_ending:
             await asyncio.sleep(0.1 + self.chance.random() * 0.5)
             names = [f"broker-{number}" for number in BROKERS]
@@ -154,6 +155,8 @@ class WalRun:
             future = log.append(value, expected_end=expected)
         except (FencedError, TooMuchInFlightError) as error:
             future = error
+        except InvalidRequestError as error:
+            raise Violation("requests", f"{operation.value!r}: {error}") from error
         return asyncio.ensure_future(self.settle(operation, future))
 
     async def settle(self, operation: Operation, future: asyncio.Future[int] | WalError) -> None:
@@ -167,6 +170,8 @@ class WalRun:
             operation.outcome = "fenced"
         except (UnavailableError, TooMuchInFlightError):
             operation.outcome = "refused"
+        except InvalidRequestError as error:
+            raise Violation("requests", f"{operation.value!r}: {error}") from error
         except WalError:
             return  # unknown
         operation.ended_s = self.world.now_s
