@@ -200,7 +200,7 @@ async def test_what_cannot_be_replayed_by_several_is_replayed_by_one_or_refused(
     for number in range(300):
         shared.add(put(b"k", b"%d" % number))
     log = MemoryLog(shared)
-    log.fails_with = lambda: None  # type: ignore[assignment]
+    log.fails_with = lambda: None  # type: ignore[assignment]  # what cannot be pickled
     with pytest.raises(RecoveryError, match=r"MemoryLog cannot be read by another process.*workers=1"):
         await recover(log, RowTables(), workers=2)
     with pytest.raises(ValueError, match="workers=0"):

@@ -39,7 +39,7 @@ class History:
         self._offset = offset + 1
         time_ms = 1000 + offset + self._chance.randrange(5)
         for column, value in zip(self.columns, (offset, time_ms, data), strict=True):
-            column.append(value)  # type: ignore[attr-defined]
+            column.append(value)  # type: ignore[attr-defined]  # they are lists here
         if not self._statements:
             self._replayer.feed(Columns([offset], [time_ms], [data]))
 

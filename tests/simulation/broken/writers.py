@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ottla.append_stream import beginning
 from ottla.append_stream.appending import AppendStream
-from ottla.append_stream.service import WalService
 from ottla.broker import writers
-from ottla.machines.writers import resuming, rules
+from ottla.machines.writers import rules
 from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant, wal
 
@@ -41,30 +40,7 @@ VARIANTS = (
                 "if True:",
             ),
         ),
-        checkers=LINEARIZABLE,
-        simulation=wal,
-    ),
-    Variant(
-        "offsets of a writer's batch are those of its first record",
-        rule="SAFETY 21",
-        breaks="A record in the middle of a batch that was partly settled is acknowledged at the batch's offset.",
-        edits=(
-            Edit(
-                resuming,
-                "account_for",
-                "Placed(first, end - first, batch.base_offset + first - batch.first_id)",
-                "Placed(first, end - first, batch.base_offset)",
-            ),
-        ),
-        checkers=LINEARIZABLE,
-        simulation=wal,
-    ),
-    Variant(
-        "an earlier stream of a writer goes on",
-        rule="SAFETY 21",
-        breaks="What was on its way when a writer came again is appended after what it was told.",
-        edits=(Edit(WalService, "register", "earlier.supersede()", "pass"),),
-        checkers=LINEARIZABLE | {"liveness"},
+        checkers=LINEARIZABLE | {"resumed"},
         simulation=wal,
     ),
     Variant(
