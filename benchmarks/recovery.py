@@ -161,7 +161,9 @@ async def by_workers(name: str, log: ReadableLog, new: Callable[[], Applier], wo
     for number in range(1, TURNS + 1):
         one, several = new(), new()
         rows.append(await replay(f"{name}: full replay, turn {number}", log, one))
-        rows.append(await replay(f"{name}: full replay by {workers} workers, turn {number}", log, several, None, workers))
+        rows.append(
+            await replay(f"{name}: full replay by {workers} workers, turn {number}", log, several, None, workers)
+        )
         assert one.digest() == several.digest(), f"{name}: workers do not give what a full replay gives"
         rows[-1].note = f"{rows[-2].took_s / rows[-1].took_s:,.2f} times faster; the same state"
     return rows

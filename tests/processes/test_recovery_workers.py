@@ -16,6 +16,7 @@ from ottla.recovery import (
     END,
     Applier,
     DamagedEntryError,
+    KafkaLog,
     Point,
     Progress,
     RecoveryError,
@@ -23,12 +24,15 @@ from ottla.recovery import (
     SnapshotStore,
     SqliteApplier,
     WorkerFailedError,
+    lead,
     put,
     recover,
     statement,
     workers,
 )
 from ottla.recovery.logs import Columns
+from ottla.wal import Log, LogSettings
+from tests.processes.conftest import StartBroker
 from tests.properties.recovery_histories import History, SqliteHistory, between
 from tests.unit.recovery_memory_log import Entry, MemoryLog, Shared, Tail
 
@@ -54,7 +58,7 @@ class PickledLog:
         rows = between(self.columns, first, 1 << 62 if until is None else until)
         for at in range(0, len(rows.offsets), 50):
             chunk = rows.since(at).before(50)
-            for offset, time_ms, data in zip(*chunk, strict=True):
+            for offset in chunk.offsets:
                 if offset == self.kills and os.getpid() != self.home:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if offset == self.fails and os.getpid() != self.home:
@@ -196,8 +200,24 @@ async def test_what_cannot_be_replayed_by_several_is_replayed_by_one_or_refused(
     for number in range(300):
         shared.add(put(b"k", b"%d" % number))
     log = MemoryLog(shared)
-    log.fails_with = lambda: None  # type: ignore[assignment]
-    with pytest.raises(RecoveryError, match="MemoryLog cannot be read by another process.*workers=1"):
+    log.fails_with = lambda: None  # type: ignore[assignment]  # what cannot be pickled
+    with pytest.raises(RecoveryError, match=r"MemoryLog cannot be read by another process.*workers=1"):
         await recover(log, RowTables(), workers=2)
     with pytest.raises(ValueError, match="workers=0"):
         await recover(log, RowTables(), workers=0)
+
+
+async def test_a_broker_is_read_by_several_processes(start_broker: StartBroker) -> None:
+    """Through the Kafka protocol; and through the append stream, by whoever has fenced the log and then leads it."""
+    broker = start_broker(config={"ottla.wal.port": "0"})
+    async with await Log.open(broker.wal_server, "log", create=LogSettings(retention_ms=-1), fence=True) as log:
+        for first in range(0, LENGTH, 500):
+            await log.append_many(puts(LENGTH).data[first : first + 500])
+        one, by_kafka, by_wal = RowTables(), RowTables(), RowTables()
+        expected = await recover(KafkaLog(broker.bootstrap, "log"), one)
+        found = await recover(KafkaLog(broker.bootstrap, "log"), by_kafka, workers=2)
+        assert (found.workers, found.entry_count, found.position) == (2, LENGTH, expected.position)
+        leader = await lead(log, by_wal, workers=2)
+        assert one.rows == by_kafka.rows == by_wal.rows
+        await leader.write(put(b"after", b"1"))
+        assert by_wal.rows[b"after"] == b"1"

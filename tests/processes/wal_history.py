@@ -34,6 +34,8 @@ class Operation:
     offset: int = -1
     """Where it is; the end that a refusal or a tail was told."""
     count: int = 1
+    handle: int = 0
+    """Through which it was appended; the order of its calls is that of the log. 0: not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ def violations(history: Sequence[Operation], log: Sequence[tuple[int, bytes]]) -
         if place is not None:
             places.append(place)
     found += _out_of_time(places)
+    found += _out_of_order(history, at)
     found += _epochs(history, at)
     return found
 
@@ -78,6 +81,8 @@ def _wrong_outcome(operation: Operation, at: dict[bytes, int]) -> Iterator[str]:
         and where is not None
     ):
         yield f"{operation.value!r} was refused ({operation.outcome}) and is in the log at {where}"
+    if operation.outcome == "unexpected end" and operation.kind == "append" and operation.expected_end is None:
+        yield f"{operation.value!r} was refused for the log's end, and expected none"
     if operation.outcome == "unexpected end" and operation.offset == operation.expected_end:
         yield f"{operation.value!r} was refused for the end {operation.offset}, which is what it expected"
 
@@ -110,6 +115,19 @@ def _out_of_time(places: Sequence[Place]) -> Iterator[str]:
                 f"{_name(place)} stands at {place.first}, before {_name(furthest)}, which ends at {furthest.end} and "
                 "was over before it began"
             )
+
+
+def _out_of_order(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]:
+    """What one handle appended stands in the order of its calls, also what was on its way at the same time."""
+    last: dict[int, Operation] = {}
+    for operation in history:
+        if operation.kind != "append" or not operation.handle or operation.value not in at:
+            continue
+        before = last.get(operation.handle)
+        if before is not None and at[before.value] > at[operation.value]:
+            places = at[operation.value], at[before.value]
+            yield f"{operation.value!r} was appended after {before.value!r}; they are at {places[0]} and {places[1]}"
+        last[operation.handle] = operation
 
 
 def _epochs(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]:

@@ -6,8 +6,7 @@ import random
 from collections.abc import Iterator
 
 from ottla.recovery import Replayer, RowTables
-from ottla.recovery.entries import abort, commit, delete, digest, encode, put, statement, takeover
-from ottla.recovery.entries import Kind as K
+from ottla.recovery.entries import Kind, abort, commit, delete, digest, encode, put, statement, takeover
 from ottla.recovery.logs import Columns
 
 TABLES = ("", "", "t")
@@ -40,7 +39,7 @@ class History:
         self._offset = offset + 1
         time_ms = 1000 + offset + self._chance.randrange(5)
         for column, value in zip(self.columns, (offset, time_ms, data), strict=True):
-            column.append(value)  # type: ignore[attr-defined]
+            column.append(value)  # type: ignore[attr-defined]  # they are lists here
         if not self._statements:
             self._replayer.feed(Columns([offset], [time_ms], [data]))
 
@@ -55,7 +54,7 @@ class History:
         elif choice < 0.48:
             yield self.statement(number) if self._statements else digest(self._writer.digest())
         elif choice < 0.50:
-            yield encode(K.NOTHING)
+            yield encode(Kind.NOTHING)
         elif choice < 0.52:
             yield takeover(number)
             self._open.clear()

@@ -9,8 +9,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.recovery import END, Applier, Point, Position, RecoveryError, Replayer, RowTables, SqliteApplier
+from ottla.recovery import (
+    END,
+    Applier,
+    DamagedEntryError,
+    Point,
+    Position,
+    RecoveryError,
+    Replayer,
+    RowTables,
+    SqliteApplier,
+)
 from ottla.recovery import reducing as reducing_module
+from ottla.recovery.entries import commit, delete, put, statement
 from ottla.recovery.logs import Columns
 from ottla.recovery.reducing import Piece, Reducer
 from tests.properties.recovery_histories import History, SqliteHistory, between, chunks_of
@@ -135,15 +146,33 @@ def test_after_any_piece_the_state_is_one_of_the_past_and_goes_on(seed: int, kin
         assert (rest.digest, rest.position, rest.open) == (whole.digest, whole.position, whole.open), (case, go_on)
 
 
-def test_a_key_that_changes_often_is_applied_once() -> None:
-    from ottla.recovery import delete, put
+def test_a_transaction_that_was_open_before_is_not_committed_by_half(seed: int) -> None:
+    """Its id is used again, and what is in the last range is whole by itself. A plain replay refuses it."""
+    first, second = (put(b"%d" % number, b"", transaction=1) for number in range(2))
+    columns = Columns(range(3), [1] * 3, [first, second, commit(1, [second])])
+    expected = entry_by_entry(columns, RowTables(), END, random.Random(seed))
+    pieces: list[Piece] = []
+    for begin, end in ((0, 1), (1, 3)):
+        reducer = Reducer(begin, END)
+        reducer.feed(between(columns, begin, end))
+        reducer.end()
+        pieces += reducer.take_pieces()
+    replayer = Replayer(RowTables())
+    replayer.feed_piece(pieces[0])
+    with pytest.raises(DamagedEntryError) as caught:
+        replayer.feed_piece(pieces[1])
+    assert str(caught.value) == expected.error
 
+
+def test_a_key_that_changes_often_is_applied_once() -> None:
     reducer = Reducer(0, END)
     data = [put(b"k%d" % (number % 3), b"%d" % number) for number in range(1000)] + [delete(b"k1"), put(b"new", b"")]
     reducer.feed(Columns(range(len(data)), [1] * len(data), data))
     reducer.end()
     (piece,) = reducer.take_pieces()
-    assert {(run.kind, key): image for run in piece.runs for key, image in zip(run.keys, run.payloads, strict=True)} == {
+    assert {
+        (run.kind, key): image for run in piece.runs for key, image in zip(run.keys, run.payloads, strict=True)
+    } == {
         (1, b"k0"): b"999",
         (1, b"k2"): b"998",
         (1, b"new"): b"",
@@ -153,10 +182,12 @@ def test_a_key_that_changes_often_is_applied_once() -> None:
 
 
 def test_what_is_held_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.recovery import put, statement
-
     monkeypatch.setattr(reducing_module, "PIECE_BYTES_MAX", 10_000)
-    for entry in (lambda number: put(b"%d" % number, b"x" * 100), lambda number: statement("x" * 100)):
+    entries: list[Callable[[int], bytes]] = [
+        lambda number: put(b"%d" % number, b"x" * 100),
+        lambda number: statement("x" * 100, [number]),
+    ]
+    for entry in entries:
         reducer, largest = Reducer(0, END), 0
         for first in range(0, 3000, 10):
             numbers = range(first, first + 10)

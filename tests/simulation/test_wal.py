@@ -1,176 +1,26 @@
-"""The append stream and `ottla.wal` on simulated hosts: brokers, writers and rulers of logs, and every kind of fault.
-
-All that clients saw is checked against the log at the end: linearizable, by the model of `tests/processes/wal_history`.
+"""Writers and rulers of logs under every kind of fault: `wal_run`.
 
 One seed again: `python -m tests.simulation.test_wal SEED`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from random import Random
 
 import pytest
 
-from ottla.sim.cluster_host import ClusterProgram
-from ottla.sim.coordination import SimCoordination
-from ottla.sim.fault_plan import FaultKind, FaultPlan
-from ottla.sim.hosts import SimHost
-from ottla.sim.world import SimWorld
-from ottla.wal import (
-    FencedError,
-    Log,
-    LogSettings,
-    TooMuchInFlightError,
-    UnavailableError,
-    UnexpectedEndError,
-    WalError,
-)
-from ottla.wal.log import Limits
-from tests.processes.wal_history import Operation, violations
+from tests.simulation.wal_run import WalRun
 
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 40, 5)
-BROKERS = (1, 2, 3)
-WRITERS = ("writer-1", "writer-2", "writer-3")
-RULERS = ("ruler-1", "ruler-2")
-FAULTS_S = 12.0
-LIMITS = Limits(patience_s=300)
-SERVERS = ",".join(f"broker-{number}:9192" for number in BROKERS)
-PROPERTIES = {
-    "auto.create.topics.enable": "false",
-    "broker.session.timeout.ms": "2000",
-    "default.replication.factor": "3",
-    "ottla.wal.port": "9192",
-}
-
-
-class Run:
-    """One seed."""
-
-    def __init__(self, seed: int) -> None:
-        self.chance = Random(f"{seed}/wal")
-        self.world = SimWorld(seed)
-        self.history: list[Operation] = []
-        self.is_ending = False
-        self.durability = self.chance.choice(["disk", "disk", "cache"])
-        store = SimCoordination(self.world.clock, seed=seed)
-        for number in BROKERS:
-            self.world.host(f"broker-{number}", program=ClusterProgram(store, number, PROPERTIES))
-        self.clients = [self.world.host(name) for name in (*WRITERS, *RULERS, "reader")]
-        # A power cut may take what only the page cache had, on a majority at once: that is what the class says.
-        kinds = [kind for kind in FaultKind if self.durability == "disk" or kind is not FaultKind.POWER_CUT]
-        self.plan = FaultPlan.drawn(
-            seed,
-            servers=[f"broker-{number}" for number in BROKERS],
-            clients=[*WRITERS, *RULERS],
-            duration_s=FAULTS_S,
-            kinds=kinds,
-        )
-
-    def run(self) -> str:
-        with self.world:
-            self.world.boot_all()
-            reader = self.world.hosts["reader"]
-            reader.loop.run_until_complete(self.create())
-            self.plan.start(self.world)
-            works = [self.world.hosts[name].spawn(self.write(self.world.hosts[name])) for name in WRITERS]
-            works += [self.world.hosts[name].spawn(self.rule(self.world.hosts[name])) for name in RULERS]
-            self.world.run_until(lambda: self.world.now_s > self.plan.ends_s + 1, timeout_s=600)
-            self.is_ending = True
-            self.world.run_until(lambda: all(work.done() for work in works), timeout_s=1200)
-            for work in works:
-                work.result()
-            shared = reader.loop.run_until_complete(self.read("shared"))
-            ruled = reader.loop.run_until_complete(self.read("ruled"))
-        found = violations([each for each in self.history if each.writer.startswith("writer")], shared)
-        found += violations([each for each in self.history if each.writer.startswith("ruler")], ruled)
-        assert not found, "\n".join(found[:10])
-        return f"{len(shared)} + {len(ruled)} records, {len(self.history)} operations"
-
-    async def create(self) -> None:
-        for topic in ("shared", "ruled"):
-            settings = LogSettings(replicas=3, durability=self.durability)
-            log = await Log.open(SERVERS, topic, create=settings, limits=LIMITS)
-            await log.close()
-
-    async def read(self, topic: str) -> list[tuple[int, bytes]]:
-        log = await Log.open(SERVERS, topic, limits=LIMITS)
-        found = [(entry.offset, entry.data) async for entry in log.read(0)]
-        await log.close()
-        return found
-
-    # -- clients ------------------------------------------------------------------------------------------------
-
-    async def write(self, host: SimHost) -> None:
-        """Many in flight, some of them conditional, in a log that it shares."""
-        count = 0
-        while not self.is_ending:
-            log = await Log.open(SERVERS, "shared", limits=LIMITS)
-            waiting: list[asyncio.Task[None]] = []
-            for _ in range(self.chance.randrange(1, 60)):
-                for _ in range(self.chance.randrange(1, 6)):
-                    value = f"{host.name} {count}".encode()
-                    expected = self.chance.randrange(0, count + 2) if self.chance.random() < 0.1 else None
-                    waiting.append(self.append(log, host, value, expected, 0))
-                    count += 1
-                await asyncio.sleep(self.chance.random() * 0.1)
-            if self.chance.random() < 0.6:
-                await asyncio.gather(*waiting)
-            await log.close()
-            await asyncio.gather(*waiting)
-
-    async def rule(self, host: SimHost) -> None:
-        count = 0
-        while not self.is_ending:
-            fence = Operation("fence", host.name, self.world.now_s)
-            self.history.append(fence)
-            log = await Log.open(SERVERS, "ruled", fence=True, limits=LIMITS)
-            fence.ended_s, fence.outcome = self.world.now_s, "done"
-            fence.epoch, fence.offset = log.epoch or 0, log.fence_offset or 0
-            waiting: list[asyncio.Task[None]] = []
-            for _ in range(self.chance.randrange(1, 40)):
-                waiting.append(self.append(log, host, f"{host.name} {count}".encode(), None, log.epoch or 0))
-                count += 1
-                if self.chance.random() < 0.3:
-                    await asyncio.sleep(self.chance.random() * 0.6)
-            await asyncio.gather(*waiting)
-            await log.close()
-
-    def append(self, log: Log, host: SimHost, value: bytes, expected: int | None, epoch: int) -> asyncio.Task[None]:
-        """Takes its place in the handle's order at once."""
-        operation = Operation("append", host.name, self.world.now_s, value=value, expected_end=expected, epoch=epoch)
-        self.history.append(operation)
-        future: asyncio.Future[int] | WalError
-        try:
-            future = log.append(value, expected_end=expected)
-        except (FencedError, TooMuchInFlightError) as error:
-            future = error
-        return asyncio.ensure_future(self.settle(operation, future))
-
-    async def settle(self, operation: Operation, future: asyncio.Future[int] | WalError) -> None:
-        try:
-            if isinstance(future, WalError):
-                raise future
-            operation.offset, operation.outcome = await future, "done"
-        except UnexpectedEndError as error:
-            operation.offset, operation.outcome = error.end, "unexpected end"
-        except FencedError:
-            operation.outcome = "fenced"
-        except (UnavailableError, TooMuchInFlightError):
-            operation.outcome = "refused"
-        except WalError:
-            return  # unknown
-        operation.ended_s = self.world.now_s
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_clients_saw_is_linearizable(seed: int) -> None:
-    Run(seed).run()
+    WalRun(seed).run()
 
 
 if __name__ == "__main__":
     for number in map(int, sys.argv[1:]):
-        run = Run(number)
+        run = WalRun(number)
         print(number, run.durability, [str(fault.kind.value) for fault in run.plan.faults], run.run())

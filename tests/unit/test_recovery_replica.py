@@ -217,25 +217,28 @@ async def test_a_transaction_without_room_for_its_end_is_aborted_later() -> None
 
     class Full(MemoryLog):
         is_full = False
+        filled = asyncio.Event()
+        emptied = asyncio.Event()
 
         def append(self, data: bytes, /) -> asyncio.Future[int]:
             if self.is_full:
                 raise TooMuchInFlightError("no room")
             kind, transaction, *_ = decode(data, 0)
-            self.is_full = kind == Kind.PUT and transaction > 0
+            if kind == Kind.PUT and transaction > 0:
+                self.is_full = True
+                self.filled.set()
             return super().append(data)
 
         async def ready(self) -> None:
-            while self.is_full:
-                await asyncio.sleep(0)
+            if self.is_full:
+                await self.emptied.wait()
 
     shared = Shared()
     log = Full(shared, fence=True)
     leader = await lead(log, RowTables())
     changes: list[Change] = [(Kind.PUT, "", b"a", b""), (Kind.PUT, "", b"b", b"")]
     task = asyncio.create_task(leader.write_transaction(changes))
-    while not log.is_full:
-        await asyncio.sleep(0)
+    await log.filled.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

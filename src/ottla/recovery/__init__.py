@@ -23,9 +23,9 @@ from ottla.recovery.errors import (
 )
 from ottla.recovery.kafka_log import KafkaLog
 from ottla.recovery.logs import ReadableLog, WritableLog
+from ottla.recovery.points import END, Point
 from ottla.recovery.progress import Progress, progress_bar
 from ottla.recovery.recover import Recovered, recover
-from ottla.recovery.points import END, Point
 from ottla.recovery.replaying import Replayer
 from ottla.recovery.replica import Follower, Leader, lead
 from ottla.recovery.snapshots import Snapshot, SnapshotStore

@@ -65,8 +65,8 @@ class WorkerFailedError(RecoveryError):
 
     def __init__(self, offset: int, until: int, why: str) -> None:
         super().__init__(
-            f"a worker that replays the log from offset {offset} up to {until} has failed: {why}. The state has all that "
-            "is before and nothing of what is after: recover again, or with workers=1"
+            f"a worker that replays the log from offset {offset} up to {until} has failed: {why}. The state has "
+            "nothing of what is after that offset: recover again, or with workers=1"
         )
         self.offset = offset
 

@@ -7,6 +7,7 @@ the two are one program. It ends when its input does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import struct
@@ -108,13 +109,11 @@ def main() -> None:
     # Whatever prints something, prints it elsewhere: this pipe is for pieces.
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    try:
+    with contextlib.suppress(ImportError):
         import uvloop
 
-        run = uvloop.run
-    except ImportError:
-        run = asyncio.run
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
-        run(work(sys.stdin.buffer, output))
+        asyncio.run(work(sys.stdin.buffer, output))
     except (BrokenPipeError, KeyboardInterrupt):
         os._exit(1)  # nobody listens any more

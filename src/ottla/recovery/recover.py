@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ottla.recovery.appliers import Applier, Position
 from ottla.recovery.errors import AheadOfLogError, DamagedSnapshotError, LogTrimmedError, PointNotReachedError
 from ottla.recovery.logs import LogTail, ReadableLog, columns_of
-from ottla.recovery.progress import Meter, OnProgress
 from ottla.recovery.points import END, Point
+from ottla.recovery.progress import Meter, OnProgress
 from ottla.recovery.replaying import Replayer
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
 from ottla.recovery.workers import replay_by_workers, worth_it

@@ -163,9 +163,6 @@ class Reducer:
         self._timestamp_ms_max = max(self._timestamp_ms_max, timestamp_ms)
 
     def _rows_of(self, table: str) -> dict[bytes, bytes | None]:
-        """Changes that come after an entry of another kind belong to the next piece."""
-        if self._closed is not None:
-            self._emit_closed()
         return self._tables.setdefault(table, {})
 
     def _change(self, kind: int, table: str, key: bytes, payload: bytes) -> None:
@@ -190,7 +187,7 @@ class Reducer:
         return min((each.first_offset for each in self._open.values()), default=None)
 
     def _hand_on(self, offset: int, timestamp_ms: int, data: bytes) -> None:
-        """The entry as it is, after all that came before it."""
+        """The entry as it is, after all that came before it. What comes after it belongs to the next piece."""
         if self._closed is not None and self._entry_count:
             self._emit_closed()
         if self._closed is None:
@@ -239,7 +236,7 @@ class Reducer:
             return
         if self._closed is not None:
             self._emit_closed()
-        else:
+        if self._entry_count:
             self._pieces.append(self._piece())
 
 

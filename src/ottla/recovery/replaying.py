@@ -86,7 +86,7 @@ class Replayer:
         self.reached = is_last
 
     def feed_piece(self, piece: Piece) -> None:
-        """What a part of the log comes to, from `Reducer`. All pieces of all ranges in order, or an entry is missing."""
+        """What a part of the log comes to, from `Reducer`. All pieces of all ranges, in order."""
         if self.reached:
             return
         for offset, transaction, count in piece.commits:
@@ -104,7 +104,8 @@ class Replayer:
         if piece.entries:
             offsets, timestamps_ms, data = zip(*piece.entries, strict=True)
             self.feed(Columns(offsets, timestamps_ms, data))
-        self.reached = self.reached or piece.is_last
+        if piece.is_last:
+            self.reached = True
 
     def _take_over(self, opened: Opened) -> None:
         here = self._open.setdefault(opened.transaction, _OpenTransaction(opened.first_offset))
@@ -192,7 +193,9 @@ class Replayer:
         try:
             self._applier.apply(runs, position)
         except Exception as error:
-            error.add_note(f"while entries from offset {self._read_offset} to {read_offset - 1} of the log were applied")
+            error.add_note(
+                f"while entries from offset {self._read_offset} to {read_offset - 1} of the log were applied"
+            )
             raise
         self._read_offset, self._position = read_offset, position
 

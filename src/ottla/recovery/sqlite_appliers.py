@@ -90,7 +90,9 @@ class SqliteApplier:
         verb = _first_word(sql)
         if verb in _TRANSACTION_VERBS:
             # It would end the transaction that has the position: a crash could then apply what is before it twice.
-            raise RecoveryError(f"{verb} is not for a statement of a log: write the others as one transaction of the log")
+            raise RecoveryError(
+                f"{verb} is not for a statement of a log: write the others as one transaction of the log"
+            )
         self.connection.execute(sql, parameters)
         if verb not in _ROW_VERBS:
             self._upserts.clear()  # a table may have other columns now

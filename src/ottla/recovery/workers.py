@@ -78,7 +78,9 @@ class _Workers:
             self._log = pickle.dumps(log)
         except Exception as error:
             name = type(log).__name__
-            raise RecoveryError(f"{name} cannot be read by another process ({error}): recover with workers=1") from error
+            raise RecoveryError(
+                f"{name} cannot be read by another process ({error}): recover with workers=1"
+            ) from error
         self._team: list[_Worker] = []
 
     async def __aenter__(self) -> _Workers:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
-from tests.simulation.broken import disks, groups, replication, transactions
+from tests.simulation.broken import disks, groups, replication, transactions, writers
 from tests.simulation.broken.variants import SEEDS_MAX, catch
 
-VARIANTS = (*replication.VARIANTS, *disks.VARIANTS, *groups.VARIANTS, *transactions.VARIANTS)
+VARIANTS = (*replication.VARIANTS, *disks.VARIANTS, *groups.VARIANTS, *transactions.VARIANTS, *writers.VARIANTS)
 
 
 def main(part: str) -> int:

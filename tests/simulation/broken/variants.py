@@ -13,6 +13,7 @@ from tests.simulation.campaign.outcomes import Failed, failure_of
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.groups_run import GroupsRun
 from tests.simulation.transactions_run import TransactionsRun
+from tests.simulation.wal_run import WalRun
 
 SEEDS_MAX = 200
 Simulation = Callable[[int], None]
@@ -35,6 +36,10 @@ def transactions(seed: int) -> None:
     run = TransactionsRun(seed)
     run.execute()
     run.check()
+
+
+def wal(seed: int) -> None:
+    WalRun(seed).run()
 
 
 def logs(seed: int) -> None:

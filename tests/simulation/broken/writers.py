@@ -1,0 +1,108 @@
+"""Variants that break what holds for writers of the append stream: what is theirs after a cut, fences, conditions."""
+
+from __future__ import annotations
+
+from ottla.append_stream import beginning
+from ottla.append_stream.appending import AppendStream
+from ottla.broker import writers
+from ottla.machines.writers import rules
+from tests.simulation.broken.editing import Edit
+from tests.simulation.broken.variants import Variant, wal
+
+LINEARIZABLE = frozenset({"linearizable"})
+
+VARIANTS = (
+    Variant(
+        "a writer's last id is forgotten when it comes again",
+        rule="SAFETY 21",
+        breaks="After a cut a writer is told that nothing of what it waits for is in the log, and sends it again.",
+        edits=(Edit(beginning, "begin", "last_id = last_id_of(known, settled_id)", "last_id = settled_id"),),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(0,),
+    ),
+    Variant(
+        "a writer's last id is one too high when it comes again",
+        rule="SAFETY 21",
+        breaks="After a cut the first record that is not in the log counts as refused.",
+        edits=(Edit(writers, "last_id_of", "else id_of(last, settled_id)", "else id_of(last, settled_id) + 1"),),
+        checkers=LINEARIZABLE | {"requests"},
+        simulation=wal,
+        seeds=(0,),
+    ),
+    Variant(
+        "only the batches that are remembered count when a writer comes again",
+        rule="SAFETY 21",
+        breaks="Records below the last five batches of a writer are told to be refused, and are in the log.",
+        edits=(
+            Edit(
+                writers,
+                "batches_of",
+                "if not known or known[0].first_id <= settled_id + 1 or len(numbered) < len(entry.batches):",
+                "if True:",
+            ),
+        ),
+        checkers=LINEARIZABLE | {"resumed"},
+        simulation=wal,
+        seeds=(0,),
+    ),
+    Variant(
+        "a writer that was fenced goes on",
+        rule="SAFETY 27",
+        breaks="Appends of an earlier epoch are taken behind the fence of a later one.",
+        edits=(
+            Edit(
+                rules,
+                "judge_epoch",
+                "return Fenced(current_epoch) if epoch < current_epoch else Unknown()",
+                "return None",
+            ),
+        ),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(1,),
+    ),
+    Variant(
+        "a condition is not looked at",
+        rule="SAFETY 27",
+        breaks="An append is taken whatever the log's end is.",
+        edits=(Edit(rules, "judge_append", "expected_end != end_offset", "expected_end > end_offset"),),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(0,),
+    ),
+    Variant(
+        "a refusal is told before its cause is committed",
+        rule="SAFETY 27",
+        breaks="A conditional append is refused for records that another leader takes back.",
+        edits=(
+            Edit(
+                AppendStream,
+                "_refuse_when_committed",
+                "if partition.log_end_offset <= partition.high_watermark:",
+                "if True:",
+            ),
+        ),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(4,),
+    ),
+    Variant(
+        "a fence counts before it is committed",
+        rule="SAFETY 27",
+        breaks="A writer is told that it is the only one, by a leader that is not one any more.",
+        edits=(Edit(writers, "committed", "if end_offset <= partition.high_watermark:", "if True:"),),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(0,),
+    ),
+    Variant(
+        "an append is acknowledged when it is appended",
+        rule="SAFETY 13",
+        breaks="The writer hears of its record before the others in sync have it.",
+        edits=(Edit(AppendStream, "_wait", "end_offset <= partition.acknowledged_for(self._acks)", "True"),),
+        checkers=LINEARIZABLE,
+        simulation=wal,
+        seeds=(10,),
+    ),
+)
