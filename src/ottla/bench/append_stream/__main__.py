@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,8 @@ class Bench:
     def _measure(self, case: Case, cluster: ClusterProcesses, kafka: Any) -> None:
         seconds = self._options.seconds
         servers = ",".join(broker.wal_server for broker in cluster.brokers)
-        topic = f"{case.durability}-{case.acks}-{case.size_bytes}-{case.in_flight}"
+        # With the replicas: one Apache Kafka serves all cases, and a topic keeps those that it was created with.
+        topic = f"{case.replicas}-{case.durability}-{case.acks}-{case.size_bytes}-{case.in_flight}"
         self._note("append stream", case, run(append_stream(servers, f"wal-{topic}", case, seconds)))
         self._note("librdkafka", case, librdkafka(cluster.bootstrap, f"kafka-{topic}", case, seconds))
         if kafka is not None and case.durability != "disk":
@@ -105,13 +106,21 @@ def print_table(rows: dict[tuple[str, Case | None], Measured]) -> None:
         print(f"{describe(case):52} {name:26} {figures}")
 
 
-def print_goal(rows: dict[tuple[str, Case | None], Measured]) -> None:
-    """One in flight at `disk` on one broker, against a bare echo and a bare sync."""
+def print_goals(rows: dict[tuple[str, Case | None], Measured]) -> None:
+    """One in flight at `disk` on one broker, against a bare echo and a bare sync; `memory` on three, against Apache
+    Kafka's producer that waits for each record."""
     sync = rows["bare sync of the device", None].at(50)
     for (name, case), found in rows.items():
         if name == "append stream" and case is not None and case.durability == "disk" and case.in_flight == 1:
             floor = rows[f"bare gRPC echo, {case.size_bytes} B", None].at(50) + sync
             print(f"{describe(case)}: {found.at(50):.3f} ms, {found.at(50) / floor:.2f} x echo + sync ({floor:.3f} ms)")
+    for (name, case), found in rows.items():
+        if name != "append stream" or case is None or (case.durability, case.replicas) != ("memory", 3):
+            continue
+        waiting = rows.get(("Apache Kafka, librdkafka", replace(case, in_flight=1)))
+        if waiting is not None:
+            ratio = f"{found.rate / waiting.rate:.2f} x Apache Kafka's sync producer"
+            print(f"{describe(case)}: {found.rate:,.0f}/s, {ratio} ({waiting.rate:,.0f}/s)")
 
 
 def parse_options() -> argparse.Namespace:
@@ -135,7 +144,7 @@ def main() -> int:
         bench = Bench(options, Path(directory))
         bench.run()
     print_table(bench.rows)
-    print_goal(bench.rows)
+    print_goals(bench.rows)
     if options.json is not None:
         lines = [
             {

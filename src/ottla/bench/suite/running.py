@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -71,9 +72,11 @@ class RunningTarget(ABC):
         """Of the brokers' files, as far as they are written back: reads go to the disk then."""
         os.sync()
         for path in self.directory.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            # Brokers remove files meanwhile, such as those of topics that were deleted.
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class OttlaTarget(RunningTarget):
