@@ -44,11 +44,16 @@ class Measured:
         self.seconds += other.seconds
 
 
+def _retention_ms(case: Case) -> int | None:
+    """What is in memory alone is given up soon: all cases and rounds share a gigabyte of it."""
+    return 3_000 if case.durability == "memory" else None
+
+
 async def append_stream(servers: str, topic: str, case: Case, seconds: float) -> Measured:
     log = await Log.open(
         servers,
         topic,
-        create=LogSettings(replicas=case.replicas, durability=case.durability),
+        create=LogSettings(replicas=case.replicas, durability=case.durability, retention_ms=_retention_ms(case)),
         acks="leader" if case.acks == "leader" else "all",
     )
     measured = Measured()
@@ -77,7 +82,9 @@ def librdkafka(
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    chosen = {"ottla.durability": case.durability} if configs is None else configs
+    chosen = {"ottla.durability": case.durability} if configs is None else dict(configs)
+    if configs is None and (retention_ms := _retention_ms(case)) is not None:
+        chosen["retention.ms"] = str(retention_ms)
     for future in admin.create_topics([NewTopic(topic, 1, case.replicas, config=chosen)]).values():
         _ignore_existing(future)
     producer = Producer(
