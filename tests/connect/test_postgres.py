@@ -125,7 +125,7 @@ async def test_a_forged_type_runs_no_sql_in_the_target(broker: Cluster, new_data
     source = (await changes(broker, f"{prefix}.public.t"))[0]
     assert described is not None
     assert source is not None
-    described["columns"][1]["type"] = "numeric(5,2)); DROP TABLE precious; CREATE TABLE other (id int"
+    described["columns"][1]["type"] = "numeric(5,2), PRIMARY KEY (id)); DROP TABLE precious; CREATE TABLE other (id int"
     async with Producer(broker.bootstrap_servers) as producer:
         await producer.send(f"{prefix}.schema", json.dumps(described).encode(), source["source"]["schema_id"].encode())
     with contextlib.suppress(ConnectorError):

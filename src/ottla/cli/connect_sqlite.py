@@ -9,7 +9,8 @@ import typer
 
 from ottla.cli.connect_running import run_connector
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap
-from ottla.cli.sqlite_options import DEFAULT_WAL, LogName, WalServers, seconds_of
+from ottla.cli.sqlite_options import LogName, WalServers, seconds_of
+from ottla.cli.wal_options import DEFAULT_WAL
 
 
 def sqlite(

@@ -11,8 +11,8 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.output import count_text, say
 from ottla.cli.since import since_ms
-from ottla.cli.sqlite_options import DEFAULT_WAL, LogName, WalServers, failures_in_words
-from ottla.cli.wal_options import Archive
+from ottla.cli.sqlite_options import LogName, WalServers, failures_in_words
+from ottla.cli.wal_options import DEFAULT_WAL, Archive
 
 if TYPE_CHECKING:
     from ottla.connect.sqlite.log_port import ReadableLog

@@ -11,8 +11,6 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.since import duration_ms
 
-DEFAULT_WAL = "127.0.0.1:9192"
-
 WalServers = Annotated[
     str,
     typer.Option("--wal", "--wal-servers", envvar="OTTLA_WAL", help="The brokers' append streams: host:port,..."),

@@ -19,6 +19,8 @@ STATUS_TOPIC = "__connect_status"
 HEARTBEAT_S = 5.0
 SILENT_S = 20.0
 """Who says nothing for so long is lost: its machine, its process or its network."""
+LAST_WORD_S = 5.0
+"""For whoever ends, to say so: longer it does not wait for brokers."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ottla.client.errors import BrokerRefusedError, ClientError
 from ottla.connect.configuration import ConnectorConfig
-from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
+from ottla.connect.status import HEARTBEAT_S, LAST_WORD_S, Status, StatusTopic
 
 NEEDS_HELP = 78
 FIRST_PAUSE_S = 0.5
@@ -26,7 +26,6 @@ LONGEST_PAUSE_S = 60.0
 GOOD_AFTER_S = 10.0
 """Who has run for so long begins again with the first pause."""
 STOP_TIMEOUT_S = 30.0
-LAST_WORD_S = 5.0
 _LINE_BYTES_MAX = 1 << 20
 
 Say = Callable[[str], None]

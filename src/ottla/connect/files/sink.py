@@ -24,6 +24,7 @@ from ottla.client.fetched import ConsumerRecord, TopicPartition
 from ottla.connect.contract import DeadLetters
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.files.formats import FORMATS, BadValueError
+from ottla.connect.syncing import sync_path
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.(\w+)")
 _UNFINISHED = ".unfinished"
@@ -147,14 +148,7 @@ class FileSink:
             file.flush()
             os.fsync(file.fileno())
         os.rename(unfinished, path)
-        self._sync_directory(directory)
-
-    def _sync_directory(self, directory: str) -> None:
-        opened = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        sync_path(directory)
 
     async def stop(self) -> None:
         """What is in no file yet is read again."""

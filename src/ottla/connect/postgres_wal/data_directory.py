@@ -18,6 +18,7 @@ from crc32c import crc32c
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, DamagedBackupError
 from ottla.connect.postgres_wal.base_backup import MANIFEST
 from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.syncing import sync_path
 
 BLOCK_BYTES = 1 << 20
 BASE = "base.tar"
@@ -148,13 +149,5 @@ def sync_tree(directory: Path) -> None:
         directories.append(place)
         files += [os.path.join(place, name) for name in names]
     with ThreadPoolExecutor(SYNCS_AT_ONCE) as threads:  # a thousand small files: each waits for the disk by itself
-        list(threads.map(_sync, files))
-        list(threads.map(_sync, [*directories, os.fspath(directory.absolute().parent)]))
-
-
-def _sync(place: str) -> None:
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        list(threads.map(sync_path, files))
+        list(threads.map(sync_path, [*directories, os.fspath(directory.absolute().parent)]))

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 from ottla.client.errors import ClientError
 from ottla.connect.postgres_wal.receiver import Receiver
-from ottla.connect.status import HEARTBEAT_S, Status, StatusTopic
+from ottla.connect.status import HEARTBEAT_S, LAST_WORD_S, Status, StatusTopic
 
 KIND = "postgres-wal"
-LAST_WORD_S = 5.0
 
 
 async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Callable[[str], None]) -> None:

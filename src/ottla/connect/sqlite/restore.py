@@ -16,6 +16,7 @@ from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode_p
 from ottla.connect.sqlite.history import LogItem, last_item, read_part, snapshots
 from ottla.connect.sqlite.log_port import ReadableLog
 from ottla.connect.sqlite.page_hashes import PageHashes
+from ottla.connect.syncing import sync_path
 from ottla.wal import TrimmedError
 
 ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"
@@ -211,14 +212,6 @@ def _put_in_place(temporary: Path, to: Path) -> None:
         to.unlink(missing_ok=True)
         for suffix in SIDE_FILES:
             Path(f"{to}{suffix}").unlink(missing_ok=True)
-        _sync(directory)
+        sync_path(directory)
     os.replace(temporary, to)
-    _sync(directory)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_path(directory)
