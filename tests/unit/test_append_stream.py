@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from ottla.client import Admin, Producer
 from ottla.testing import Cluster
 from ottla.wal import (
     FencedError,
@@ -202,3 +204,22 @@ async def test_an_epoch_outlives_restarts_of_a_log_on_disk() -> None:
             await log.append(b"too late")
         await log.close()
         await newer.close()
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk"])
+@pytest.mark.parametrize("configs", [{}, {"message.timestamp.type": "LogAppendTime"}], ids=["created", "appended"])
+async def test_times_never_go_back(cluster: Cluster, servers: str, durability: str, configs: dict[str, str]) -> None:
+    """The leader before had a clock that is ahead: its record is there already."""
+    name = f"times-{durability}-{len(configs)}"
+    ahead_ms = time.time_ns() // 1_000_000 + 1_800_000
+    log = await Log.open(servers, name, create=LogSettings(durability=durability))
+    async with Producer(cluster.bootstrap_servers) as producer:
+        await producer.send(name, b"of a fast clock", timestamp_ms=ahead_ms)
+    async with Admin(cluster.bootstrap_servers) as admin:
+        await admin.alter_configs(name, set_values=configs)
+    await log.append(b"unfenced")
+    await log.close()
+    async with await Log.open(servers, name, fence=True) as fenced:
+        await fenced.append_many([b"a", b"b"])
+        times = [entry.timestamp_ms async for entry in fenced.read(0)]
+    assert times == [ahead_ms] * 4

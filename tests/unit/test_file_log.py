@@ -373,3 +373,21 @@ def test_an_error_of_the_disk_in_a_cold_read_is_an_error() -> None:
     with pytest.raises(OSError, match="Input/output"):
         read.run()
     assert bench.read(1) != []
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_the_newest_time_is_known_in_an_empty_segment_and_after_a_restart(durability: str) -> None:
+    bench = LogBench(durability)
+    assert bench.log().newest_ms == -1
+    newest = bench.clock.now_ms() + 5_000_000
+    bench.append(timestamp_ms=newest)
+    bench.append(timestamp_ms=newest - 1000)
+    assert bench.log().newest_ms == newest
+    bench.log().roll()
+    assert (bench.log().active.appended_end, bench.log().newest_ms) == (0, newest)
+    bench.flush()
+    bench.restart("none")
+    assert bench.log().newest_ms == newest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.append_stream.beginning import Beginning, begin
 from ottla.append_stream.logs import is_passing, refusal_failure
-from ottla.broker.writers import ALL, append_as_writer, committed
+from ottla.broker.writers import ALL, append_as_writer, committed, time_of_append
 from ottla.machines.writers.resuming import Missing, Placed, sequence_of
 from ottla.machines.writers.rules import Fenced, Unknown, judge_append
 from ottla.model.errors import ErrorCode, Refused
@@ -173,11 +173,11 @@ class AppendStream(Receiver):
     def _append(self, run: AppendRun) -> None:
         """In as many batches as it takes, or in one if it has to be whole."""
         assert self._begun is not None
-        now_ms = self._service.broker.clock.now_ms()
+        time_ms = time_of_append(self._begun.partition, self._service.broker.clock.now_ms())
         budget = self._begun.partition.log.config.max_message_bytes - HEADER_BYTES
         is_whole = run.atomic or run.expected_end is not None
         encoder = RowEncoder((1 << 31) - 1 - HEADER_BYTES if is_whole else budget)
-        rows = [(None, data, (), now_ms) for data in run.data]
+        rows = [(None, data, (), time_ms) for data in run.data]
         at = 0
         while at < len(rows) and not self._is_over:
             end = encoder.extend(rows, at)
@@ -185,10 +185,12 @@ class AppendStream(Receiver):
                 producer_id=self._begun.writer_id, producer_epoch=0, base_sequence=sequence_of(run.first_id + at)
             )
             batch = seal(encoder.take(), traits)
-            self._append_batch(run.first_id + at, end - at, batch, run.expected_end, now_ms)
+            self._append_batch(run.first_id + at, end - at, batch, run.expected_end, time_ms)
             at = end
 
-    def _append_batch(self, first_id: int, count: int, batch: bytearray, expected_end: int | None, now_ms: int) -> None:
+    def _append_batch(
+        self, first_id: int, count: int, batch: bytearray, expected_end: int | None, time_ms: int
+    ) -> None:
         begun = self._begun
         assert begun is not None
         partition = begun.partition
@@ -204,7 +206,7 @@ class AppendStream(Receiver):
         if refusal is not None:
             self._refuse_when_committed(first_id, count, refusal_failure(refusal))
             return
-        outcome = append_as_writer(partition, batch, now_ms)
+        outcome = append_as_writer(partition, batch, time_ms)
         if isinstance(outcome, Refused):
             failure = self._service.logs.failure(self._log, outcome)
             if is_passing(failure):

@@ -36,9 +36,15 @@ class FenceAppended(NamedTuple):
     end_offset: int
 
 
-def append_as_writer(partition: Partition, batch: bytearray, now_ms: int) -> Appended | Refused:
+def time_of_append(partition: Partition, now_ms: int) -> int:
+    """The time of a record to be written now. Clocks of brokers differ, and clocks are set: in a write-ahead log times
+    never go back, so that its state as of a time is all of it up to an offset."""
+    return max(now_ms, partition.log.newest_ms)
+
+
+def append_as_writer(partition: Partition, batch: bytearray, time_ms: int) -> Appended | Refused:
     """The caller has judged it, in the same breath. Does not wait."""
-    return partition.append(memoryview(batch), now_ms, AS_WRITER)
+    return partition.append(memoryview(batch), time_ms, AS_WRITER)
 
 
 def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) -> FenceAppended | Fenced | Refused:
@@ -55,7 +61,7 @@ def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) 
     epoch = next_epoch(partition.leader_epoch, log.producers.writer_epoch)
     if epoch is None:
         return Refused(ErrorCode.policy_violation, "this leader epoch has no more writer epochs: elect another leader")
-    batch = memoryview(writer_fence_batch(producer_id_of(epoch), now_ms))
+    batch = memoryview(writer_fence_batch(producer_id_of(epoch), time_of_append(partition, now_ms)))
     header = read_header(batch)
     refused = log.refusal(len(batch), header.record_count)
     if refused is not None:

@@ -69,6 +69,11 @@ class Log(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
+    @property
+    def newest_ms(self) -> int:
+        """No record near the end of the log has a later time; -1 if there is none."""
+        ...
+
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         """Why a batch of this size cannot be taken now, or None. Reserves what the append will need."""
         ...

@@ -120,6 +120,10 @@ class FileLog:
     def size_bytes(self) -> int:
         return sum(segment.appended_end for segment in self.segments)
 
+    @property
+    def newest_ms(self) -> int:
+        return next((each.max_timestamp for each in reversed(self.segments) if each.appended_end), -1)
+
     # -- append -----------------------------------------------------------------------------------------------
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:

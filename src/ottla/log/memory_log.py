@@ -41,6 +41,7 @@ class MemoryLog:
         """Never: a memory log is cut at once."""
         self.events: LogEvents | None = None
         self._batches = BatchList()
+        self._newest_ms = -1
         self._untimed: dict[int, int] = {}
         """When each batch came that has no timestamp of its own, by its base offset."""
 
@@ -51,6 +52,10 @@ class MemoryLog:
     @property
     def size_bytes(self) -> int:
         return self._batches.size_bytes
+
+    @property
+    def newest_ms(self) -> int:
+        return self._newest_ms
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         if self.end_offset + record_count > self.reserved_end:
@@ -84,6 +89,8 @@ class MemoryLog:
     def _after_append(self, size_bytes: int, end_offset: int, max_timestamp: int) -> None:
         self.shared.memory.size_bytes += size_bytes
         self.end_offset = end_offset
+        if max_timestamp > self._newest_ms:
+            self._newest_ms = max_timestamp
         if 0 <= self.config.retention_bytes < self._batches.size_bytes:
             # At once, not at the next check: the memory of the oldest batch is what the next one is received into.
             self.apply_retention(max_timestamp)

@@ -219,7 +219,8 @@ class Leader:
             raise RecoveryError("this leader has no snapshot store: give it one when it starts")
         async with self._one_snapshot:
             frames, position = self.applier.dump(), self.position
-            # The leader knows its own clock; the time of the record is what a restore to a time compares.
+            # The leader knows its own clock; the time of the record is what a restore to a time compares. In a log of
+            # the append stream times never go back: no record before has a later one.
             last = position.next_offset - 1
             if (await self._log.tail()).start_offset <= last:
                 async for columns in columns_of(self._log, last, last + 1):
