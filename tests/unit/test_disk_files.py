@@ -63,6 +63,19 @@ def test_read_and_write(tmp_path: Path) -> None:
         file.read_at(0, 1)
 
 
+def test_what_is_cleared_keeps_its_space(tmp_path: Path, small_disk: Path) -> None:
+    """On a file system that clears by itself, and on one where zeros have to be written."""
+    for directory in (tmp_path, small_disk):
+        file = opened(directory, b"x" * 40_000)
+        file.sync()
+        blocks = os.stat(file.path).st_blocks
+        file.clear(10_001, 29_000)
+        file.sync()
+        assert file.read_at(0, 50_000) == b"x" * 10_001 + bytes(29_000) + b"x" * 999
+        assert os.stat(file.path).st_blocks >= blocks
+        file.close()
+
+
 def test_blocking_writes_to_a_durable_file(tmp_path: Path) -> None:
     opened(tmp_path, bytes(16384)).sync()
     file = FILES.open_durable(str(tmp_path / "f"))

@@ -186,6 +186,7 @@ ACTIONS = st.lists(
         st.tuples(st.just("write"), OFFSETS, st.binary(min_size=1, max_size=2 * BLOCK)),
         st.tuples(st.just("durable"), st.integers(0, 3), st.binary(min_size=1, max_size=1)),
         st.tuples(st.just("truncate"), OFFSETS, st.none()),
+        st.tuples(st.just("clear"), OFFSETS, st.none()),
         st.tuples(st.just("sync"), st.none(), st.none()),
         st.tuples(st.just("allocate"), OFFSETS, st.none()),
     ),
@@ -202,6 +203,9 @@ def perform(files: FileSystem, path: str, action: tuple[str, int | None, bytes |
         files.open_durable(path).write_at(number * BLOCK, [data * BLOCK])
     elif kind == "truncate" and number is not None:
         file.truncate(number)
+    elif kind == "clear" and number is not None:
+        if number < file.size():
+            file.clear(number, file.size() - number)
     elif kind == "allocate" and number is not None:
         file.allocate(number, BLOCK)
     else:

@@ -119,7 +119,6 @@ def test_attempts_that_failed_do_not_disturb_the_one_that_succeeds() -> None:
     assert bench.read_all() == batches
 
 
-@pytest.mark.xfail(strict=True, reason="recovery cuts the allocated space of the active segment away with its bytes")
 def test_space_that_was_allocated_stays_with_its_segment(greedy: list[LogBench]) -> None:
     """More than the reserve: the journal's entries must go where they have been."""
     bench = LogBench("disk", settings={"segment_bytes": str(64 << 20)}, limits=LARGE_RING)

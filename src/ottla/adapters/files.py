@@ -19,12 +19,14 @@ from ottla.adapters.kernel import (
     direct_alignment,
     is_memory_file_system,
     sync_as_a_whole,
+    zero_range,
 )
 from ottla.ports import ReadOnlyBuffer
 
 FILE_MODE = 0o640
 READ_BYTES_MAX = 1 << 30
 """A single read call returns at most 2 GiB."""
+CLEAR_BYTES = 1 << 20
 
 POOLED_BYTES_MIN = 64 * 1024
 POOL_BYTES_MAX = 16 * 1024 * 1024
@@ -140,6 +142,16 @@ class RealFile:
     def allocate(self, offset: int, length: int) -> None:
         with self._in_use() as fd:
             allocate_keeping_size(fd, offset, length)
+
+    def clear(self, offset: int, length: int) -> None:
+        with self._in_use() as fd:
+            if zero_range(fd, offset, length):
+                return
+            zeros, end = memoryview(bytes(min(length, CLEAR_BYTES))), offset + length
+            while offset < end:
+                piece = zeros[: end - offset]
+                self._write_all(fd, offset, [piece])
+                offset += len(piece)
 
     def truncate(self, size: int) -> None:
         with self._in_use() as fd:

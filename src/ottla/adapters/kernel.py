@@ -17,6 +17,7 @@ _STATX_DIOALIGN = 0x2000
 _STATX_MASK_AT = 0
 _STATX_DIRECT_ALIGNMENTS_AT = 152
 _FALLOC_FL_KEEP_SIZE = 0x01
+_FALLOC_FL_ZERO_RANGE = 0x10
 _MEMORY_FILE_SYSTEMS = frozenset({0x01021994, 0x858458F6})  # tmpfs, ramfs
 _SYNCED_AS_A_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, *_MEMORY_FILE_SYSTEMS})  # ext2 to ext4, XFS, Btrfs
 _SYNCFS_TELLS_OF_FAILURES = (5, 8)
@@ -39,18 +40,26 @@ def direct_alignment(path: str) -> int | None:
 
 def allocate_keeping_size(fd: int, offset: int, length: int) -> None:
     """Reserves blocks without changing the size. Where the file system cannot, does nothing."""
+    if length > 0:
+        _fallocate(fd, _FALLOC_FL_KEEP_SIZE, offset, length)
+
+
+def zero_range(fd: int, offset: int, length: int) -> bool:
+    """Zeros without writing them, in the blocks that are there. False where the file system cannot."""
+    return length <= 0 or _fallocate(fd, _FALLOC_FL_ZERO_RANGE | _FALLOC_FL_KEEP_SIZE, offset, length)
+
+
+def _fallocate(fd: int, mode: int, offset: int, length: int) -> bool:
     fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
-    if fallocate is None or length <= 0:
-        return
-    while True:
-        mode = ctypes.c_int(_FALLOC_FL_KEEP_SIZE)
-        if fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)) == 0:
-            return
+    if fallocate is None:
+        return False
+    while fallocate(fd, ctypes.c_int(mode), ctypes.c_int64(offset), ctypes.c_int64(length)) != 0:
         number = ctypes.get_errno()
         if number in (errno.EOPNOTSUPP, errno.ENOSYS):
-            return
+            return False
         if number != errno.EINTR:
             raise OSError(number, os.strerror(number))
+    return True
 
 
 def is_memory_file_system(path: str) -> bool:

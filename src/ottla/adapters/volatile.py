@@ -104,6 +104,9 @@ class VolatileFile:
             raise failure
         self._open_content().allocate(offset, length)
 
+    def clear(self, offset: int, length: int) -> None:
+        self._open_content().write(offset, bytes(length))
+
     def truncate(self, size: int) -> None:
         self._open_content().truncate(size)
 

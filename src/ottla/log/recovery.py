@@ -7,6 +7,7 @@ which the class allows; damage with intact batches behind it is kept apart and n
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
@@ -71,7 +72,7 @@ def open_file_log(
     state = _read_state(opening)
     bases = _without_passed(opening, bases, min(point.start_offset, state.offset) if point is not None else 0)
     if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):
-        segments = _open_up_to(opening, bases, point)
+        segments = _open_up_to(opening, bases, point, keeps_space=not up_to_point)
     else:
         if point is not None and bases == [point.segment_base]:
             bases = _without_passed_end(opening, bases, point, state.offset)
@@ -144,7 +145,9 @@ def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> 
 # -- disk: what the checkpoint covers, not a byte more ----------------------------------------------------------------
 
 
-def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None) -> list[Segment]:
+def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None, *, keeps_space: bool) -> list[Segment]:
+    """`keeps_space`: the last segment keeps the space of what is cut, because the journal's entries will fill it again.
+    On a full disk there might be no other."""
     if point is None:
         for base in bases:
             _remove(opening, base)
@@ -157,11 +160,15 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None)
             continue
         segment = opening.segment(base)
         size = segment.file.size()
-        if base == point.segment_base:
-            if size > point.position:
+        if base < point.segment_base:
+            _load(opening, segment, size, followers.get(base))
+        else:
+            has_space = size > point.position and keeps_space and _clear(segment, point.position, size)
+            if size > point.position and not has_space:
                 _cut(segment, point.position)
-            size = min(size, point.position)
-        _load(opening, segment, size, point.offset if base == point.segment_base else followers.get(base))
+            _load(opening, segment, min(size, point.position), point.offset)
+            if has_space:
+                segment.adopt_space(size)
         segments.append(segment)
     return _complete_to(opening, segments, point)
 
@@ -231,6 +238,18 @@ def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) ->
     # Else it is a torn end, or the space and the old bytes that a sealed segment did not give back: the next segment
     # belongs to the log if it goes on here.
     return not is_damaged
+
+
+def _clear(segment: Segment, position: int, size: int) -> bool:
+    """As durable as a cut, and the space stays the segment's. False if even that takes space that is not there."""
+    try:
+        segment.file.clear(position, size - position)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    segment.file.sync()
+    return True
 
 
 def _cut(segment: Segment, position: int) -> None:

@@ -151,6 +151,11 @@ class SimFile:
         if self._state.room_for(self.content, offset, length) < length:
             raise os_error(errno.ENOSPC, self._path)
 
+    def clear(self, offset: int, length: int) -> None:
+        self._demand_open()
+        self._state.demand_power()
+        self.content.write(offset, bytes(length))
+
     def truncate(self, size: int) -> None:
         self._demand_open()
         self._state.demand_power()
