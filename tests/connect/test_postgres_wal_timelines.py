@@ -100,6 +100,29 @@ def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
     keeper.server = old
 
 
+def test_a_restored_server_keeps_its_wal_until_its_connector_comes(keeper: Keeper) -> None:
+    """It has no slot yet. What a check of the new server writes is WAL too, and every checkpoint removes old files."""
+    with keeper.keeping():
+        keeper.sql("INSERT INTO t VALUES (1)")
+        keeper.backup()
+    old = keeper.server
+    with keeper.restored() as restored:
+        keeper.server = restored
+        for number in range(2, 6):
+            keeper.sql(
+                "SET synchronous_commit = local",
+                f"INSERT INTO t VALUES ({number})",
+                "SELECT pg_switch_wal()",
+                "CHECKPOINT",
+            )
+        with keeper.keeping():
+            keeper.sql("INSERT INTO t VALUES (6)")
+        keeper.server = old
+        assert keeper.check() == []
+        with keeper.restored() as again:
+            assert ask(again, "SELECT n FROM t ORDER BY n") == [(number,) for number in range(1, 7)]
+
+
 def test_wal_that_the_bound_gave_up_is_a_gap(keeper: Keeper) -> None:
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (1)")

@@ -79,8 +79,9 @@ class Keeper:
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         return ask(self.server, *statements)
 
-    def backup(self) -> Backup:
-        return self.with_log(lambda log: take_backup(self.server.url, log, self.store, self.news.append))
+    def backup(self, into: BackupStore | None = None) -> Backup:
+        store = into or self.store
+        return self.with_log(lambda log: take_backup(self.server.url, log, store, self.news.append))
 
     def with_log(self, work: Callable[[Log], Coroutine[Any, Any, T]]) -> T:
         async def run() -> T:

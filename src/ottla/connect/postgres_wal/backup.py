@@ -26,8 +26,9 @@ from ottla.connect.postgres_wal.slot_bound import parse_size
 
 APPLICATION_NAME = "ottla-backup"
 POLL_S = 0.1
-# What a server must have at least as much of as the one that wrote the WAL.
+# What a server must have at least as much of as the one that wrote the WAL; and how much WAL it keeps.
 SETTINGS = (
+    "wal_keep_size",
     "max_connections",
     "max_worker_processes",
     "max_wal_senders",

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.connect.postgres_wal.positions import TimelineId
+from ottla.connect.postgres_wal.slot_bound import parse_size
 
 if TYPE_CHECKING:  # a server that recovers asks for one file after the other, and needs none of this
     from ottla.connect.postgres_wal.backup_store import Backup
 
+WAL_KEPT_BYTES = 1 << 30
 NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
 AUTO_CONF = "postgresql.auto.conf"
 _OURS = ("restore_command", "recovery_target", "recovery_end_command", "archive_cleanup_command", "primary_")
@@ -42,22 +44,37 @@ def write_recovery(
     fetch: Sequence[str],
     timeline: TimelineId,
     target: Mapping[str, str],
-    keeps_standby_names: bool,
+    takes_over: bool,
 ) -> list[str]:
-    """Notes for a person: what is different from the server that was backed up."""
+    """Notes for a person: what is different from the server that was backed up. One that takes over goes on in the log,
+    and commits wait for it; any other is a copy to look at, which commits by itself."""
     settings = {
         "restore_command": restore_command(fetch),
         "recovery_target_timeline": str(timeline),
         **target,
     }
-    if not keeps_standby_names:
-        settings["synchronous_standby_names"] = ""
     notes = _write_missing_files(directory, backup)
+    if takes_over:
+        settings["wal_keep_size"], note = _wal_for_the_connector(backup)
+        notes.append(note)
+    else:
+        settings["synchronous_standby_names"] = ""
     _write_settings(directory / AUTO_CONF, settings)
     if backup.history:
         (directory / "pg_wal" / f"{backup.timeline:08X}.history").write_text(backup.history)
     (directory / "recovery.signal").write_text("")
     return notes
+
+
+def _wal_for_the_connector(backup: Backup) -> tuple[str, str]:
+    """The server has no slot before its connector comes, and any checkpoint could remove what that needs."""
+    before = backup.settings.get("wal_keep_size", "0")
+    kept_bytes = max(parse_size(before) or 0, WAL_KEPT_BYTES)
+    note = (
+        f"the server keeps {kept_bytes >> 20:,} MB of WAL (wal_keep_size) for `ottla connect postgres-wal`; when that "
+        f"streams, ALTER SYSTEM SET wal_keep_size = '{before}' sets it back"
+    )
+    return f"{kept_bytes >> 20}MB", note
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:

@@ -72,8 +72,7 @@ async def restore(
         fetch=command,
         timeline=timeline,
         target=recovery_settings(wanted.target, inclusive=wanted.inclusive),
-        # A copy to look at commits by itself; what takes the server's place waits for the log as the server did.
-        keeps_standby_names=wanted.target is None,
+        takes_over=wanted.target is None,
     )
     for place in (*tablespaces.values(), directory):
         await asyncio.to_thread(sync_tree, place)
