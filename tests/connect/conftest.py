@@ -10,6 +10,7 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from ottla.testing import Cluster
+from tests.object_store import s3_bucket
 from tests.postgres_server import PostgresServer
 
 _numbers = itertools.count(1)
@@ -25,6 +26,13 @@ def postgres() -> Iterator[PostgresServer]:
 def broker() -> Iterator[Cluster]:
     with Cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """Of a store that speaks S3's protocol."""
+    with s3_bucket() as address:
+        yield address
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )
 
 
-def archive_log(servers: str, topic: str, into: Path, *ranges: tuple[int, int], named: str | None = None) -> None:
+def archive_log(servers: str, topic: str, into: str | Path, *ranges: tuple[int, int], named: str | None = None) -> None:
     """Each range is a batch, with a commit of its own; under the name of another topic, if that is wanted."""
     store = Store(os.fspath(into))
     log = ManifestLog(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import random
 from collections.abc import Sequence
@@ -53,16 +54,55 @@ async def test_json_lines_each_once(broker: Cluster, tmp_path: Path, prefix: str
         await sink(broker, prefix, str(tmp_path))
 
 
-async def test_parquet_and_an_object_store(broker: Cluster, prefix: str) -> None:
+@pytest.mark.parametrize("kind", ["memory", "S3"])
+async def test_parquet_and_an_object_store(broker: Cluster, bucket: str, prefix: str, kind: str) -> None:
+    into = f"{bucket if kind == 'S3' else 'memory:/'}/{prefix}"
     values = [b"\x00\xff%d" % n for n in range(50)]
-    await produce(broker, prefix, values)
-    await sink(broker, prefix, f"memory://{prefix}", format="parquet")
-    store = fsspec.filesystem("memory")
+    await produce(broker, prefix, values[:30])
+    await sink(broker, prefix, into, format="parquet")
+    await produce(broker, prefix, values[30:])
+    await sink(broker, prefix, into, format="parquet")
     found: list[bytes] = []
-    for path in store.find(f"/{prefix}"):
-        with store.open(path) as file:
-            found += pq.read_table(file).column("value").to_pylist()
+    for content in objects(into).values():
+        found += pq.read_table(io.BytesIO(content)).column("value").to_pylist()
     assert sorted(found) == sorted(values)
+
+
+def objects(place: str) -> dict[str, bytes]:
+    """As somebody else sees them, who remembers nothing."""
+    store, root = fsspec.core.url_to_fs(place)
+    store.invalidate_cache()
+    return {path: store.cat_file(path) for path in store.find(root)}
+
+
+async def test_a_killed_sink_writes_each_object_once(
+    broker: Cluster, bucket: str, tmp_path: Path, prefix: str, seed: int
+) -> None:
+    await produce(broker, prefix, [b'{"n": %d}' % n for n in range(20_000)])
+    chance, into = random.Random(seed), f"{bucket}/{prefix}"
+    command = ["file-sink", "--name", prefix, "--topic", prefix, "--into", into]
+    options = ["--records", "500", "--every", "0.2", "-b", broker.bootstrap_servers]
+
+    def written() -> list[int]:
+        return [json.loads(line)["value"]["n"] for data in objects(into).values() for line in data.splitlines()]
+
+    def count_written() -> int:
+        """While the sink works: an object that is being written again is not there for a moment, in this store."""
+        try:
+            return len(written())
+        except FileNotFoundError:
+            return -1
+
+    with Connector(tmp_path / "log", *command, *options) as connector:
+        for _ in range(2):
+            count = count_written()
+            wait_until(lambda count=count: count_written() > count, "an object is written")  # type: ignore[misc] # mypy and defaults of a lambda
+            await asyncio.sleep(chance.random() / 2)
+            connector.kill_worker()
+            if count_written() == 20_000:
+                break
+        wait_until(lambda: count_written() >= 20_000, f"all is written; {connector.log}")
+    assert sorted(written()) == list(range(20_000))
 
 
 async def test_what_is_wrong_is_said(broker: Cluster, tmp_path: Path, prefix: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.connect.postgres_wal.backup_store import BackupStore
 from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.restore import Wanted
 from ottla.connect.postgres_wal.targets import AtXid
@@ -31,12 +32,14 @@ class Story:
     """Where the log begins now."""
     wanted: Wanted
     """The last change before that."""
+    in_objects: tuple[BackupStore, str]
+    """A backup and the whole archive in an object store."""
     rows_then: list[tuple[Any, ...]]
     rows_now: list[tuple[Any, ...]]
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Story]:
     """A backup and changes, archived but for the last record; then the log's head goes, with what the backup needs."""
     archives = tmp_path_factory.mktemp("archives")
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS) as server:
@@ -47,6 +50,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
                 "INSERT INTO accounts SELECT id, 0 FROM generate_series(1, 1000) id",
             )
             keeper.backup()
+            objects = BackupStore(f"{bucket}/backups")
+            keeper.backup(objects)
             for number in range(10):
                 keeper.sql(f"UPDATE accounts SET n = {number} WHERE id % 10 = {number}")
             xid = int(keeper.sql("INSERT INTO accounts VALUES (0, 0) RETURNING pg_current_xact_id()::text")[0][0])
@@ -62,8 +67,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         }
         for name, ranges in batches.items():
             archive_log(keeper.place.servers, keeper.place.name, archives / name, *ranges)
+        archive_log(keeper.place.servers, keeper.place.name, f"{bucket}/archive", *batches["whole"])
         assert keeper.with_log(lambda log: log.trim(start)) == start
-        yield Story(keeper, archives, start, Wanted(target=AtXid(xid)), rows_then, rows_now)
+        in_objects = (objects, f"{bucket}/archive")
+        yield Story(keeper, archives, start, Wanted(target=AtXid(xid)), in_objects, rows_then, rows_now)
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +107,17 @@ def test_the_archive_and_the_log_together(story: Story) -> None:
     with story.keeper.restored() as restored:
         assert ask(restored, ROWS) == story.rows_now
     assert story.keeper.check() == []
+
+
+def test_a_backup_and_an_archive_in_an_object_store(story: Story) -> None:
+    keeper, on_disk = story.keeper, story.keeper.store
+    keeper.store, keeper.archive = story.in_objects
+    try:
+        assert keeper.check() == []
+        with keeper.restored(story.wanted) as restored:
+            assert ask(restored, ROWS) == story.rows_then
+    finally:
+        keeper.store = on_disk
 
 
 def test_offsets_in_neither_are_named(story: Story) -> None:

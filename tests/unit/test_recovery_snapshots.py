@@ -19,6 +19,7 @@ from ottla.recovery import (
     put,
     recover,
 )
+from tests.object_store import s3_bucket
 from tests.unit.recovery_memory_log import MemoryLog, Shared
 
 FRAMES = [b"one" * 1000, b"two", b"three" * 300_000]
@@ -32,9 +33,18 @@ def readable(store: SnapshotStore) -> list[Snapshot]:
     return [each for each in store.snapshots() if isinstance(each, Snapshot)]
 
 
-@pytest.fixture(params=["directory", "object store"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_bucket() as address:
+        yield address
+
+
+@pytest.fixture(params=["directory", "memory", "S3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "snapshots") if request.param == "directory" else f"memory://{uuid.uuid4().hex}"
+    if request.param == "directory":
+        return str(tmp_path / "snapshots")
+    scheme = "memory:/" if request.param == "memory" else str(request.getfixturevalue("bucket"))
+    return f"{scheme}/{uuid.uuid4().hex}"
 
 
 def test_what_was_published_is_there(place: str) -> None:

@@ -103,9 +103,11 @@ class ObjectFiles:
             for block in blocks:
                 file.write(block)
         except BaseException:
-            # Closing would publish half an object. What discards an upload is there for most file systems.
+            # Closing would publish half an object, and a file that is given up closes itself unless it is closed.
             with contextlib.suppress(Exception):
                 file.discard()
+            with contextlib.suppress(Exception):
+                file.closed = True
             raise
         file.close()
 

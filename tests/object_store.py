@@ -1,0 +1,35 @@
+"""An object store that speaks S3's protocol, on this machine: moto, which others test their use of S3 with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+
+@contextmanager
+def s3_bucket() -> Iterator[str]:
+    """`s3://bucket` of an empty bucket. Clients of this process, and of those that it starts, find the store."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    bucket = f"ottla-{uuid.uuid4().hex}"
+    settings = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    try:
+        with patch.dict(os.environ, settings):
+            boto3.client("s3").create_bucket(Bucket=bucket)
+            yield f"s3://{bucket}"
+    finally:
+        server.stop()
