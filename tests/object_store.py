@@ -33,3 +33,9 @@ def s3_bucket() -> Iterator[str]:
             yield f"s3://{bucket}"
     finally:
         server.stop()
+
+
+def address_with_endpoint(bucket: str, path: str) -> str:
+    """As pyarrow takes it: for processes that were started before the store was."""
+    name, where = bucket.removeprefix("s3://"), os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+    return f"s3://tests:tests@{name}/{path}?scheme=http&endpoint_override={where}&region=us-east-1"

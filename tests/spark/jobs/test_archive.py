@@ -18,11 +18,13 @@ from ottla.spark.jobs.archive_group import ArchiveGroup, groups_that_wait
 from ottla.spark.jobs.archive_manifest import ManifestLog
 from ottla.spark.jobs.archive_read import read_archive
 from ottla.spark.jobs.archive_verify import verify
+from ottla.spark.jobs.archived_records import ArchivedRecords
 from ottla.spark.jobs.failures import LostOffsetsError
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.ranges import OffsetRange
 from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
+from tests.object_store import address_with_endpoint, s3_bucket
 from tests.spark.jobs.change_logs import delete_before
 from tests.spark.topics import produce, with_admin
 
@@ -108,6 +110,28 @@ def test_batches_follow_one_another_and_files_are_by_topic_day_and_partition(
     part = {TopicPartition(topic, 1): [OffsetRange(5, 9)]}
     some = contents(read_archive(spark, store, ManifestLog(store).load(), part))
     assert some == [row for row in expected if row[0] == 1 and row[1] in range(5, 9)]
+
+
+def test_an_archive_in_an_object_store(spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str]) -> None:
+    """Written, continued after a crash, verified, merged and read, by pyarrow's file system alone."""
+    topic, log = new_topic(1), BrokerLog(cluster.bootstrap_servers)
+    send(cluster.bootstrap_servers, topic, 90, partitions=1)
+    with s3_bucket() as bucket:
+        place = address_with_endpoint(bucket, "archive")
+        store = Store(place)
+        with pytest.raises(CrashError):
+            next(archive_available(spark, log, DyingStore(place, "before"), [topic], offsets_max=40))
+        batches = list(archive_available(spark, log, store, [topic], offsets_max=40))
+        assert [batch.rows for batch in batches] == [40, 40, 10]
+        assert verify(store, deep=True).findings == []
+        merged = compact(spark, store, files_min=2)
+        assert (merged.into, merged.rows) == (2, 90)
+        assert verify(store, deep=True).faults == []
+        rows = [each for chunk in ArchivedRecords(place, topic).read(0, 90) for each in chunk]
+        assert [(each.offset, each.value) for each in rows] == [(number, b"v%d" % number) for number in range(90)]
+        gone = next(iter(ManifestLog(store).load().files))
+        store.delete(gone)
+        assert [each.kind for each in verify(store, deep=True).faults] == ["missing"]
 
 
 def test_offsets_without_records_are_neither_gaps_nor_lag(
