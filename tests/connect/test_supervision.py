@@ -14,6 +14,7 @@ from ottla.connect.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from ottla.testing import Cluster
 from tests.connect.connectors import Connector, ottla, statuses, wait_until
 from tests.connect.in_process import execute, rows
+from tests.postgres_server import PostgresServer
 
 NewDatabase = Callable[[], str]
 
@@ -70,6 +71,57 @@ def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix
     shown = ottla("connect", "status", f"{prefix}-wrong", "-b", broker.bootstrap_servers)
     assert "failed" in shown.stdout
     assert f"{prefix}-replica" not in shown.stdout
+
+
+def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:
+    """Kept by a supervised worker that is killed; another one has a slot without a bound, which is for a person."""
+    url, slot = new_database(), f"{prefix}_slot"
+    file = tmp_path / "connectors.toml"
+    with Cluster(wal=True) as cluster:
+        file.write_text(
+            f"""
+            bootstrap = "{cluster.bootstrap_servers}"
+            [connector.{prefix}]
+            kind = "postgres-wal"
+            url = "{url}"
+            wal = "{cluster.wal_servers}"
+            log = "{prefix}-wal"
+            slot = "{slot}"
+            standby_name = "{prefix}"
+            unbounded_slot = true
+            [connector.{prefix}-unbounded]
+            kind = "postgres-wal"
+            url = "{url}"
+            wal = "{cluster.wal_servers}"
+            log = "{prefix}-other"
+            """,
+            encoding="utf-8",
+        )
+
+        def is_kept() -> bool:
+            """All that was written so far is in the log: the server has heard so."""
+            [(lsn,)] = rows(url, "SELECT pg_current_wal_flush_lsn()")
+            heard = f"SELECT flush_lsn >= '{lsn}' FROM pg_stat_replication WHERE application_name = '{prefix}'"
+            return rows(url, heard) == [(True,)]
+
+        try:
+            with Connector(tmp_path / "log", "run", str(file)) as connector:
+                wait_until(lambda: f"{prefix}: running" in connector.log, f"it runs; {connector.log}")
+                execute(url, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+                wait_until(is_kept, f"the WAL is kept; {connector.log}")
+                wait_until(lambda: "nothing bounds the WAL" in connector.log, f"the other ends; {connector.log}")
+                known = statuses(cluster.bootstrap_servers)
+                assert (known[prefix]["kind"], known[prefix]["state"]) == ("postgres-wal", "running")
+                assert known[f"{prefix}-unbounded"]["state"] == "failed"
+                assert "max_slot_wal_keep_size" in known[f"{prefix}-unbounded"]["error"]
+                connector.kill_worker()
+                execute(url, "INSERT INTO t VALUES (2)")
+                wait_until(is_kept, f"the next worker goes on; {connector.log}")
+                assert statuses(cluster.bootstrap_servers)[prefix]["restarts"] == 1
+                connector.stop()
+            assert statuses(cluster.bootstrap_servers)[prefix]["state"] == "stopped"
+        finally:
+            execute(postgres.url, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 def _has(url: str, number: int) -> bool:

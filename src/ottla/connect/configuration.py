@@ -26,13 +26,16 @@ KINDS = {
     "postgres-cdc": "ottla.connect.postgres.cdc_settings",
     "postgres-sink": "ottla.connect.postgres.sink_settings",
     "file-sink": "ottla.connect.files.sink_settings",
+    "postgres-wal": "ottla.connect.postgres_wal.connector",
     "sqlite": "ottla.connect.sqlite.connector",
 }
 """Each is a module with `REQUIRED` and `OPTIONAL` settings, and `build(name, settings, bootstrap)`."""
-FOLLOWERS = ("sqlite",)
-"""They reach their log through its append stream, and need `bootstrap` only to tell how it goes."""
+FOLLOWERS = {"postgres-wal": "postgres,wal", "sqlite": "wal"}
+"""And what they need installed. They reach their log through its append stream, and need `bootstrap` only to tell how
+it goes."""
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,80}")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_WAL = "127.0.0.1:9192"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def _module(kind: str) -> Any:
     try:
         return import_module(KINDS[kind])
     except ImportError as missing:
-        extra = "wal" if kind in FOLLOWERS else "connect"
+        extra = FOLLOWERS.get(kind, "connect")
         raise NeedsHelpError(f"{kind} needs more: pip install 'ottla[{extra}]' ({missing})") from missing
 
 

@@ -6,15 +6,15 @@ Locks of SQLite belong to a process: no other part of this process may open the 
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ottla.connect.configuration import DEFAULT_WAL
 from ottla.connect.contract import Reports
 from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.news import say
 from ottla.connect.sqlite.running import Shipping, ShippingSettings
 from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES
 from ottla.model.durations import duration_ms
@@ -23,7 +23,6 @@ from ottla.wal.log import Limits
 
 REQUIRED = ("database", "log")
 OPTIONAL = ("wal", "replicas", "durability", "snapshot_every", "keep", "checkpoint_mb", "wal_mb_max")
-DEFAULT_WAL = "127.0.0.1:9192"
 _PATIENCE_S = 10.0
 
 
@@ -74,8 +73,3 @@ class SqliteConnector:
             await shipping
         except WalError as failure:
             raise ConnectorError(f"the log cannot be used: {failure}") from failure
-
-
-def say(sentence: str) -> None:
-    """For the person in front of it: the supervisor's own stderr."""
-    print(f"{time.strftime('%H:%M:%S')} {sentence}", file=sys.stderr, flush=True)
