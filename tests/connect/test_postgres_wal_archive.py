@@ -12,6 +12,7 @@ import pytest
 
 from ottla.connect.postgres_wal.backup_store import BackupStore
 from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.connect.postgres_wal.opening import LogPlace
 from ottla.connect.postgres_wal.restore import Wanted
 from ottla.connect.postgres_wal.targets import AtXid
 from ottla.testing import Cluster
@@ -118,6 +119,20 @@ def test_a_backup_and_an_archive_in_an_object_store(story: Story) -> None:
             assert ask(restored, ROWS) == story.rows_then
     finally:
         keeper.store = on_disk
+
+
+def test_the_archive_alone_when_the_brokers_are_lost(story: Story) -> None:
+    keeper, place = story.keeper, story.keeper.place
+    keeper.place, keeper.without_log = LogPlace("127.0.0.1:1", place.name), True
+    keeper.archive = os.fspath(story.archives / "whole")
+    try:
+        assert keeper.check() == []
+        with keeper.restored(story.wanted) as restored:
+            assert ask(restored, ROWS) == story.rows_then
+        keeper.archive = os.fspath(story.archives / "torn")
+        assert "the log begins with 0/" in refused(keeper)
+    finally:
+        keeper.place, keeper.without_log = place, False
 
 
 def test_offsets_in_neither_are_named(story: Story) -> None:

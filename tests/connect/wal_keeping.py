@@ -43,6 +43,7 @@ class Keeper:
         self.news: list[str] = []
         self.archive: str | None = None
         """From which is read what the log does not have any more."""
+        self.without_log = False
 
     def receiver(self, *, accept_gap: bool = False, user: str = USER) -> Receiver:
         new = settings_of_new_log(None, None)
@@ -94,7 +95,7 @@ class Keeper:
         """With the archive, if there is one."""
 
         async def run() -> T:
-            async with self.place.open_to_read(self.archive, self.news.append) as log:
+            async with self.place.open_to_read(self.archive, self.news.append, without_log=self.without_log) as log:
                 return await work(log)
 
         return asyncio.run(run())
@@ -106,6 +107,7 @@ class Keeper:
         fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch"]
         fetch += ["--wal", self.place.servers, "--log", self.place.name]
         fetch += [] if self.archive is None else ["--archive", self.archive]
+        fetch += ["--without-log"] if self.without_log else []
         directory = Path(target.data_dir)
         return self.reading(lambda log: restore(log, self.store, directory, wanted or Wanted(), fetch))
 

@@ -19,7 +19,9 @@ from ottla.cli.wal_options import (
     LogName,
     Store,
     WalServers,
+    WithoutLog,
     absolute_place,
+    check_without_log,
     run_postgres,
 )
 
@@ -46,20 +48,22 @@ def postgres(
     wal: WalServers = DEFAULT_WAL,
     log: LogName = DEFAULT_LOG,
     archive: Archive = None,
+    without_log: WithoutLog = False,
 ) -> None:
     """Makes a data directory that recovers to a chosen moment when it is started, and says how to start it."""
     wanted = _wanted(at, before, timeline, backup)
+    check_without_log(without_log, archive)
     fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch", "--wal", wal, "--log", log]
     archive = absolute_place(archive)
     if archive is not None:
-        fetch += ["--archive", archive]
+        fetch += ["--archive", archive, *(["--without-log"] if without_log else [])]
 
     async def work() -> Restored:
         from ottla.connect.postgres_wal.backup_store import BackupStore
         from ottla.connect.postgres_wal.opening import LogPlace
         from ottla.connect.postgres_wal.restore import restore
 
-        async with LogPlace(wal, log).open_to_read(archive, say) as opened:
+        async with LogPlace(wal, log).open_to_read(archive, say, without_log=without_log) as opened:
             return await restore(opened, BackupStore(store), to.absolute(), wanted, fetch)
 
     restored = run_postgres(work())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -12,12 +14,14 @@ from ottla.cli.failures import FailedError
 from ottla.cli.output import count_text, say
 from ottla.cli.since import since_ms
 from ottla.cli.sqlite_options import LogName, WalServers, failures_in_words
-from ottla.cli.wal_options import DEFAULT_WAL, Archive
+from ottla.cli.wal_options import DEFAULT_WAL, Archive, WithoutLog, check_without_log
 
 if TYPE_CHECKING:
+    from ottla.connect.archived_log import SyncArchivedLog, SyncLoneArchive
     from ottla.connect.sqlite.log_port import ReadableLog
     from ottla.connect.sqlite.restore import Moment
-    from ottla.wal import SyncLog
+
+    Archived = TypeVar("Archived", SyncArchivedLog, SyncLoneArchive)
 
 
 def sqlite(
@@ -33,19 +37,16 @@ def sqlite(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     check: Annotated[bool, typer.Option(help="Run PRAGMA integrity_check before the file gets its name.")] = True,
     archive: Archive = None,
+    without_log: WithoutLog = False,
 ) -> None:
     """Makes the file of an SQLite database as it was at a chosen moment."""
     moment = _moment(at)
+    check_without_log(without_log, archive)
     with failures_in_words():
         from ottla.connect.sqlite.restore import restore
-        from ottla.wal import LogNotFoundError, SyncLog
 
-        try:
-            handle = SyncLog.open(wal, log)
-        except LogNotFoundError as missing:
-            raise FailedError(f'there is no log "{log}" on {wal}: see `ottla topics list`') from missing
-        with handle:
-            done = restore(_with_archive(handle, archive, log), to, moment, force=force, check=check)
+        with _opened(wal, log, archive, without_log=without_log) as readable:
+            done = restore(readable, to, moment, force=force, check=check)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(done.time_ms / 1000))
     print(
         f"{to}: as after transaction {done.transaction}, {when}; {count_text(done.database_pages, 'page')}, "
@@ -53,15 +54,32 @@ def sqlite(
     )
 
 
-def _with_archive(handle: SyncLog, archive: str | None, log: str) -> ReadableLog:
-    if archive is None:
-        return handle
-    from ottla.connect.archived_log import SyncArchivedLog
+@contextmanager
+def _opened(wal: str, log: str, archive: str | None, *, without_log: bool) -> Iterator[ReadableLog]:
+    from ottla.wal import LogNotFoundError, SyncLog
 
-    both = SyncArchivedLog(handle, archive, log)
-    if both.part.note is not None:
-        say(f"note: {both.part.note}")
-    return both
+    if without_log and archive is not None:
+        from ottla.connect.archived_log import SyncLoneArchive
+
+        yield _telling(SyncLoneArchive(archive, log))
+        return
+    try:
+        handle = SyncLog.open(wal, log)
+    except LogNotFoundError as missing:
+        raise FailedError(f'there is no log "{log}" on {wal}: see `ottla topics list`') from missing
+    with handle:
+        if archive is None:
+            yield handle
+            return
+        from ottla.connect.archived_log import SyncArchivedLog
+
+        yield _telling(SyncArchivedLog(handle, archive, log))
+
+
+def _telling(opened: Archived) -> Archived:
+    if opened.part.note is not None:
+        say(f"note: {opened.part.note}")
+    return opened
 
 
 def _moment(at: str | None) -> Moment:

@@ -37,6 +37,13 @@ Archive = Annotated[
         show_default=False,
     ),
 ]
+WithoutLog = Annotated[
+    bool,
+    typer.Option(
+        "--without-log",
+        help="The brokers are lost: restore from --archive alone, and do without what the log had after it.",
+    ),
+]
 Store = Annotated[
     str,
     typer.Option(
@@ -50,6 +57,11 @@ Store = Annotated[
 def absolute_place(place: str | None) -> str | None:
     """For a program that runs in another directory."""
     return place if place is None or "://" in place else os.path.abspath(place)
+
+
+def check_without_log(without_log: bool, archive: str | None) -> None:
+    if without_log and archive is None:
+        raise typer.BadParameter("--without-log restores from an archive: name it with --archive")
 
 
 def run_postgres(work: Coroutine[Any, Any, T]) -> T:

@@ -1,7 +1,7 @@
 """A log whose beginning retention has removed, together with the archive that has it (`ottla pipeline archive`).
 
 What the archive has is read from there, the rest from the live log; together they have no gap, or whoever opens them
-hears which offsets are in neither.
+hears which offsets are in neither. Where the log is gone with its brokers, the archive alone is what there is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import cast
 from ottla.connect.failures import NeedsHelpError
 from ottla.spark.jobs.archived_records import ArchivedRecords, PipelineError
 from ottla.wal import Entry, Log, SyncLog, Tail
+
+NO_WRITER = 0
 
 
 class ArchiveError(NeedsHelpError):
@@ -48,11 +50,22 @@ class ArchivedPart:
             )
         if last.start > live.start_offset:  # it was begun late: the log has all that it has, and more
             return cls(archive, live.start_offset, live.start_offset, None)
+        return cls.alone(archive)
+
+    @classmethod
+    def alone(cls, archive: ArchivedRecords) -> ArchivedPart:
+        """What it has to its end, without a gap."""
         note = None
         if archive.gaps:
             missing = ", ".join(str(each) for each in archive.gaps)
-            note = f"the archive {place} lacks offsets {missing} of {topic}: what is before them is of no use"
-        return cls(archive, last.start, last.end, note)
+            lacking = f"the archive {archive.place} lacks offsets {missing} of {archive.topic}"
+            note = f"{lacking}: what is before them is of no use"
+        return cls(archive, archive.ranges[-1].start, archive.ranges[-1].end, note)
+
+    @property
+    def tail(self) -> Tail:
+        """As if the log ended where the archive does."""
+        return Tail(self.start, self.end, NO_WRITER)
 
     def read(self, first: int, until: int) -> Iterator[list[Entry]]:
         with _in_words():
@@ -67,6 +80,38 @@ class ArchivedPart:
                 f"what the archive {self.archive.place} has at offset {live.offset} is not what the log has there: it "
                 "is the archive of another log of this name"
             )
+
+
+class LoneArchive:
+    """For asyncio: an archive whose log is gone."""
+
+    def __init__(self, part: ArchivedPart) -> None:
+        self.part = part
+
+    @classmethod
+    async def of(cls, place: str, topic: str) -> LoneArchive:
+        return cls(ArchivedPart.alone(await asyncio.to_thread(_open, place, topic)))
+
+    async def tail(self) -> Tail:
+        return self.part.tail
+
+    async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
+        chunks = self.part.read(first, self.part.end if until is None else until)
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            yield chunk
+
+
+class SyncLoneArchive:
+    """The same for threads."""
+
+    def __init__(self, place: str, topic: str) -> None:
+        self.part = ArchivedPart.alone(_open(place, topic))
+
+    def tail(self) -> Tail:
+        return self.part.tail
+
+    def read_chunks(self, first: int, until: int | None = None) -> Iterator[list[Entry]]:
+        return self.part.read(first, self.part.end if until is None else until)
 
 
 class ArchivedLog:

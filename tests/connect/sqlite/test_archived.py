@@ -79,3 +79,20 @@ def test_the_command(trimmed: tuple[Followed, Path, int], tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert "as after transaction 3" in done.stdout
+
+
+def test_the_archive_alone_when_the_brokers_are_lost(trimmed: tuple[Followed, Path, int], tmp_path: Path) -> None:
+    """As far as it goes: its last record is one before the log's."""
+    followed, archive, _ = trimmed
+    target = tmp_path / "alone.db"
+    command = [sys.executable, "-m", "ottla", "restore", "sqlite", "--log", followed.name, "--wal", "127.0.0.1:1"]
+    command += ["--to", str(target), "--without-log"]
+    wrong = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert wrong.returncode == 2
+    assert "--without-log restores from an archive" in wrong.stderr
+    done = subprocess.run(
+        [*command, "--archive", str(archive)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with closing(sqlite3.connect(target)) as restored:
+        assert [row[0] for row in restored.execute(ROWS)] == list(range(9))

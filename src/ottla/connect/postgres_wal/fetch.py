@@ -54,13 +54,15 @@ def main() -> int:
     parser.add_argument("--system-id", type=int, required=True)
     parser.add_argument("--segment-bytes", type=int, required=True)
     parser.add_argument("--archive")
+    parser.add_argument("--without-log", action="store_true")
     parser.add_argument("--up-to-gap", action="store_true")
     parser.add_argument("name")
     parser.add_argument("path", type=Path)
     wanted = parser.parse_args()
 
     async def work() -> bool:
-        async with LogPlace(wanted.wal, wanted.log).open_to_read(wanted.archive) as log:
+        place = LogPlace(wanted.wal, wanted.log)
+        async with place.open_to_read(wanted.archive, without_log=wanted.without_log) as log:
             return await fetch_file(
                 log, wanted.name, wanted.path, wanted.system_id, wanted.segment_bytes, up_to_gap=wanted.up_to_gap
             )

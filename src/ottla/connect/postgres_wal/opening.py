@@ -40,22 +40,27 @@ class LogPlace:
 
     @asynccontextmanager
     async def open_to_read(
-        self, archive: str | None, news: Callable[[str], None] = lambda sentence: None
+        self, archive: str | None, news: Callable[[str], None] = lambda sentence: None, *, without_log: bool = False
     ) -> AsyncGenerator[ReadableLog, None]:
-        """With an archive, what retention has removed from the log is read from there."""
-        async with self.open() as log:
-            if archive is None:
+        """With an archive, what retention has removed from the log is read from there; `without_log`, everything is."""
+        if archive is None:
+            async with self.open() as log:
                 yield log
-                return
-            from ottla.connect.archived_log import ArchivedLog, ArchiveError
+            return
+        from ottla.connect.archived_log import ArchivedLog, ArchiveError, LoneArchive
 
-            try:
+        try:
+            if without_log:
+                alone = await LoneArchive.of(archive, self.name)
+                _tell(alone.part.note, news)
+                yield alone
+                return
+            async with self.open() as log:
                 both = await ArchivedLog.of(log, archive, self.name)
-                if both.part.note is not None:
-                    news(both.part.note)
+                _tell(both.part.note, news)
                 yield both
-            except ArchiveError as failure:
-                raise RefusedError(str(failure)) from failure
+        except ArchiveError as failure:
+            raise RefusedError(str(failure)) from failure
 
     def _as_ours(self, failure: WalError) -> PostgresError:
         match failure:
@@ -75,6 +80,11 @@ class LogPlace:
                 return UnreachableError(f"the log at {self.servers} does not answer: {failure}")
             case _:
                 return PostgresError(f"the log {self.name!r} at {self.servers}: {failure}")
+
+
+def _tell(note: str | None, news: Callable[[str], None]) -> None:
+    if note is not None:
+        news(note)
 
 
 def settings_of_new_log(replicas: int | None, durability: str | None) -> LogSettings:
