@@ -27,7 +27,9 @@ help:
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
 
+# Bytecode too: where Python is told to write none, every process would compile all of the package at its start.
 setup: $(COMPILED)
+	@$(BIN)/python -m compileall -q src
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer")'
