@@ -453,10 +453,7 @@ class FileLog:
         return self.tail.read(offset, max_bytes, upto) if offset < upto else Slice([], 0, offset)
 
     def damage_at(self, offset: int) -> Damage | None:
-        for damage in self.damages:
-            if damage.first_offset <= offset < damage.next_offset:
-                return damage
-        return None
+        return next((each for each in self.damages if each.first_offset <= offset < each.next_offset), None)
 
     def add_damage(self, damage: Damage) -> None:
         if damage not in self.damages:
