@@ -142,7 +142,7 @@ class FileSink:
             self._store.pipe_file(path, data)
             return
         os.makedirs(directory, exist_ok=True)
-        unfinished = f"{directory}/{_UNFINISHED}-{name}"
+        unfinished = f"{directory}/.{name}{_UNFINISHED}"  # for no reader: neither by its beginning nor by its end
         with open(unfinished, "wb") as file:
             file.write(data)
             file.flush()
