@@ -214,3 +214,20 @@ def test_a_piece_that_lost_its_space_is_not_counted() -> None:
 
 def test_the_ring_of_these_tests_fits_into_the_reserve() -> None:
     assert LIMITS.ring_bytes_max < RESERVE_BYTES < LARGE_RING.ring_bytes_max
+
+
+def test_space_that_is_kept_holds_zeros_and_counts_as_spare() -> None:
+    """What was written and never acknowledged is gone; a clean stop gives the space of it back."""
+    bench = LogBench("disk")
+    batches = bench.fill(batches=2)
+    bench.flush()
+    path, end = bench.log().active.path, bench.log().active.appended_end
+    bench.crash("all")
+    bench.disk.files.open(path).write_at(end, [b"x" * 500])
+    bench.start()
+    active = bench.log().active
+    assert active.file.read_at(end, 1000) == bytes(500)
+    assert active.has_spare_space
+    batches += bench.fill(batches=1)
+    bench.restart("none")
+    assert bench.read_all() == batches

@@ -72,6 +72,11 @@ class ArchivedPart:
             for chunk in self.archive.read(first, min(until, self.end)):
                 yield [Entry(each.offset, each.value, each.timestamp_ms) for each in chunk]
 
+    async def read_in_thread(self, first: int, until: int) -> AsyncIterator[list[Entry]]:
+        chunks = self.read(first, until)
+        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            yield chunk
+
     def check_same(self, live: Entry) -> None:
         """A record that both have. ArchiveError if they differ."""
         found = [entry for chunk in self.read(live.offset, live.offset + 1) for entry in chunk]
@@ -96,8 +101,7 @@ class LoneArchive:
         return self.part.tail
 
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
-        chunks = self.part.read(first, self.part.end if until is None else until)
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        async for chunk in self.part.read_in_thread(first, self.part.end if until is None else until):
             yield chunk
 
 
@@ -138,8 +142,7 @@ class ArchivedLog:
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
         end = (await self._live.tail()).end_offset if until is None else until
         if first < self.part.end:
-            chunks = self.part.read(first, end)
-            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+            async for chunk in self.part.read_in_thread(first, end):
                 yield chunk
         if end > self.part.end:
             async with _closing(self._live.read_chunks(max(first, self.part.end), end)) as following:
