@@ -83,6 +83,10 @@ class ClusterChecks:
         """The latest epoch that somebody leads, with that leader's log."""
         self._may_lose: dict[tuple[PartitionKey, int], bool] = {}
         self._watermarks: dict[tuple[str, PartitionKey, int], int] = {}
+        self._risen: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
+        """The watermark of each process, and the epoch in which it came to be that."""
+        self._lost: dict[PartitionKey, list[tuple[int, int]]] = {}
+        """(epoch whose leader came without it, first offset) of what was lost and may be."""
         self._committed: dict[PartitionKey, Committed] = {}
         self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
         store.observers.append(self._on_transaction)
@@ -202,6 +206,7 @@ class ClusterChecks:
             return
         self.losses.append(Loss(partition.topic.name, key.partition, offset, committed.end, self._world.now_s))
         self._world.note(f"{self.losses[-1]}")
+        self._lost.setdefault(key, []).append((epoch, offset))
         if self.durability_of(key) is not Durability.MEMORY:
             committed.forget_from(offset)
             return
@@ -236,9 +241,19 @@ class ClusterChecks:
     def _note_watermark(self, partition: Partition, process: str) -> None:
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
         before = self._watermarks.get((process, key, epoch), 0)
-        if watermark < before:
+        if watermark < before and not self._gives_up_what_was_lost(partition, process, before):
             self._violated("watermark", key, f"of {process} went back from {before} to {watermark} in epoch {epoch}")
         self._watermarks[process, key, epoch] = watermark
+        if watermark != self._risen.get((process, key), (-1, -1))[0]:
+            self._risen[process, key] = watermark, epoch
+
+    def _gives_up_what_was_lost(self, partition: Partition, process: str, watermark: int) -> bool:
+        """A follower that was away while records were lost, and may be, comes with a watermark above them. It is cut
+        there as soon as it has asked the new leader; readers are not sent to it before."""
+        key = _key_of(partition)
+        since = self._risen[process, key][1]
+        lost = any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
+        return lost and partition.following is not None and not partition.is_read_here
 
     def _on_committed(self, partition: Partition) -> None:
         """A leader's watermark may have moved. Nobody has been told yet."""

@@ -4,10 +4,13 @@
                                           |        ^
                                           +-retry--+
 
-Order and exactness rest on four rules:
+Order and exactness rest on five rules:
 
 * Batches leave in order. After a failure the queue recovers: it waits until nothing is in flight, then sends what
   is unresolved again, oldest first and one at a time.
+* Batches are in flight to one broker at a time. If another one leads by now, what the old one has not answered lands
+  first. Else a new batch could come before the retries of the older ones; and a broker remembers five batches of a
+  producer, so that the sixth makes it forget the first, whose retry then looks like a gap.
 * A retry has the same bytes and sequence, so the broker recognises a batch that it already has.
 * The first batch of a numbering travels alone. A broker that does not know a producer takes any sequence, so it would
   take the second batch where the first was refused.
@@ -45,6 +48,8 @@ class PartitionQueue:
         self._closed: deque[Batch] = deque()
         self._sent: list[Batch] = []
         self._in_flight = 0
+        self._leader = -1
+        """Who has those that are in flight."""
         self._recovering = False
         self._numbering_broken = False
         self._not_before_s = 0.0
@@ -77,6 +82,9 @@ class PartitionQueue:
                 return True
         return bool(self._closed) or (self.open is not None and self.open.ready_at_s <= now_s)
 
+    def may_go_to(self, leader: int) -> bool:
+        return not self._in_flight or leader == self._leader
+
     def next_event_s(self, now_s: float) -> float:
         """When time alone changes something: a pause ends, an open batch is due, a batch is past its deadline."""
         times = [batch.deadline_s for batch in (*self._sent[:1], *islice(self._closed, 1)) if not batch.in_flight]
@@ -88,9 +96,9 @@ class PartitionQueue:
                 times.append(self.open.ready_at_s)
         return min(times, default=float("inf"))
 
-    def take(self, now_s: float, traits: Traits) -> Batch | None:
-        """The next batch to send, from now on in flight. Call `give_up_unnumberable` before."""
-        if not self.can_send(now_s):
+    def take(self, now_s: float, traits: Traits, leader: int) -> Batch | None:
+        """The next batch to send, from now on in flight to this leader. Call `give_up_unnumberable` before."""
+        if not self.can_send(now_s) or not self.may_go_to(leader):
             return None
         if self._recovering:
             batch = self._sent[0]
@@ -101,6 +109,7 @@ class PartitionQueue:
             self._sent.append(batch)
             self._number(batch)
         batch.in_flight = True
+        self._leader = leader
         self._in_flight += 1
         return batch
 

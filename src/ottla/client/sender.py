@@ -178,6 +178,8 @@ class Sender:
                 leader = self._metadata.leader(queue.topic, queue.partition)
                 if leader is None:
                     self._refresh_metadata()
+                elif not queue.may_go_to(leader):
+                    continue  # the answers of the one before it, or their timeout, wake us
                 elif self._gate is None or self._gate.admits(queue.topic, queue.partition):
                     by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
@@ -234,7 +236,8 @@ class Sender:
         while connection.is_open and connection.in_flight < self._settings.max_in_flight:
             sent, size_bytes = Sent(), 0
             for queue in queues:
-                batch = queue.take(now_s, self.traits) if size_bytes < self._settings.max_request_bytes else None
+                has_room = size_bytes < self._settings.max_request_bytes
+                batch = queue.take(now_s, self.traits, leader) if has_room else None
                 if batch is not None:
                     key, version = self._topic_key(queue.topic, version)
                     sent[key, queue.partition] = (queue, batch)
