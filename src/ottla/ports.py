@@ -149,7 +149,8 @@ class FileSystem(Protocol):
 
 
 class DiskQueue(Protocol):
-    """Disk work in the background, in order. `write` and `sync` finish without the interpreter's lock."""
+    """Disk work in the background, in order: each write and sync begins when the one before it has ended. `write` and
+    `sync` finish without the interpreter's lock."""
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
         """The buffers stay untouched until `done`, which may come before this returns. On a direct file, padding to
@@ -180,6 +181,7 @@ class Disk(Protocol):
 
     files: FileSystem
     journal_queue: DiskQueue
+    """Ends with its first write that fails: those behind it fail too, and nothing of them reaches the disk."""
     segment_queue: DiskQueue
     sync_queue: DiskQueue
     """Segment syncs, checkpoints, removals."""

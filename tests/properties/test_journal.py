@@ -21,7 +21,7 @@ from ottla.sim.disk import Keep, SimDisk
 from tests.unit.test_journal import DIRECTORY, JOURNAL_ID, Log, make_batch
 
 LOGS = 3
-LIMITS = JournalLimits(ring_bytes_max=96 << 10, file_bytes_max=16 << 10, group_bytes_max=12 << 10)
+LIMITS = JournalLimits(ring_bytes_max=96 << 10, file_bytes_max=16 << 10, group_bytes_max=12 << 10, early_bytes=1500)
 
 
 class Done(NamedTuple):

@@ -29,7 +29,7 @@ from ottla.sim.disk import Keep, SimDisk
 from tests.unit.sim_logs import InlineQueue
 
 JOURNAL_ID = bytes(range(16))
-LIMITS = JournalLimits(ring_bytes_max=256 * 1024, file_bytes_max=32 * 1024, group_bytes_max=16 * 1024)
+LIMITS = JournalLimits(ring_bytes_max=256 * 1024, file_bytes_max=32 * 1024, group_bytes_max=16 * 1024, early_bytes=1000)
 
 
 def config_of(durability: str, **overrides: str) -> TopicConfig:

@@ -162,6 +162,21 @@ async def test_after_a_failure_the_queue_goes_on(queue: DiskQueue, file: RealFil
     await written(queue, file, 0, [b"x"])
 
 
+async def test_a_queue_that_ends_with_a_failure(thread_type: DiskThreadType, file: RealFile) -> None:
+    """What was given to it before the failure was heard of must not reach the disk behind it."""
+    queue = RealDiskQueue(asyncio.get_running_loop(), "test", thread_type=thread_type, ends_with_failure=True)
+    read_only = RealFile(str(file.path), os.open(file.path, os.O_RDONLY))
+    heard: list[int | None] = []
+    for number, target in enumerate((file, read_only, file, file)):
+        queue.write(target, number, [b"x"], lambda error: heard.append(error.errno if error else None))
+    await settled(queue)
+    assert heard == [None, errno.EBADF, errno.EBADF, errno.EBADF]
+    with pytest.raises(OSError, match="Bad file"):
+        await written(queue, file, 0, [b"later"])
+    assert file.read_at(0, 10) == b"x"
+    queue.close()
+
+
 async def test_a_closed_file_is_refused_through_the_completion(queue: DiskQueue, file: RealFile) -> None:
     file.close()
     with pytest.raises(OSError, match="Bad file") as failure:

@@ -13,6 +13,7 @@ from ottla.model.ids import LogKey, PartitionIndex, TopicId
 from ottla.records.batch import HEADER_BYTES, BatchHeader, checksum, read_header, write_header
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
+from ottla.sim.disk_queue import SimDiskQueue
 
 DIRECTORY = "/data/journal"
 JOURNAL_ID = bytes(range(16))
@@ -242,6 +243,119 @@ def test_a_failed_write_is_final(error: int) -> None:
     assert later.journaled == []
     assert world.journal.stats.syncs == 1
     assert world.journal.has_room, "nobody waits for a journal that is dead"
+
+
+# -- a write behind a write --------------------------------------------------------------------------------------
+
+CHAINED = JournalLimits(ring_bytes_max=256 << 10, file_bytes_max=32 << 10, group_bytes_max=16 << 10, early_bytes=2000)
+
+
+def given_to(disk: SimDisk) -> int:
+    """Blocks that the disk has and did not write yet."""
+    assert isinstance(disk.journal_queue, SimDiskQueue)
+    return len(disk.journal_queue.pending_requests())
+
+
+def in_flight_and_behind(world: World, log: Log, behind: Log | None = None) -> None:
+    """One block is being written, and one waits for the disk."""
+    world.disk.stall("journal")
+    world.append(log)
+    world.run()
+    world.append(behind or log, size=3000)
+    world.run()
+    assert given_to(world.disk) == 2
+
+
+def test_enough_for_a_block_goes_to_the_disk_behind_the_one_that_it_writes() -> None:
+    world, log = World(CHAINED), Log(0)
+    in_flight_and_behind(world, log)
+    world.append(log, size=3000)
+    world.run()
+    assert given_to(world.disk) == 2, "no more than that"
+    assert log.journaled == []
+    world.disk.release("journal", count=1)
+    assert (log.journaled, given_to(world.disk)) == ([1], 2)
+    world.disk.release("journal")
+    world.run()
+    assert (log.journaled, world.journal.stats.syncs, world.journal.idle) == ([1, 2, 3], 3, True)
+    assert [entry.sequence for entry in world.recover().entries()] == [1, 2, 3]
+
+
+def test_a_little_waits_for_more_while_the_disk_writes() -> None:
+    world, log = World(CHAINED), Log(0)
+    world.disk.stall("journal")
+    for _ in range(3):
+        world.append(log)
+        world.run()
+    assert given_to(world.disk) == 1
+    world.disk.release("journal")
+    world.run()
+    assert log.journaled == [1, 3]
+
+
+def test_nothing_is_written_behind_a_write_that_failed() -> None:
+    """Else a block would say of one that is not there that it was durable: acknowledged records would seem lost."""
+    world, log, behind, other = World(CHAINED), Log(0), Log(1), Log(2)
+    world.append(log)
+    world.run()
+    world.disk.faults.fail_write(path="journal", error=errno.EIO, count=1)
+    in_flight_and_behind(world, log, behind)
+    world.append(other)
+    world.disk.release("journal")
+    world.run()
+    assert world.journal.failed is not None
+    assert log.journaled == [1]
+    assert log.failures == behind.failures == other.failures == [world.journal.failed]
+    recovered = world.recover()
+    assert [entry.sequence for entry in recovered.entries()] == [1]
+    assert not recovered.damage
+    world.journal.close()
+
+
+def test_a_crash_with_a_block_behind_a_block() -> None:
+    """Whatever of them reached the disk, the second is there only with the first, and nothing looks damaged."""
+    seen = set()
+    for seed in range(60):
+        world, log = World(CHAINED), Log(0)
+        in_flight_and_behind(world, log)
+        survivor = world.disk.crash(seed)
+        recovered = recover(survivor.files, DIRECTORY, JOURNAL_ID, 0)
+        assert not recovered.damage
+        seen.add(tuple(entry.sequence for entry in recovered.entries()))
+    assert seen == {(), (1,), (1, 2)}
+
+
+def test_a_file_is_left_when_all_of_it_is_durable() -> None:
+    """What is to be synced before a file is used again is known of durable blocks alone."""
+    limits = JournalLimits(ring_bytes_max=64 << 10, file_bytes_max=16 << 10, group_bytes_max=8 << 10, early_bytes=2000)
+    world, log = World(limits), Log(0)
+    ends_by_sequence: dict[int, int] = {}
+    for _ in range(40):
+        world.disk.stall("journal")
+        for _ in range(5):
+            world.append(log, size=3000)
+            world.run()
+        while given_to(world.disk):
+            world.disk.release("journal", count=1)
+            ends_by_sequence[world.journal.durable_sequence] = log.journaled[-1]
+            oldest = world.journal.oldest()
+            if oldest is not None:
+                sequence, ends = oldest
+                assert ends[log] == ends_by_sequence[sequence], "all of the file, and it is durable"
+                world.journal.release(sequence)
+        world.disk.release("journal")
+        world.run()
+        ends_by_sequence[world.journal.durable_sequence] = log.journaled[-1]
+    assert log.journaled[-1] == log.end == 200
+
+
+def test_a_close_finishes_both() -> None:
+    world, log = World(CHAINED), Log(0)
+    in_flight_and_behind(world, log)
+    world.journal.close()
+    world.disk.release("journal")
+    world.run()
+    assert log.journaled == [1, 2]
 
 
 def test_a_log_that_raises_does_not_keep_others_from_hearing() -> None:

@@ -11,9 +11,9 @@ never: results go into a list in C, and an eventfd wakes the event loop, which h
 The plain Python twin is `_disk_py.py`.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOMEM, ENOSYS, EOPNOTSUPP, errno
+from libc.errno cimport EINTR, EINVAL, EIO, ENOMEM, errno
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -59,16 +59,6 @@ cdef extern from * nogil:
     #define IOV_MAX 1024
     #endif
 
-    /* Where there is no such flag, no read can be asked not to wait. */
-    static ssize_t ottla_read_nowait(int fd, struct iovec *vectors, int count, off_t offset) {
-    #ifdef RWF_NOWAIT
-        return preadv2(fd, vectors, count, offset, RWF_NOWAIT);
-    #else
-        errno = EOPNOTSUPP;
-        return -1;
-    #endif
-    }
-
     static double ottla_now_s(void) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -93,7 +83,6 @@ cdef extern from * nogil:
     """
     enum: IOV_MAX
     ssize_t pwritev(int, iovec*, int, int64_t)
-    ssize_t ottla_read_nowait(int, iovec*, int, int64_t)
     int ottla_sync(int)
     double ottla_now_s()
     long ottla_waits()
@@ -145,6 +134,8 @@ cdef class DiskThread:
     cdef int _wake_reader
     cdef int _wake_writer
     cdef bint _wake_sent
+    cdef bint _ends_with_failure
+    cdef int _failure
     cdef bint _stopping
     cdef bint _closed
     cdef Py_ssize_t _pending
@@ -157,8 +148,9 @@ cdef class DiskThread:
         self._wake_writer = -1
         self._closed = True
 
-    def __init__(self, loop, str name):
+    def __init__(self, loop, str name, bint ends_with_failure=False):
         self._loop = loop
+        self._ends_with_failure = ends_with_failure
         if hasattr(os, "eventfd"):
             self._wake_reader = self._wake_writer = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         else:
@@ -265,7 +257,11 @@ cdef class DiskThread:
             pthread_mutex_unlock(&self._mutex)
             if operation == NULL:
                 return
-            operation.error = _perform(operation, &self._bounce)
+            operation.error = self._failure if operation.writes else 0
+            if operation.error == 0:
+                operation.error = _perform(operation, &self._bounce)
+            if operation.writes and self._ends_with_failure:
+                self._failure = operation.error
             pthread_mutex_lock(&self._mutex)
             _append(&self._finished, operation)
             self._finished_count += 1
@@ -470,30 +466,3 @@ def write_all(int fd, int64_t offset, data):
     if error:
         raise OSError(error, os.strerror(error))
     return took_s
-
-
-def read_nowait(int fd, int64_t offset, target):
-    """Reads what the page cache has of a range, from its start, into memory of the range's size. The number of bytes;
-    None if it has nothing of it.
-
-    Raises OSError with EOPNOTSUPP where the kernel or the file system cannot say.
-    """
-    cdef Py_buffer view
-    cdef iovec vector
-    cdef ssize_t count
-    PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
-    try:
-        vector.iov_base = view.buf
-        vector.iov_len = view.len
-        while True:
-            count = ottla_read_nowait(fd, &vector, 1, offset)
-            if count >= 0:
-                return count
-            if errno == EAGAIN:
-                return None
-            if errno == ENOSYS:
-                raise OSError(EOPNOTSUPP, os.strerror(EOPNOTSUPP))
-            if errno != EINTR:
-                raise OSError(errno, os.strerror(errno))
-    finally:
-        PyBuffer_Release(&view)

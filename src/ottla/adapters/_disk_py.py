@@ -43,8 +43,11 @@ class HeldFile(Protocol):
 
 
 class DiskThread:
-    def __init__(self, loop: AbstractEventLoop, name: str) -> None:
+    def __init__(self, loop: AbstractEventLoop, name: str, ends_with_failure: bool = False) -> None:
         self._delivery = LoopDelivery(loop)
+        self._ends_with_failure = ends_with_failure
+        self._failure: OSError | None = None
+        """Of the thread alone."""
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._bounce = mmap.mmap(-1, BOUNCE_BYTES_STEP)
         self._pending = 0
@@ -107,6 +110,16 @@ class DiskThread:
         self._delivery.post(lambda: deliver(error))
 
     def _write(self, file: HeldFile, fd: int, offset: int, views: list[memoryview]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._write_all(file, fd, offset, views)
+        except OSError as error:
+            if self._ends_with_failure:
+                self._failure = error
+            raise
+
+    def _write_all(self, file: HeldFile, fd: int, offset: int, views: list[memoryview]) -> None:
         alignment = file.alignment
         if offset % alignment or sum(map(len, views)) % alignment:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

@@ -35,7 +35,8 @@ class DiskThread(Protocol):
     def close(self) -> None: ...
 
 
-DiskThreadType = Callable[[AbstractEventLoop, str], DiskThread]
+class DiskThreadType(Protocol):
+    def __call__(self, loop: AbstractEventLoop, name: str, ends_with_failure: bool = False) -> DiskThread: ...
 
 
 def best_disk_thread() -> DiskThreadType:
@@ -79,7 +80,10 @@ class InlineWrites:
 
 
 class RealDiskQueue:
-    """Implements `ports.DiskQueue`. Used from the event loop's thread alone. A thread starts with its first work."""
+    """Implements `ports.DiskQueue`. Used from the event loop's thread alone. A thread starts with its first work.
+
+    One that `ends_with_failure` performs no write after one that failed.
+    """
 
     def __init__(
         self,
@@ -88,8 +92,10 @@ class RealDiskQueue:
         *,
         thread_type: DiskThreadType | None = None,
         inline: InlineWrites | None = None,
+        ends_with_failure: bool = False,
     ) -> None:
         self._inline = inline
+        self._ends_with_failure = ends_with_failure
         self._loop = loop
         self._name = f"ottla-{name}"
         self._thread_type = thread_type or best_disk_thread()
@@ -124,7 +130,7 @@ class RealDiskQueue:
     def _started(self) -> DiskThread:
         if self._closed:
             raise RuntimeError("the disk queue is closed")
-        self._thread = self._thread_type(self._loop, self._name)
+        self._thread = self._thread_type(self._loop, self._name, self._ends_with_failure)
         return self._thread
 
 
@@ -139,7 +145,7 @@ class RealDisk:
 
     def __init__(self, loop: AbstractEventLoop, *, thread_type: DiskThreadType | None = None) -> None:
         self.files: FileSystem = RealFileSystem()
-        self.journal_queue: DiskQueue = RealDiskQueue(loop, "journal", thread_type=thread_type)
+        self.journal_queue: DiskQueue = RealDiskQueue(loop, "journal", thread_type=thread_type, ends_with_failure=True)
         self.segment_queue: DiskQueue = RealDiskQueue(loop, "segment", thread_type=thread_type, inline=InlineWrites())
         self.sync_queue: DiskQueue = RealDiskQueue(loop, "sync", thread_type=thread_type)
         self.read_queue: DiskQueue = RealDiskQueue(loop, "read", thread_type=thread_type)

@@ -49,7 +49,7 @@ def best_write_all() -> WriteAll:
 
 def best_read_nowait() -> ReadNowait:
     try:
-        from ottla.adapters._disk import read_nowait
+        from ottla.adapters._page_cache import read_nowait
     except ImportError:
         return read_nowait_in_python
     return read_nowait

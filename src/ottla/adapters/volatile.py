@@ -212,12 +212,25 @@ class VolatileFileSystem:
 class VolatileDiskQueue:
     """Implements `ports.DiskQueue` with plain Python threads: what it accepted and did not perform dies too."""
 
-    def __init__(self, loop: AbstractEventLoop, name: str) -> None:
+    def __init__(self, loop: AbstractEventLoop, name: str, *, ends_with_failure: bool = False) -> None:
+        self._ends_with_failure = ends_with_failure
+        self._failure: OSError | None = None
+        """Of the thread alone."""
         self._requests = JobThread(loop, f"ottla-{name}")
         self._jobs = JobThread(loop, f"ottla-{name}-jobs")
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
-        self._requests.call(lambda: file.write_at(offset, data), lambda _, error: _complete(done, error))
+        self._requests.call(lambda: self._write(file, offset, data), lambda _, error: _complete(done, error))
+
+    def _write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            file.write_at(offset, data)
+        except OSError as error:
+            if self._ends_with_failure:
+                self._failure = error
+            raise
 
     def sync(self, file: DataFile, done: Completion) -> None:
         self._requests.call(file.sync, lambda _, error: _complete(done, error))
@@ -252,7 +265,7 @@ class VolatileDisk:
     ) -> None:
         faults = FaultFile(fault_path)
         self.files: FileSystem = VolatileFileSystem(root, faults, writeback_share, Random(seed))
-        self.journal_queue: DiskQueue = VolatileDiskQueue(loop, "journal")
+        self.journal_queue: DiskQueue = VolatileDiskQueue(loop, "journal", ends_with_failure=True)
         self.segment_queue: DiskQueue = VolatileDiskQueue(loop, "segment")
         self.sync_queue: DiskQueue = VolatileDiskQueue(loop, "sync")
         self.read_queue: DiskQueue = VolatileDiskQueue(loop, "read")

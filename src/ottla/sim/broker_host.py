@@ -27,7 +27,9 @@ from ottla.sim.hosts import SimHost
 
 PORT = 9092
 DATA_DIR = "/data"
-JOURNAL_LIMITS = JournalLimits(ring_bytes_max=512 * 1024, file_bytes_max=64 * 1024, group_bytes_max=32 * 1024)
+JOURNAL_LIMITS = JournalLimits(
+    ring_bytes_max=512 * 1024, file_bytes_max=64 * 1024, group_bytes_max=32 * 1024, early_bytes=1024
+)
 
 
 def new_broker(

@@ -43,7 +43,7 @@ class SimDisk:
         self.seed = seed
         self.faults = Faults()
         self.state = DiskState(seed, capacity_bytes, alignment, self.faults)
-        self._queues = {name: SimDiskQueue(clock, self.state) for name in QUEUES}
+        self._queues = {name: SimDiskQueue(clock, self.state, ends_with_failure=name == "journal") for name in QUEUES}
         self.files: FileSystem = SimFileSystem(self.state)
         self.journal_queue: DiskQueue = self._queues["journal"]
         self.segment_queue: DiskQueue = self._queues["segment"]

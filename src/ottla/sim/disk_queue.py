@@ -33,7 +33,9 @@ class SimDiskQueue:
     `latency_ms` makes it a slow disk; `stall()` holds everything until `release()`.
     """
 
-    def __init__(self, clock: Clock, power: _Power) -> None:
+    def __init__(self, clock: Clock, power: _Power, *, ends_with_failure: bool = False) -> None:
+        self._ends_with_failure = ends_with_failure
+        self._failure: OSError | None = None
         self._clock = clock
         self._power = power
         self._requests: deque[Request] = deque()
@@ -68,8 +70,8 @@ class SimDiskQueue:
         return len(self._requests) + len(self._jobs)
 
     def pending_requests(self) -> list[Request]:
-        """Writes and syncs that were accepted and not performed."""
-        return list(self._requests)
+        """Writes and syncs that were accepted and not performed, as far as they will be."""
+        return [request for request in self._requests if request.data is None or self._failure is None]
 
     def close(self) -> None:
         """Performs what was accepted, even if stalled."""
@@ -135,9 +137,13 @@ class SimDiskQueue:
                 request.file.sync()
             else:
                 self._demand_untouched(request)
+                if self._failure is not None:
+                    raise self._failure
                 request.file.write_at(request.offset, [request.data])
         except OSError as failure:
             error = failure
+            if self._ends_with_failure and request.data is not None:
+                self._failure = failure
         self._schedule()
         request.done(error)
 

@@ -1,9 +1,11 @@
 """When a block is written, and who hears of it.
 
-One group is in flight at a time. What arrives meanwhile waits in the open group, which is written as soon as the one
-before it is on stable storage. An idle journal waits for the end of the event loop's turn, so that all requests of one
-turn share a write. The block says which sequence was durable before it; with one write in flight that is the one
-before, so a reader knows that everything but the last block was acknowledged.
+The disk writes one group at a time. What arrives meanwhile waits in the open group. An idle journal waits for the end
+of the event loop's turn, so that all requests of one turn share a write. A group that has come to some size is given to
+the disk's queue behind the one that is being written, so that the disk goes on without waiting for the loop; smaller
+ones, and those behind it, wait until a write has ended. The queue begins a write when the one before is on stable
+storage, and none after one that failed. So a block can say that the one before it was durable, and a reader knows that
+everything but the last block was.
 
 A failed write is final (SAFETY 11): the group is never acknowledged, nothing is ever written again, and each log that
 appends now or later hears of the failure.
@@ -37,10 +39,6 @@ from ottla.records.produce_run import BatchRun
 _log = logging.getLogger(__name__)
 _APPEND = int(Mutation.APPEND)
 _SPARE_GROUPS_MAX = 4
-EARLY_BYTES = 32 * 1024
-"""An idle journal does not wait for the end of the turn with more than this: the disk writes it while the loop goes on
-with the turn's other requests. Measured with 64 requests of 1 KB in flight: without it, they all go round in one
-group, and the disk waits for the loop, the loop for the disk."""
 
 
 @dataclass(slots=True)
@@ -62,22 +60,25 @@ class Journal:
     `failed` is the error that ended it, or None.
     """
 
-    def __init__(self, queue: DiskQueue, clock: Clock, ring: Ring, journal_id: bytes, released: int, group_max: int):
+    def __init__(
+        self, queue: DiskQueue, clock: Clock, ring: Ring, journal_id: bytes, released: int, limits: JournalLimits
+    ) -> None:
         if len(journal_id) != JOURNAL_ID_BYTES:
             raise ValueError(f"a journal id has {JOURNAL_ID_BYTES} bytes")
         self._queue = queue
         self._clock = clock
         self._ring = ring
         self._journal_id = journal_id
-        self._group_bytes_limit = group_max
-        self._group_bytes_max = min(group_max, ring.largest_file_bytes)
+        self._early_bytes = limits.early_bytes
+        self._group_bytes_limit = limits.group_bytes_max
+        self._group_bytes_max = min(limits.group_bytes_max, ring.largest_file_bytes)
         self._open = Group()
         self._waiting: deque[Group] = deque()
         self._waiting_bytes = 0
         self._spare_groups: list[Group] = []
-        self._in_flight: tuple[Group, RingFile] | None = None
+        self._in_flight: deque[tuple[Group, RingFile, float]] = deque()
+        """Given to the disk, oldest first: each with its file, and when that was."""
         self._previous_place = 0, 0
-        self._write_began_s = 0.0
         self._busy = False
         """A write is in flight or about to start, or waits for space in the ring."""
         self._starts_soon = False
@@ -113,7 +114,7 @@ class Journal:
         limits = limits or JournalLimits()
         ring = Ring.open(disk, clock, directory, limits)
         ring.on_pressure = on_pressure or ring.on_pressure
-        journal = cls(disk.journal_queue, clock, ring, journal_id, released, limits.group_bytes_max)
+        journal = cls(disk.journal_queue, clock, ring, journal_id, released, limits)
         journal._on_failed = on_failed or _ignore
         return journal
 
@@ -167,7 +168,7 @@ class Journal:
         group.payload_bytes += size_bytes
         group.buffers.append(batch)
         group.ends[log] = next_offset
-        if not self._busy:
+        if not self._busy or (len(self._in_flight) == 1 and group.at + group.payload_bytes >= self._early_bytes):
             self._schedule()
 
     def takes_run(self, run: BatchRun) -> bool:
@@ -188,7 +189,7 @@ class Journal:
         group.ends[log] = run.ends[-1]
         if not self._busy:
             self._schedule()
-        if self._starts_soon and end + group.payload_bytes >= EARLY_BYTES:
+        if end + group.payload_bytes >= self._early_bytes and (self._starts_soon or len(self._in_flight) == 1):
             self._start()
 
     def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
@@ -236,7 +237,7 @@ class Journal:
         self._closed = True
         self._busy = True
         self._group_bytes_max = 0  # sends each append to _group_for, which refuses it
-        if self._in_flight is None:
+        if not self._in_flight:
             self._ring.close()
 
     def _group_for(self, payload_bytes: int) -> Group:
@@ -253,23 +254,26 @@ class Journal:
         return group
 
     def _schedule(self) -> None:
-        self._busy = self._starts_soon = True
-        self._clock.call_soon(self._start)
+        if not self._starts_soon:
+            self._busy = self._starts_soon = True
+            self._clock.call_soon(self._start)
 
     def _start(self) -> None:
-        """Writes the next group, if there is one and the ring has space for it."""
+        """Writes the next group, if there is one, its turn has come, and the ring has space for it."""
         self._starts_soon = False
-        if self._closed or self._in_flight is not None:
+        if self._closed:
             return
         if self.failed is not None:
             self._fail_all(self.failed)
             return
         group = self._waiting[0] if self._waiting else self._open
         if group.at == BLOCK_HEADER_BYTES:
-            self._busy = False
+            self._busy = bool(self._in_flight)
             return
         block_bytes = padded(group.size_bytes, self._ring.alignment)
-        sequence = self.durable_sequence + 1
+        if self._in_flight and not self._may_follow(group, block_bytes):
+            return
+        sequence = self.durable_sequence + len(self._in_flight) + 1
         place = self._ring.place(block_bytes, sequence)
         if place is None:
             return
@@ -281,7 +285,7 @@ class Journal:
             offset=offset,
             lap=file.lap,
             sequence=sequence,
-            durable_sequence=self.durable_sequence,
+            durable_sequence=sequence - 1,
             previous_file_number=self._previous_place[0],
             previous_offset=self._previous_place[1],
             block_bytes=block_bytes,
@@ -289,9 +293,15 @@ class Journal:
             entries_crc=0,
         )
         self._previous_place = file.number, offset
-        self._in_flight = group, file
-        self._write_began_s = self._clock.seconds()
+        self._in_flight.append((group, file, self._clock.seconds()))
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
+
+    def _may_follow(self, group: Group, block_bytes: int) -> bool:
+        """Whether a block is given to the disk while it writes another: one at a time, if there is enough in it, and
+        into the same file. A file that is left must be one whose blocks are all durable (`oldest`)."""
+        if len(self._in_flight) > 1 or group.size_bytes < self._early_bytes:
+            return False
+        return self._ring.has_place_beside(block_bytes)
 
     def _take(self, group: Group) -> None:
         if group is self._open:
@@ -301,8 +311,9 @@ class Journal:
             self._waiting_bytes -= group.size_bytes
 
     def _on_written(self, error: OSError | None) -> None:
-        assert self._in_flight is not None
-        (group, file), self._in_flight = self._in_flight, None
+        if self.failed is not None:
+            return  # it was behind the write that failed, and its logs know
+        group, file, began_s = self._in_flight.popleft()
         if error is not None:
             self._fail(error, group)
             return
@@ -310,20 +321,20 @@ class Journal:
         file.ends.update(group.ends)
         for log in group.mutated:
             file.ends.setdefault(log, -1)
-        self._count(group)
-        if self._closed:
-            self._ring.close()
-        else:
+        self._count(group, began_s)
+        if not self._closed:
             self._start()  # first: the disk works while the logs answer their requests
+        elif not self._in_flight:
+            self._ring.close()
         group.succeed()
         group.clear()
         if len(self._spare_groups) < _SPARE_GROUPS_MAX:
             self._spare_groups.append(group)
 
-    def _count(self, group: Group) -> None:
+    def _count(self, group: Group, began_s: float) -> None:
         stats = self.stats
         stats.syncs += 1
-        stats.sync_s.note(self._clock.seconds() - self._write_began_s)
+        stats.sync_s.note(self._clock.seconds() - began_s)
         stats.entries += group.entry_count
         stats.bytes_written += padded(group.size_bytes, self._ring.alignment)
         stats.groups_by_entries[group.entry_count.bit_length()] += 1
@@ -335,7 +346,8 @@ class Journal:
             self._on_failed(error)
         except Exception:
             _log.exception("the callback of the journal's failure failed")
-        self._waiting.appendleft(group)
+        self._waiting.extendleft(reversed([group, *(behind for behind, _, _ in self._in_flight)]))
+        self._in_flight.clear()  # the disk's queue has ended: nothing of them is written
         self._fail_all(error)
         if self._closed:
             self._ring.close()

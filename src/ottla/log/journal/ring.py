@@ -31,6 +31,10 @@ class JournalLimits:
     ring_bytes_max: int = 256 << 20
     file_bytes_max: int = 8 << 20
     group_bytes_max: int = 4 << 20
+    early_bytes: int = 32 << 10
+    """A group of this size does not wait for more: for the end of the turn, or for the end of the write before it.
+    Measured with 64 requests of 1 KB in flight: without it, they all go round in one group, and the disk waits for the
+    loop, the loop for the disk."""
 
     def __post_init__(self) -> None:
         if not ALIGNMENT_MIN <= self.file_bytes_max <= self.ring_bytes_max:
@@ -80,6 +84,10 @@ class Ring:
         if not self._full:
             return False
         return self._wanted_bytes > 0 or 2 * (self.total_bytes - self.spare_bytes) > self._limits.ring_bytes_max
+
+    def has_place_beside(self, block_bytes: int) -> bool:
+        """Whether a block goes behind the last one, into the same file."""
+        return self._current is not None and self._current.left_bytes >= block_bytes
 
     def place(self, block_bytes: int, sequence: int) -> tuple[RingFile, int] | None:
         """The file and offset for a block, which are its own from now on; None if it has to wait for `on_space`."""
