@@ -11,31 +11,39 @@ from ottla.log.batches import BatchList
 from ottla.log.epochs import LeaderEpochs
 from ottla.log.index import SparseIndex
 from ottla.log.tail_cache import ENTRY_BYTES, TailCache
+from ottla.records.followed_run import FollowedRun
 
 sizes = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 300)), max_size=60)
 """(records, bytes) of each batch."""
 
 
-@given(sizes, st.integers(0, 60), st.integers(-1, 320), st.integers(0, 2000), st.integers(0, 330))
+@given(sizes, st.integers(0, 61), st.integers(0, 60), st.integers(-1, 320), st.integers(0, 2000), st.integers(0, 330))
 def test_a_list_of_batches(
-    batches: list[tuple[int, int]], dropped: int, offset: int, max_bytes: int, upto: int
+    batches: list[tuple[int, int]], one_by_one: int, dropped: int, offset: int, max_bytes: int, upto: int
 ) -> None:
     tested = BatchList()
     model: list[tuple[int, int, bytes]] = []
     base = 0
     for number, (count, size) in enumerate(batches):
-        data = bytes([number]) * size
-        tested.append(base, base + count, memoryview(data))
-        model.append((base, base + count, data))
+        model.append((base, base + count, bytes([number]) * size))
         base += count
+    for first, end, data in model[:one_by_one]:
+        tested.append(first, end, memoryview(data))
+    run = FollowedRun(0)
+    for first, end, data in model[one_by_one:]:
+        run.bases.append(first)
+        run.ends.append(end)
+        run.batches.append(memoryview(data))
+    tested.append_run(run)
     for _ in range(min(dropped, len(model))):
-        assert tested.drop_first() == len(model.pop(0)[2])
+        assert tested.drop_oldest(1, base, 1, 0) == (1, len(model.pop(0)[2]))
     assert len(tested) == len(model)
     assert tested.size_bytes == sum(len(data) for _, _, data in model)
     assert tested.first_offset == (model[0][0] if model else None)
     assert tested.covers(offset) == (bool(model) and model[0][0] <= offset < model[-1][1])
     if not tested.covers(offset):
         return
+    assert tested.bytes_from(offset) == sum(len(data) for _, end, data in model if end > offset)
     expected: list[bytes] = []
     for _, end, data in model[bisect_right([batch[0] for batch in model], offset) - 1 :]:
         if end > upto or (expected and sum(map(len, expected)) + len(data) > max_bytes):
@@ -65,8 +73,7 @@ def test_the_oldest_go_as_if_one_by_one(
     tested = BatchList()
     for offset, size in enumerate(sizes):
         tested.append(offset, offset + 1, memoryview(bytes(size)))
-    for _ in range(min(gone, len(sizes))):
-        tested.drop_first()
+    tested.drop_oldest(gone, len(sizes), 1 << 30, 0)
     left = list(enumerate(sizes))[gone:]
     taken = 0
     count = 0
@@ -115,7 +122,7 @@ def test_the_tail_cache_gives_up_what_is_written_and_nothing_else(
             assert each.tail.first_offset <= each.written_end
         if held > bound:
             # Whatever is left over the bound is not written: the oldest of each log is.
-            assert all((log.tail.first_end or log.end + 1) > log.written_end for log in logs)
+            assert all(log.tail.drop_oldest(1, log.written_end, 1, 0) == (0, 0) for log in logs)
 
 
 @given(

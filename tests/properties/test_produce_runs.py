@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from array import array
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ import pytest
 from ottla.handlers import produce
 from ottla.handlers.api import ConnectionState
 from ottla.handlers.dispatch import dispatch, dispatch_run
+from ottla.log import index as log_index
 from ottla.log.file_log import FileLog
 from ottla.log.index import SparseIndex
 from ottla.log.journal import entries
@@ -146,22 +148,38 @@ def test_entries_are_packed_alike(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_an_index_takes_many_batches_as_it_takes_each(seed: int) -> None:
+@pytest.mark.parametrize("note_run", [log_index.note_run, log_index.note_run_plainly])
+def test_an_index_takes_many_batches_as_it_takes_each(
+    note_run: Callable[..., tuple[int, int]], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_index, "note_run", note_run)
     rng = random.Random(seed)
     one_by_one, together = SparseIndex(1000), SparseIndex(1000)
-    offset = position = newest = 0
+    base_offset = offset = rng.getrandbits(50)
+    position, newest, noted = 0, -1, -1
     for _ in range(10):
-        run = []
+        begin = rng.choice([0, position])
+        bases, positions, timestamps = [], [], []
         for _ in range(rng.randint(1, 8)):
-            newest = max(newest, rng.randint(0, 1000))
-            run.append((offset, position, newest))
+            timestamps.append(rng.randint(0, 1000))
+            newest = max(newest, timestamps[-1])
+            one_by_one.note(offset - base_offset, position, newest)
+            bases.append(offset)
+            positions.append(position - begin)
             offset += rng.randint(1, 5)
             position += rng.randint(61, 900)
-        for noted in run:
-            one_by_one.note(*noted)
-        together.note_run(*map(list, zip(*run, strict=True)))
+        noted = together.note_run(bases, base_offset, positions, begin, timestamps, noted)
+        assert noted == newest
         assert together.unpersisted() == one_by_one.unpersisted()
     assert 1 < len(together) < 80
+
+
+def test_an_index_refuses_what_no_segment_has() -> None:
+    for base, position in ((1 << 32, 0), (0, 1 << 32), (-1, 0)):
+        for note_run in (log_index.note_run, log_index.note_run_plainly):
+            columns = array("I"), array("I"), array("q")
+            with pytest.raises(OverflowError):
+                note_run(*columns, 0, 1000, [base], 0, [position], 0, [5], -1)
 
 
 # -- a run against one by one, in a whole broker ---------------------------------------------------------------------

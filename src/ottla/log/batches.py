@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from ottla.records.produce_run import BatchRun
@@ -22,26 +22,28 @@ class Slice(NamedTuple):
 class BatchList:
     """Appends at the end, drops at the front, finds by offset. Views are kept, never copied."""
 
-    __slots__ = ("_bases", "_ends", "_head", "_views", "size_bytes")
+    __slots__ = ("_bases", "_dropped_bytes", "_ends", "_head", "_size_ends", "_views")
 
     def __init__(self) -> None:
         self._bases: list[int] = []
         self._ends: list[int] = []
         self._views: list[memoryview] = []
+        self._size_ends: list[int] = []
+        """How many bytes there were up to the end of each batch, since the list began."""
+        self._dropped_bytes = 0
+        """What of them lies before the first batch."""
         self._head = 0
-        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._bases) - self._head
 
     @property
-    def first_offset(self) -> int | None:
-        return self._bases[self._head] if len(self) else None
+    def size_bytes(self) -> int:
+        return self._size_ends[-1] - self._dropped_bytes if self._size_ends else 0
 
     @property
-    def first_end(self) -> int | None:
-        """Where the oldest batch ends: it may be given up once everything below is elsewhere."""
-        return self._ends[self._head] if len(self) else None
+    def first_offset(self) -> int | None:
+        return self._bases[self._head] if len(self) else None
 
     @property
     def first_view(self) -> memoryview:
@@ -51,81 +53,78 @@ class BatchList:
         self._bases.append(base_offset)
         self._ends.append(end_offset)
         self._views.append(view)
-        self.size_bytes += len(view)
+        self._size_ends.append((self._size_ends[-1] if self._size_ends else self._dropped_bytes) + len(view))
 
     def append_run(self, run: BatchRun) -> None:
         self._bases += run.bases
         self._ends += run.ends
         self._views += run.batches
-        self.size_bytes += run.size_bytes
-
-    def drop_first(self) -> int:
-        """Gives up the oldest batch and returns its size."""
-        head = self._head
-        size = len(self._views[head])
-        self._views[head] = _GONE
-        self.size_bytes -= size
-        self._move_head(head + 1)
-        return size
+        size_ends = self._size_ends
+        size_end = size_ends[-1] if size_ends else self._dropped_bytes
+        for view in run.batches:
+            size_end += len(view)
+            size_ends.append(size_end)
 
     def drop_oldest(self, count_max: int, upto: int, size_bytes: int, entry_bytes: int) -> tuple[int, int]:
         """Gives up the oldest batches, none that ends above `upto`, until they come to a size, with so many bytes for
         each besides its own. Returns their number and their own size."""
-        head, ends, views = self._head, self._ends, self._views
+        head, ends, size_ends = self._head, self._ends, self._size_ends
         limit = min(head + count_max, len(ends))
-        at, dropped_bytes = head, 0
-        while at < limit and dropped_bytes + (at - head) * entry_bytes < size_bytes and ends[at] <= upto:
-            dropped_bytes += len(views[at])
-            views[at] = _GONE
+        at, wanted_end = head, self._dropped_bytes + size_bytes
+        size_end = self._dropped_bytes
+        while at < limit and size_end < wanted_end and ends[at] <= upto:
+            size_end = size_ends[at]
+            wanted_end -= entry_bytes
             at += 1
-        self.size_bytes -= dropped_bytes
-        self._move_head(at)
-        return at - head, dropped_bytes
+        return at - head, self._drop_before(at) if at > head else 0
 
-    def _move_head(self, head: int) -> None:
-        self._head = head
-        if head >= TRIM_AFTER and head * 2 >= len(self._bases):
-            del self._bases[:head], self._ends[:head], self._views[:head]
+    def _drop_before(self, index: int) -> int:
+        """Gives up the batches before one that stays, and returns their size."""
+        head = self._head
+        dropped_bytes = self._size_ends[index - 1] - self._dropped_bytes
+        self._dropped_bytes += dropped_bytes
+        self._views[head:index] = [_GONE] * (index - head)
+        self._head = index
+        if index >= TRIM_AFTER and index * 2 >= len(self._bases):
+            del self._bases[:index], self._ends[:index], self._views[:index], self._size_ends[:index]
             self._head = 0
+        return dropped_bytes
 
     def drop_from(self, offset: int) -> int:
         """Gives up every batch that ends above the offset and returns their size."""
         keep = max(bisect_right(self._ends, offset, lo=self._head), self._head)
         size = sum(map(len, self._views[keep:]))
-        del self._bases[keep:], self._ends[keep:], self._views[keep:]
-        self.size_bytes -= size
+        del self._bases[keep:], self._ends[keep:], self._views[keep:], self._size_ends[keep:]
         return size
 
     def drop_all(self) -> int:
         size = self.size_bytes
-        self._bases, self._ends, self._views = [], [], []
-        self._head = self.size_bytes = 0
+        self._bases, self._ends, self._views, self._size_ends = [], [], [], []
+        self._head = self._dropped_bytes = 0
         return size
 
     def covers(self, offset: int) -> bool:
         head = self._head
         return head < len(self._bases) and self._bases[head] <= offset < self._ends[-1]
 
+    def bytes_from(self, offset: int) -> int:
+        """The size of what does not lie before the offset: of a list that covers it."""
+        index = bisect_right(self._bases, offset, lo=self._head) - 1
+        return self._size_ends[-1] - (self._size_ends[index - 1] if index else self._dropped_bytes)
+
     def read(self, offset: int, max_bytes: int, upto: int) -> Slice:
         """Whole batches from the one that holds `offset`, none that ends above `upto`; the first may be larger than
         `max_bytes`, so that a reader always makes progress."""
+        ends, size_ends = self._ends, self._size_ends
         index = max(bisect_right(self._bases, offset, lo=self._head) - 1, self._head)
-        ends, views = self._ends, self._views
-        buffers: list[memoryview] = []
-        size = 0
-        next_offset = offset
-        count = len(ends)
-        while index < count and ends[index] <= upto:
-            view = views[index]
-            if buffers and size + len(view) > max_bytes:
-                break
-            buffers.append(view)
-            size += len(view)
-            next_offset = ends[index]
-            index += 1
-            if size >= max_bytes:
-                break
-        return Slice(buffers, size, next_offset)
+        limit = bisect_right(ends, upto, lo=index)
+        if limit == index:
+            return Slice([], 0, offset)
+        before = size_ends[index - 1] if index else self._dropped_bytes
+        at = bisect_left(size_ends, before + max_bytes, lo=index, hi=limit)
+        fits = at < limit and (at == index or size_ends[at] == before + max_bytes)
+        stop = at + 1 if fits else at
+        return Slice(self._views[index:stop], size_ends[stop - 1] - before, ends[stop - 1])
 
     def views_from(self, offset: int) -> list[tuple[int, int, memoryview]]:
         """(base, end, batch) of every batch that ends above `offset`."""

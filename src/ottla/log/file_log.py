@@ -273,16 +273,12 @@ class FileLog:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._free_recycled()
+            if self.shared.recycled is not None:  # what waits to be used again is given back
+                self.shared.remove_later(self.shared.recycled.give_up())
             # The last bytes of a disk are still good for what is needed just now.
             segment.file.allocate(start, max(missing, ALLOCATION_BYTES_MIN))
             length = max(missing, ALLOCATION_BYTES_MIN)
         segment.allocated_end = start + length
-
-    def _free_recycled(self) -> None:
-        """A full disk: what waits to be used again is given back."""
-        if self.shared.recycled is not None:
-            self.shared.remove_later(self.shared.recycled.give_up())
 
     def _allocate_ahead(self, segment: Segment) -> None:
         if segment.allocated_end >= self.config.segment_bytes:
@@ -445,12 +441,15 @@ class FileLog:
     # -- reads ------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
-        while offset < upto and not self.tail.covers(offset):
+        while offset < upto:
+            if self.tail.covers(offset):
+                return self.shared.tail.read(self, offset, max_bytes, upto)
+            self.shared.tail.on_missed()
             part = read_from_segments(self, offset, max_bytes, upto, keeps_empty=keeps_empty)
             if not isinstance(part, Slice) or part.buffers or part.next_offset == offset:
                 return part
             offset = part.next_offset  # so far only batches that compaction has emptied
-        return self.tail.read(offset, max_bytes, upto) if offset < upto else Slice([], 0, offset)
+        return Slice([], 0, offset)
 
     def damage_at(self, offset: int) -> Damage | None:
         return next((each for each in self.damages if each.first_offset <= offset < each.next_offset), None)

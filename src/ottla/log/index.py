@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from struct import Struct
 
 import crc32c
@@ -21,15 +22,52 @@ _CRC = Struct(">I")
 ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
+def note_run_plainly(
+    offsets: array[int],
+    positions: array[int],
+    times: array[int],
+    due: int,
+    interval_bytes: int,
+    bases: list[int],
+    base_offset: int,
+    begins: list[int],
+    begin: int,
+    timestamps: list[int],
+    newest: int,
+) -> tuple[int, int]:
+    """The entries of many batches into the index's columns. Returns the position at which the next one is due, and the
+    newest timestamp so far. The twin of what is compiled."""
+    for base, position, timestamp in zip(bases, begins, timestamps, strict=True):
+        newest = max(newest, timestamp)
+        if begin + position >= due:
+            offsets.append(base - base_offset)
+            positions.append(begin + position)
+            times.append(newest)
+            due = begin + position + interval_bytes
+    return due, newest
+
+
+def _best_note_run() -> Callable[..., tuple[int, int]]:
+    try:
+        from ottla.log import _index
+    except ImportError:
+        return note_run_plainly
+    return _index.note_run
+
+
+note_run = _best_note_run()
+
+
 class SparseIndex:
-    __slots__ = ("_interval_bytes", "_last_indexed", "_max_timestamps", "_positions", "_relative_offsets", "persisted")
+    __slots__ = ("_due", "_interval_bytes", "_max_timestamps", "_positions", "_relative_offsets", "persisted")
 
     def __init__(self, interval_bytes: int) -> None:
         self._interval_bytes = interval_bytes
         self._relative_offsets = array("I")
         self._positions = array("I")
         self._max_timestamps = array("q")
-        self._last_indexed = -interval_bytes
+        self._due = 0
+        """The batch at this position or the next one behind it is indexed."""
         self.persisted = 0
         """How many entries the index file has."""
 
@@ -38,27 +76,31 @@ class SparseIndex:
 
     def note(self, relative_offset: int, position: int, max_timestamp: int) -> None:
         """A batch was appended. Indexed if the last indexed one lies far enough back."""
-        if position - self._last_indexed >= self._interval_bytes:
+        if position >= self._due:
             self._relative_offsets.append(relative_offset)
             self._positions.append(position)
             self._max_timestamps.append(max_timestamp)
-            self._last_indexed = position
+            self._due = position + self._interval_bytes
 
-    def note_run(self, relative_offsets: list[int], positions: list[int], max_timestamps: list[int]) -> None:
-        """Many batches were appended, in this order; the first timestamp counts what the segment had before. Only
-        those that are indexed are looked at."""
-        interval_bytes, count = self._interval_bytes, len(positions)
-        newest, looked_at = max_timestamps[0], 0
-        place = bisect_left(positions, self._last_indexed + interval_bytes)
-        while place < count:
-            newest = max(newest, *max_timestamps[looked_at : place + 1])
-            looked_at = place + 1
-            position = positions[place]
-            self._relative_offsets.append(relative_offsets[place])
-            self._positions.append(position)
-            self._max_timestamps.append(newest)
-            self._last_indexed = position
-            place = bisect_left(positions, position + interval_bytes, looked_at)
+    def note_run(
+        self, bases: list[int], base_offset: int, positions: list[int], begin: int, timestamps: list[int], newest: int
+    ) -> int:
+        """Many batches were appended, in this order, at these positions from `begin` on. Takes the newest timestamp
+        before them and returns the newest with them."""
+        self._due, newest = note_run(
+            self._relative_offsets,
+            self._positions,
+            self._max_timestamps,
+            self._due,
+            self._interval_bytes,
+            bases,
+            base_offset,
+            positions,
+            begin,
+            timestamps,
+            newest,
+        )
+        return newest
 
     def entry_for_offset(self, relative_offset: int) -> tuple[int, int]:
         """(relative offset, position) of a batch at or before the one that holds the offset."""
@@ -87,7 +129,7 @@ class SparseIndex:
         """Forgets the entries at or beyond a position."""
         keep = bisect_left(self._positions, position)
         del self._relative_offsets[keep:], self._positions[keep:], self._max_timestamps[keep:]
-        self._last_indexed = self._positions[-1] if keep else -self._interval_bytes
+        self._due = self._positions[-1] + self._interval_bytes if keep else 0
         self.persisted = min(self.persisted, keep)
 
     def unpersisted(self) -> bytes:
@@ -112,7 +154,7 @@ class SparseIndex:
             index._max_timestamps.append(entry[2])
             previous = entry
         index.persisted = len(index)
-        index._last_indexed = index._positions[-1] if len(index) else -interval_bytes
+        index._due = index._positions[-1] + interval_bytes if len(index) else 0
         return index
 
 

@@ -105,8 +105,7 @@ class MemoryLog:
     def advance_start(self, offset: int, done: Completion) -> None:
         if offset > self.start_offset:
             self._begin_at(offset)
-            while (first_end := self._batches.first_end) is not None and first_end <= offset:
-                self._drop_first()
+            self._drop_oldest(self._batches.size_bytes, offset)
         done(None)
 
     def truncate_to(self, offset: int) -> None:
@@ -114,6 +113,7 @@ class MemoryLog:
         self.shared.memory.size_bytes -= self._batches.drop_from(offset)
         kept = [(end, read_header(view), view) for _, end, view in self._batches.views_from(self.start_offset)]
         self.end_offset = kept[-1][0] if kept else min(self.start_offset, offset)
+        self._untimed = {base: came_ms for base, came_ms in self._untimed.items() if base < self.end_offset}
         if not self.transactions.truncate_to(self.end_offset):
             self.transactions = PartitionTransactions(from_offset=self.end_offset)
         self.epochs.truncate_from(self.end_offset)
@@ -135,15 +135,10 @@ class MemoryLog:
         if "delete" not in self.config.cleanup_policy:
             return
         retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
-        while len(self._batches):
-            too_much = 0 <= retention_bytes < self._batches.size_bytes
-            too_old = retention_ms >= 0 and now_ms - self._first_ms() > retention_ms
-            if not (too_much or too_old):
-                break
-            first_end = self._batches.first_end
-            self._drop_first()
-            if first_end is not None and first_end > self.start_offset:
-                self.start_offset = first_end
+        if retention_bytes >= 0:
+            self._drop_oldest(self._batches.size_bytes - retention_bytes)
+        while retention_ms >= 0 and len(self._batches) and now_ms - self._first_ms() > retention_ms:
+            self._drop_oldest(1)
         self._begin_at(self.start_offset)
 
     def _begin_at(self, offset: int) -> None:
@@ -175,7 +170,15 @@ class MemoryLog:
         header = read_header(self._batches.first_view)
         return self._untimed.get(header.base_offset, header.max_timestamp)
 
-    def _drop_first(self) -> None:
-        if self._untimed and self._batches.first_offset is not None:
-            self._untimed.pop(self._batches.first_offset, None)
-        self.shared.memory.size_bytes -= self._batches.drop_first()
+    def _drop_oldest(self, size_bytes: int, upto: int | None = None) -> None:
+        """Gives up whole batches until they come to so many bytes, none that ends above `upto`."""
+        batches = self._batches
+        upto = self.end_offset if upto is None else upto
+        count, dropped_bytes = batches.drop_oldest(len(batches), upto, size_bytes, 0)
+        self.shared.memory.size_bytes -= dropped_bytes
+        if count:
+            first_offset = batches.first_offset if len(batches) else self.end_offset
+            assert first_offset is not None
+            self.start_offset = max(self.start_offset, first_offset)
+            while self._untimed and (oldest := next(iter(self._untimed))) < first_offset:
+                del self._untimed[oldest]

@@ -131,10 +131,9 @@ class Segment:
         first_position = self.appended_end
         positions = list(accumulate(map(len, run.batches), initial=first_position))
         self.appended_end = positions.pop()
-        timestamps, base_offset = run.max_timestamps, self.base_offset
-        so_far = [max(self.max_timestamp, timestamps[0]), *timestamps[1:]]
-        self.index.note_run([base - base_offset for base in run.bases], positions, so_far)
-        self.max_timestamp = max(so_far)
+        self.max_timestamp = self.index.note_run(
+            run.bases, self.base_offset, positions, 0, run.max_timestamps, self.max_timestamp
+        )
         self.end_offset = run.ends[-1]
         return first_position
 
@@ -144,10 +143,9 @@ class Segment:
         """Notes batches that follow one another at the end; their positions count from there. Whoever does so says
         where the last of them ends."""
         begin = self.appended_end
-        so_far = [max(self.max_timestamp, max_timestamps[0]), *max_timestamps[1:]]
-        relative = [base - self.base_offset for base in base_offsets]
-        self.index.note_run(relative, [begin + position for position in positions], so_far)
-        self.max_timestamp = max(so_far)
+        self.max_timestamp = self.index.note_run(
+            base_offsets, self.base_offset, positions, begin, max_timestamps, self.max_timestamp
+        )
         self.appended_end = begin + size_bytes
 
     @property

@@ -339,7 +339,8 @@ _OWN_KEYS = [
         "ottla.tail.cache.bytes",
         _LONG,
         str(32 * _MIB),
-        "The memory for the newest records of all partitions, from which caught-up readers are served.",
+        "The most memory for the newest records of all partitions, from which caught-up readers are served. As much of "
+        "it is used as they need.",
         Range(0),
         dynamic=False,
     ),
