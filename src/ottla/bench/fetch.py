@@ -26,7 +26,7 @@ from ottla.bench.targets import Target
 from ottla.bench.throughput import FLOOR, Content, figures_of
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 
-TOPIC_BYTES = 64 * KB * KB
+TOPIC_BYTES = 12 * KB * KB
 """Of each class: two of them fit into the tail cache with its default size."""
 INFLIGHT = 2
 """While a reader takes one reply, the broker prepares the next."""
@@ -172,12 +172,13 @@ class Fetches:
 
 
 def fill(caller: Caller, topic: FilledTopic) -> None:
-    """Exactly so many batches."""
-    frame = produce_frame(topic.name, topic.batch)
+    """Exactly so many batches, and a reader who stays at the first of them: the tail cache keeps what is read."""
+    frame, read = produce_frame(topic.name, topic.batch), fetch_frame(topic.name, 0)
     left = topic.batches
     while left:
         count = min(left, FILL_INFLIGHT)
         caller.exchange_many(frame, count)
+        caller.exchange(read)
         left -= count
     expected = topic.batches * topic.batch.record_count
     if caller.end_offset(topic.name) != expected:

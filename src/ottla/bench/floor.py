@@ -6,8 +6,9 @@ event loop. For fetches it writes nothing and answers each frame with as many by
 Whatever a broker does is measured as a share of this. A second floor computes the CRC of what it reads and keeps it in
 memory for a while, as any broker has to: it shows how much of the gap to the bare one is work that has to be done.
 
-    python benchmarks/floor.py [--seconds 2] [--dir DIR] [--server]
+    python benchmarks/floor.py [--seconds 2] [--dir DIR] [--server] [--kept-mb 2 8 32] [--repetitions 5]
 
+`--kept-mb` says in how much memory what is kept goes round: what memory costs that the processor's caches have lost.
 `--server` also runs Ottla's own server with a handler that throws each request away: what the frames, the order of
 replies and the event loop cost.
 """
@@ -24,6 +25,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -70,8 +72,8 @@ class Exchange:
     frame_bytes: int
     reply_bytes: int = REPLY_BYTES
     writes: bool = True
-    keeps: bool = False
-    """Also computes the CRC of what it reads, and reads into other memory each time, round and round."""
+    kept_bytes: int = 0
+    """Also computes the CRC of what it reads, and reads into other memory each time, round and round in so much."""
 
 
 class FloorProcess:
@@ -108,11 +110,11 @@ class FloorProcess:
 
 
 def run_floor(
-    frame_bytes: int, inflight: int, seconds: float, directory: str | None = None, *, keeps: bool = False
+    frame_bytes: int, inflight: int, seconds: float, directory: str | None = None, *, kept_bytes: int = 0
 ) -> FloorResult:
     """One client connection with `inflight` frames under way, driven from this process."""
     with FloorProcess(directory or tempfile.gettempdir()) as floor:
-        floor.expect(Exchange(frame_bytes, keeps=keeps))
+        floor.expect(Exchange(frame_bytes, kept_bytes=kept_bytes))
         return FloorResult(frame_bytes, inflight, drive(_load(floor.port, floor.pid, frame_bytes, inflight, seconds)))
 
 
@@ -143,7 +145,7 @@ def _serve_connection(client: socket.socket, file: int, exchange: Exchange) -> N
     client.setblocking(False)
     poll = select.epoll()
     poll.register(client, select.EPOLLIN)
-    views = cycle([memoryview(bytearray(READ_BYTES)) for _ in range(KEPT_BYTES // READ_BYTES if exchange.keeps else 1)])
+    views = cycle([memoryview(bytearray(READ_BYTES)) for _ in range(max(exchange.kept_bytes // READ_BYTES, 1))])
     reply = (exchange.reply_bytes - 4).to_bytes(4, "big") + bytes(exchange.reply_bytes - 4)
     position = rest = 0
     with poll:
@@ -156,7 +158,7 @@ def _serve_connection(client: socket.socket, file: int, exchange: Exchange) -> N
                 return
             if not byte_count:
                 return
-            if exchange.keeps:
+            if exchange.kept_bytes:
                 crc32c(view[:byte_count])
             if exchange.writes:
                 if position + byte_count > FILE_BYTES:
@@ -249,6 +251,8 @@ def main() -> None:
     parser.add_argument("--server", action="store_true", help="also Ottla's server with a handler that keeps nothing")
     parser.add_argument("--inflight", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--frame-bytes", type=int, nargs="+", default=list(FRAME_SIZES))
+    parser.add_argument("--repetitions", type=int, default=1, help="all in turns; printed is the one in the middle")
+    parser.add_argument("--kept-mb", type=int, nargs="+", default=[KEPT_BYTES >> 20])
     options = parser.parse_args()
     print(
         f"{'':<14} {'frame B':>8} {'in flight':>9} {'MB/s':>9} {'requests/s':>11}"
@@ -256,7 +260,15 @@ def main() -> None:
     )
     for frame_bytes in options.frame_bytes:
         for inflight in options.inflight:
-            print_row("floor", run_floor(frame_bytes, inflight, options.seconds, options.dir))
-            print_row("floor+CRC+kept", run_floor(frame_bytes, inflight, options.seconds, options.dir, keeps=True))
+            run = partial(run_floor, frame_bytes, inflight, options.seconds, options.dir)
+            subjects: dict[str, Callable[[], FloorResult]] = {"floor": run}
+            for kept_mb in options.kept_mb:
+                subjects[f"+CRC, {kept_mb} MB"] = partial(run, kept_bytes=kept_mb << 20)
             if options.server:
-                print_row("server", run_server(frame_bytes, inflight, options.seconds))
+                subjects["server"] = partial(run_server, frame_bytes, inflight, options.seconds)
+            found: dict[str, list[FloorResult]] = {name: [] for name in subjects}
+            for _ in range(options.repetitions):
+                for name, measure in subjects.items():
+                    found[name].append(measure())
+            for name, results in found.items():
+                print_row(name, sorted(results, key=lambda each: each.measured.requests_per_s)[len(results) // 2])

@@ -1,4 +1,4 @@
-"""The load driver: one connection, a fixed number of requests under way, prepared bytes, nothing parsed.
+"""The load driver: a fixed number of requests under way, on one connection or several, prepared bytes, nothing parsed.
 
 All requests have one size and all replies have one size, so replies are counted by their bytes. The same loop drives a
 broker and the floor; a share of the floor compares like with like. A few bytes of each reply (its size field, its
@@ -11,10 +11,12 @@ took at the rate that the server allowed, not how long they would take at a fixe
 from __future__ import annotations
 
 import gc
+import select
 import socket
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from ottla.bench.processes import cpu_seconds_of_all
@@ -36,12 +38,14 @@ class Load:
     request_bytes: int
     reply_bytes: int
     inflight: int
+    """On all connections together."""
     warm_up_s: float
     seconds: float
     server_pids: Sequence[int]
     """Whose CPU time counts."""
     checks: Sequence[tuple[int, int]] = ()
     """(position, byte): what each reply must have there."""
+    connections: int = 1
 
 
 @dataclass(slots=True)
@@ -63,19 +67,72 @@ class Measured:
 
 def drive(load: Load) -> Measured:
     """Every request that was sent is answered when this returns."""
-    with socket.create_connection(("127.0.0.1", load.port), timeout=SILENCE_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if len(load.requests) % load.request_bytes:
+        raise ValueError("the requests are not all of one size")
+    with ExitStack() as stack:
+        pipelines = [Pipeline(stack.enter_context(_connected(load.port)), load) for _ in range(load.connections)]
         gc.disable()
         try:
-            return Pipeline(connection, load).run()
+            return Driving(load, pipelines).run()
         finally:
             gc.enable()
 
 
+def _connected(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=SILENCE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class Driving:
+    """All connections from one thread. A single one is waited for in its own read, which spares a call."""
+
+    def __init__(self, load: Load, pipelines: Sequence[Pipeline]) -> None:
+        self._load = load
+        self._pipelines = pipelines
+        self._poll = select.epoll()
+        self._by_descriptor = {pipeline.descriptor: pipeline for pipeline in pipelines}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, select.EPOLLIN)
+
+    def run(self) -> Measured:
+        load, measured = self._load, Measured()
+        for pipeline in self._pipelines:
+            pipeline.send(load.inflight // load.connections)
+        self._turn_until(time.perf_counter() + load.warm_up_s, {})
+        server_cpu, driver_cpu = cpu_seconds_of_all(load.server_pids), time.process_time()
+        begin = time.perf_counter()
+        measured.requests = self._turn_until(begin + load.seconds, measured.latencies)
+        measured.seconds = time.perf_counter() - begin
+        measured.driver_cpu_s = time.process_time() - driver_cpu
+        measured.server_cpu_s = cpu_seconds_of_all(load.server_pids) - server_cpu
+        for pipeline in self._pipelines:
+            pipeline.finish()
+        self._poll.close()
+        measured.requests_sent = sum(pipeline.requests_sent for pipeline in self._pipelines)
+        return measured
+
+    def _turn_until(self, end: float, latencies: dict[int, int]) -> int:
+        """Returns how many were answered."""
+        clock, requests = time.perf_counter, 0
+        while clock() < end:
+            for pipeline in self._readable():
+                requests += pipeline.take_turn(latencies)
+        return requests
+
+    def _readable(self) -> Sequence[Pipeline]:
+        if len(self._pipelines) == 1:
+            return self._pipelines
+        ready = self._poll.poll(SILENCE_S)
+        if not ready:
+            raise TimeoutError(f"no connection was answered for {SILENCE_S:.0f} s")
+        return [self._by_descriptor[descriptor] for descriptor, _ in ready]
+
+
 class Pipeline:
+    """One connection."""
+
     def __init__(self, connection: socket.socket, load: Load) -> None:
-        if len(load.requests) % load.request_bytes:
-            raise ValueError("the requests are not all of one size")
         self._connection = connection
         self._load = load
         self._cycle_bytes = len(load.requests)
@@ -88,41 +145,29 @@ class Pipeline:
         self._received = bytearray(RECEIVE_BYTES)
         self._stream_at = 0
         """How many bytes of the last reply have arrived."""
-        self.measured = Measured()
+        self.requests_sent = 0
 
-    def run(self) -> Measured:
-        self._send(self._load.inflight)
-        self._turn_until(time.perf_counter() + self._load.warm_up_s, {})
-        measured = self.measured
-        server_cpu, driver_cpu = cpu_seconds_of_all(self._load.server_pids), time.process_time()
-        begin = time.perf_counter()
-        measured.requests = self._turn_until(begin + self._load.seconds, measured.latencies)
-        measured.seconds = time.perf_counter() - begin
-        measured.driver_cpu_s = time.process_time() - driver_cpu
-        measured.server_cpu_s = cpu_seconds_of_all(self._load.server_pids) - server_cpu
+    @property
+    def descriptor(self) -> int:
+        return self._connection.fileno()
+
+    def take_turn(self, latencies: dict[int, int]) -> int:
+        """Reads what is there and sends as many requests as were answered. Returns their number."""
+        replies = self._receive()
+        if replies:
+            self._note(latencies, time.perf_counter(), replies)
+            self.send(replies)
+        return replies
+
+    def finish(self) -> None:
         while self._under_way:
             self._note({}, time.perf_counter(), self._receive())
-        return measured
 
-    def _turn_until(self, end: float, latencies: dict[int, int]) -> int:
-        """Returns how many were answered."""
-        clock = time.perf_counter
-        requests = 0
-        now = clock()
-        while now < end:
-            replies = self._receive()
-            now = clock()
-            if replies:
-                requests += replies
-                self._note(latencies, now, replies)
-                self._send(replies)
-        return requests
-
-    def _send(self, count: int) -> None:
+    def send(self, count: int) -> None:
         at, size = self._at, count * self._load.request_bytes
         self._at = (at + size) % self._cycle_bytes
         self._under_way.append((time.perf_counter(), count))
-        self.measured.requests_sent += count
+        self.requests_sent += count
         self._connection.sendall(self._requests[at : at + size])
 
     def _receive(self) -> int:
