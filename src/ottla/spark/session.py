@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ottla.spark.fast_start import JAVA_OPTIONS, archive_options, home_of_jvm, lean_home
 from ottla.spark.java import JavaMissingError, find_java
 from ottla.spark.quiet_start import quiet_options
+from ottla.spark.reader_environment import settle_reader_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +70,9 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
     for name, value in chosen.items():
         builder = builder.config(name, value)
     with home_of_jvm(home):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    settle_reader_environment(spark)
+    return spark
 
 
 def is_local(master: str) -> bool:
