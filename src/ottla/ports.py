@@ -39,7 +39,7 @@ class Clock(Protocol):
         ...
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Runs the callback on the event loop after the delay."""
+        """Runs the callback on the event loop after the delay, by `monotonic_ms`: never before."""
         ...
 
     def call_soon(self, callback: Callable[[], None]) -> None:

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.broker.cluster.membership import MembershipEvents
 from ottla.client import Admin, Producer
+from ottla.coordination.held_lease import HeldLease
+from ottla.metrics.coordination import MeteredLease
 from ottla.testing import Cluster
 from ottla.wal import (
     FencedError,
@@ -223,3 +226,30 @@ async def test_times_never_go_back(cluster: Cluster, servers: str, durability: s
         await fenced.append_many([b"a", b"b"])
         times = [entry.timestamp_ms async for entry in fenced.read(0)]
     assert times == [ahead_ms] * 4
+
+
+class Losses(MembershipEvents):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_lease_lost(self) -> None:
+        self.count += 1
+
+
+async def test_an_append_after_the_end_of_a_lease_finds_no_leader() -> None:
+    """Its timer has not come yet, as after a pause. The broker comes back, and the record is written once."""
+    losses = Losses()
+    with Cluster(brokers=2, wal=True, storage="memory") as cluster:
+        async with await Log.open(cluster.wal_servers, "leases", create=LogSettings(replicas=1), acks="leader") as log:
+            assert await log.append(b"before") == 0
+            leader = cluster.leader_of("leases")
+            running = cluster._threads[leader or 0].running
+            assert running is not None
+            assert running.broker.cluster is not None
+            membership = running.broker.cluster.membership
+            membership.events.append(losses)
+            assert isinstance(membership.lease, MeteredLease)
+            assert isinstance(membership.lease._lease, HeldLease)
+            membership.lease._lease.deadline_ms = 0.0
+            assert await log.append(b"after") == 1
+            assert losses.count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from ottla.ports import Timer
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Counts while the machine is suspended, where there is such a clock: a lease must not outlive a closed lid."""
+
+EARLY_MS_MAX = 1
 
 
 class RealClock:
@@ -27,7 +30,9 @@ class RealClock:
     seconds = staticmethod(time.perf_counter)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
+        """Never early: uvloop rounds to milliseconds, and counts them from a time that it has rounded down."""
+        whole_ms = math.ceil(delay_ms) + EARLY_MS_MAX if delay_ms > 0 else 0
+        return self._loop.call_later(whole_ms / 1000, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback)

@@ -38,6 +38,7 @@ class Logs:
 
     def led(self, log: LogName) -> Partition | WalFailure:
         """The partition, if it is led here."""
+        self.broker.check_lease()
         topic = self.broker.topics.get(log.topic)
         partition = topic.partition(log.partition) if topic is not None else None
         if topic is None or not topic.has(log.partition):

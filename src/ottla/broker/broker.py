@@ -192,6 +192,11 @@ class Broker:
 
     # -- the cluster -------------------------------------------------------------------------------------------
 
+    def check_lease(self) -> None:
+        """Before each request: a broker whose lease has ended leads nothing, since others may (SAFETY 16)."""
+        if self.cluster is not None:
+            self.cluster.membership.check_deadline()
+
     def nodes(self) -> list[Node]:
         """The live brokers."""
         if self.cluster is not None:

@@ -51,7 +51,8 @@ def dispatch_run(
     broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
 ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
     """As many of the frames from `at` on as can be handled as one, at most `count_max`: their replies, now or later,
-    each with its size in front, and their number. 0: call `dispatch` with the first."""
+    each with its size in front, and their number. 0: call `dispatch` with the first. Every frame comes here first."""
+    broker.check_lease()
     return produce.handle_run(broker, frames, at, count_max)
 
 

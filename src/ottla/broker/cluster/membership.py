@@ -216,7 +216,14 @@ class Membership:
             self._deadline = None
 
     def _on_deadline(self) -> None:
-        if not self.is_alive:
+        if self.is_alive:
+            self._arm()  # a clock that is early must not be the reason to lead for longer
+        else:
+            self._lose()
+
+    def check_deadline(self) -> None:
+        """A process that was paused hears of requests before its timers: whoever asks a leader asks this first."""
+        if self.registration is not None and not self.is_alive:
             self._lose()
 
     def _lose(self) -> None:
