@@ -64,7 +64,8 @@ class BrokerChild:
         if self._is_stopping:
             self._signal(signal.SIGTERM)
         await asyncio.gather(self._read_output(process.stdout), self._pass_on(process.stderr))
-        return self._sentence or _how(await process.wait())
+        code = await process.wait()  # whatever it said: a loop that ends before its process leaves the pipes open
+        return self._sentence or _how(code)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
