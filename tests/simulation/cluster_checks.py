@@ -165,13 +165,18 @@ class ClusterChecks:
             self._violated("election", key, f"epoch {new.leader_epoch} follows {old.leader_epoch}")
         durability = self.durability_of(key)
         survivors = self.survivors.certain(old, durability)
-        self._may_lose[key, new.leader_epoch] = not survivors and durability is not Durability.DISK
+        # What was lost before an epoch in which nobody began to lead is found missing in a later one.
+        is_lost = self._may_lose.get((key, old.leader_epoch), False) and not self._was_led(key, old.leader_epoch)
+        self._may_lose[key, new.leader_epoch] = (is_lost or not survivors) and durability is not Durability.DISK
         candidates = {member.broker_id for member in self.survivors.possible(old, durability)}
         # An incarnation that died is elected until its lease ends. It does not begin to lead.
         is_same = new.leader_member in (*old.isr, *old.eligible)
         if new.has_leader and survivors and new.leader not in candidates and not is_same:
             text = f"broker {new.leader} leads in epoch {new.leader_epoch}; all is with {survivors} of {old}"
             self._violated("election", key, text)
+
+    def _was_led(self, key: PartitionKey, epoch: int) -> bool:
+        return epoch in self.epochs_led.get(key, ())
 
     # -- roles and watermarks ------------------------------------------------------------------------------------
 
