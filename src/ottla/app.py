@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from ottla.adapters.buffers import BufferPool
 from ottla.adapters.catalog import SqliteCatalog
 from ottla.adapters.clock import RealClock
-from ottla.adapters.data_dir import DataDirectory, open_data_directory
+from ottla.adapters.data_dir import DataDirectory, open_data_directory, read_identity
 from ottla.adapters.disk import RealDisk
+from ottla.adapters.files import RealFileSystem
 from ottla.adapters.kernel import is_memory_file_system
 from ottla.adapters.lock import DirectoryLock
 from ottla.adapters.volatile import VolatileDisk
@@ -26,9 +27,11 @@ from ottla.handlers.dispatch import dispatch, dispatch_run
 from ottla.log.journal import JournalLimits
 from ottla.log.shared import MemoryBudget, SharedByLogs
 from ottla.log.tail_cache import TailCache
-from ottla.model.broker_config import BrokerConfig, parse_broker_config
+from ottla.model.broker_config import BROKER_CONFIGS, BrokerConfig, parse_broker_config
 from ottla.model.durability import Durability
 from ottla.model.errors import Refused
+from ottla.model.foreign_settings import notices
+from ottla.server.listener import check_address
 from ottla.server.server import Server
 
 if TYPE_CHECKING:
@@ -45,6 +48,16 @@ class BadSettingsError(Exception):
     """A setting is unknown or has a value that it cannot have. The message is for a person."""
 
 
+@dataclass(frozen=True, slots=True)
+class InterBrokerSettings:
+    """The listener for the other brokers, where it is not the one for clients."""
+
+    host: str
+    port: int
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
 @dataclass(slots=True)
 class BrokerSettings:
     data_dir: str
@@ -59,6 +72,7 @@ class BrokerSettings:
     """With `volatile`: a file whose content makes disk operations fail, while the broker runs."""
     advertised_host: str | None = None
     advertised_port: int | None = None
+    inter_broker: InterBrokerSettings | None = None
 
 
 class RunningBroker:
@@ -137,10 +151,15 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     config = _parse(settings)
     loop = asyncio.get_running_loop()
     data_dir = os.path.abspath(settings.data_dir)
+    read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before a file is left in a directory of others
     lock = DirectoryLock(data_dir)
     disk: RealDisk | VolatileDisk | None = None
     metrics: Metrics | None = None
     try:
+        # Before recovery, which uses up the note of a clean shutdown: a port that is taken must not cost that.
+        check_address(settings.host, settings.port)
+        if settings.inter_broker is not None:
+            check_address(settings.inter_broker.host, settings.inter_broker.port)
         metrics = _metrics(config)
         disk = _disk(settings, loop, data_dir)
         compose = _compose if config.coordination is None else _compose_in_cluster
@@ -196,8 +215,9 @@ async def _compose_in_cluster(
     from ottla.app_cluster import ClusterStart  # a broker that is alone stays small without it
 
     clock = RealClock(asyncio.get_running_loop())
+    known = read_identity(disk.files, data_dir, node_id=config.node_id)
     try:
-        start = await ClusterStart.begin(config, clock)
+        start = await ClusterStart.begin(config, clock, known)
     except BadCoordinationError as failure:
         raise BadSettingsError(str(failure)) from failure
     try:
@@ -237,6 +257,12 @@ async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
     server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
     broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
+    internal = settings.inter_broker
+    if internal is not None:
+        host, port = internal.host, server.listen_also(internal.host, internal.port)
+        broker.inter_broker_endpoint = Endpoint(
+            internal.advertised_host or _reachable(host), internal.advertised_port or port
+        )
     return server
 
 
@@ -263,6 +289,8 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
 
 
 def _warned(running: RunningBroker, settings: BrokerSettings, data_dir: str) -> RunningBroker:
+    foreign = [name for name in settings.properties if name not in BROKER_CONFIGS]
+    running.warnings.extend(notices(foreign, BROKER_CONFIGS))
     if is_memory_file_system(data_dir) and settings.storage is not Durability.MEMORY:
         running.warnings.append(
             f"{data_dir} is on a file system in memory: topics of the class `disk` will not survive a power cut there. "

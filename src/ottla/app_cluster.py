@@ -8,11 +8,11 @@ import socket
 from uuid import uuid4
 
 from ottla.adapters.clock import RealClock
-from ottla.adapters.data_dir import new_cluster_id
+from ottla.adapters.data_dir import DataDirectory, new_cluster_id
 from ottla.broker.broker import Broker
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
-from ottla.broker.cluster.identity import agree_on_cluster_id, take_clean_shutdown
+from ottla.broker.cluster.identity import agree_on_cluster_id, find_cluster_id, take_clean_shutdown
 from ottla.broker.cluster.membership import BrokerIdInUseError, Membership
 from ottla.broker.cluster.no_catalog import NoCatalog
 from ottla.broker.log_store import LogStore
@@ -42,12 +42,20 @@ class ClusterStart:
         self._clean_epoch: int | None = None
 
     @classmethod
-    async def begin(cls, config: BrokerConfig, clock: RealClock) -> ClusterStart:
-        """Waits for the coordination store. Raises BadCoordinationError."""
+    async def begin(cls, config: BrokerConfig, clock: RealClock, identity: DataDirectory | None) -> ClusterStart:
+        """Waits for the coordination store. Raises BadCoordinationError.
+
+        Only a broker without data starts a new cluster: one that has data belongs to a cluster already.
+        """
         assert config.coordination is not None
         store = MeteredCoordination(await _opened(config.coordination, clock), clock)
         try:
-            cluster_id = await agree_on_cluster_id(store, new_cluster_id())
+            if identity is None:
+                cluster_id = await agree_on_cluster_id(store, new_cluster_id())
+            elif (found := await find_cluster_id(store)) is not None:
+                cluster_id = found
+            else:
+                raise BadCoordinationError(_without_a_cluster(config.coordination, identity))
         except BaseException:
             await store.close()
             raise
@@ -76,6 +84,7 @@ class ClusterStart:
             boot_id=uuid4().hex if loses_pages else boot_id(),
             rack=config.broker_rack,
             wal_port=broker.wal_port,
+            inter_broker=broker.inter_broker_endpoint,
             clean_shutdown_epoch=self._clean_epoch,
             damaged=broker.cluster.damaged_classes(),
         )
@@ -85,6 +94,13 @@ class ClusterStart:
             raise BadCoordinationError(
                 f"node.id={config.node_id} is in use. {failure} Give this broker another node.id, or stop that one."
             ) from failure
+
+
+def _without_a_cluster(place: str, identity: DataDirectory) -> str:
+    return (
+        f"The data in {identity.path} belongs to the cluster {identity.cluster_id}, but the coordination store {place} "
+        "has no cluster yet. Correct ottla.coordination, or give this broker another directory."
+    )
 
 
 async def _opened(text: str, clock: RealClock) -> Coordination:

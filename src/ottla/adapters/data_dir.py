@@ -33,24 +33,33 @@ class DataDirectory:
 
 def open_data_directory(files: FileSystem, path: str, *, node_id: int, cluster_id: str | None = None) -> DataDirectory:
     """Blocking. Reads the directory's identity, or gives it one if it is new and empty."""
-    format_path = posixpath.join(path, FORMAT_FILE)
-    files.make_dirs(path)
-    if not files.exists(format_path):
-        _demand_empty(files, path)
+    found = read_identity(files, path, node_id=node_id)
+    if found is None:
+        files.make_dirs(path)
         fresh = DataDirectory(path, FORMAT_VERSION, cluster_id or new_cluster_id(), node_id, uuid4())
         files.sync_dir(_parent(path))
-        files.replace_file(format_path, _format_text(fresh).encode())
+        files.replace_file(posixpath.join(path, FORMAT_FILE), _format_text(fresh).encode())
         return fresh
+    if cluster_id is not None and found.cluster_id != cluster_id:
+        raise UnusableDirectoryError(
+            f"The data in {path} belongs to the cluster {found.cluster_id}, not to {cluster_id}. "
+            "Join that cluster, or give this broker another directory."
+        )
+    return found
+
+
+def read_identity(files: FileSystem, path: str, *, node_id: int) -> DataDirectory | None:
+    """Blocking, and changes nothing. None if the directory is new. Raises UnusableDirectoryError."""
+    format_path = posixpath.join(path, FORMAT_FILE)
+    if not files.exists(format_path):
+        if files.exists(path):
+            _demand_empty(files, path)
+        return None
     found = _parse(path, files.read_file(format_path).decode(errors="replace"))
     if found.node_id != node_id:
         raise UnusableDirectoryError(
             f"The data in {path} belongs to node {found.node_id}, and this broker is node {node_id}. "
             f"Start it with node.id={found.node_id}, or give it another directory."
-        )
-    if cluster_id is not None and found.cluster_id != cluster_id:
-        raise UnusableDirectoryError(
-            f"The data in {path} belongs to the cluster {found.cluster_id}, not to {cluster_id}. "
-            "Join that cluster, or give this broker another directory."
         )
     return found
 

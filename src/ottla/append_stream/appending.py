@@ -3,8 +3,8 @@
 What arrives is appended in its order, with no await in between, and answered when it is acknowledged; the next message
 does not wait for that. Replies of one turn of the loop go together, ranges that touch as one.
 
-Flow control: a message's bytes count as held until it is settled. Beyond a bound, and while the writer does not read
-its replies, the stream gives no more credit: the writer's own window stops it.
+Flow control: a message's bytes count as held until it is settled. Beyond a bound, while the writer does not read its
+replies, and while the broker's backlog is full, the stream gives no more credit: the writer's own window stops it.
 """
 
 from __future__ import annotations
@@ -320,9 +320,19 @@ class AppendStream(Receiver):
             self._end_if_done(is_ending=self._call.stream.has_ended)
 
     def _give_credit(self) -> None:
-        if self._owed_bytes and self._held_bytes <= HELD_BYTES_MAX and self._call.unsent_bytes <= UNREAD_BYTES_MAX:
-            self._call.stream.credit(self._owed_bytes)
-            self._owed_bytes = 0
+        if self._is_over or not self._owed_bytes:
+            return
+        if self._held_bytes > HELD_BYTES_MAX or self._call.unsent_bytes > UNREAD_BYTES_MAX:
+            return
+        backlog = self._service.broker.backlog
+        if self._held_bytes and backlog.is_full:
+            backlog.wait(self)
+            return
+        self._call.stream.credit(self._owed_bytes)
+        self._owed_bytes = 0
+
+    def on_backlog_drained(self) -> None:
+        self._give_credit()
 
     # -- the end ----------------------------------------------------------------------------------------------
 
@@ -350,4 +360,5 @@ class AppendStream(Receiver):
 
     def _close(self) -> None:
         self._is_over = True
+        self._service.broker.backlog.forget(self)
         self._service.forget(self)

@@ -1,13 +1,15 @@
 """Whether a batch from a producer may enter a log, as Kafka decides it.
 
 The broker looks at the 61 bytes of the header and the CRC; it does not open the batch. The exceptions are few: a topic
-whose `compression.type` is not the producer's, null keys on a compacted topic.
+whose `compression.type` is not the producer's, a compacted topic (which rejects null keys), and a batch whose header
+has a timestamp out of range (the reply names the records).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.broker.invalid_records import reject
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.topic_config import TopicConfig
 from ottla.records.batch import (
@@ -38,7 +40,7 @@ def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admit
     if not crc_matches(records, header):
         return Refused(ErrorCode.corrupt_message, "the record batch does not match its CRC")
     if "compact" in config.cleanup_policy or config.compression_type != "producer":
-        opened = _open_batch(header, records, config)
+        opened = _open_batch(header, records, config, now_ms)
         if isinstance(opened, Refused):
             return opened
         header, records = opened
@@ -47,7 +49,7 @@ def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admit
     else:
         refused = _check_timestamps(header, config, now_ms)
         if refused is not None:
-            return refused
+            return reject(records, header.record_count, config, now_ms, DECOMPRESSED_BYTES_MAX, whole=refused)
     return header, records
 
 
@@ -98,11 +100,12 @@ def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refuse
     return None
 
 
-def _open_batch(header: BatchHeader, records: memoryview, config: TopicConfig) -> Admitted | Refused:
+def _open_batch(header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int) -> Admitted | Refused:
     """The named exceptions to the opaque batch."""
     try:
         if "compact" in config.cleanup_policy and null_key_in(records, DECOMPRESSED_BYTES_MAX):
-            return Refused(ErrorCode.invalid_record, "a compacted topic takes no records without a key")
+            whole = Refused(ErrorCode.invalid_record, "a compacted topic does not accept records without a key")
+            return reject(records, header.record_count, config, now_ms, DECOMPRESSED_BYTES_MAX, whole)
         if config.compression_type != "producer":
             codec = topic_compression(config.compression_type, header.compression)
             if codec != header.compression:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
+from ottla.broker.backlog import Backlog, PartitionBacklog
 from ottla.broker.blocking import run_blocking
 from ottla.broker.catalog import Catalog, CatalogState
 from ottla.broker.fetch_sessions import FetchSessions
@@ -16,8 +17,9 @@ from ottla.broker.groups.groups import Groups
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.log_store import LogStore
 from ottla.broker.partition import AnyLog, Partition
+from ottla.broker.replication_throttles import ReplicationThrottles
 from ottla.broker.request_meters import RequestMeters
-from ottla.broker.topic_admin import TopicAdmin
+from ottla.broker.topic_admin import Assignment, TopicAdmin
 from ottla.broker.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
 from ottla.broker.transactions.settings import STATE_TOPIC
@@ -89,17 +91,22 @@ class Broker:
         self.clock: Clock = shared.clock
         self.node_id = config.node_id
         self.endpoint = Endpoint("127.0.0.1", 0)
+        """Where clients are told to connect."""
+        self.inter_broker_endpoint: Endpoint | None = None
+        """Where other brokers connect, if that is not the endpoint of clients."""
         self.wal_port = 0
         self.cluster_id = ""
         self.leader_epoch = 0
         self.topics = Topics()
         self.deadlines = Deadlines(self.clock)
         self.wakeups = Wakeups(self.clock)
+        self.backlog = Backlog(self.clock, config.unacknowledged_max_bytes, lambda: shared.tail.is_filling)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             self.clock.monotonic_ms,
             lambda: self.new_id().int & 0x7FFFFFFF,
         )
+        self.throttles = ReplicationThrottles(self.clock, config)
         self.traffic = Traffic.none()
         self.meters = RequestMeters()
         self.cluster: Cluster | None = None
@@ -203,6 +210,13 @@ class Broker:
             return self.cluster.nodes()
         return [Node(self.node_id, *self.endpoint, self.config.broker_rack, self.wal_port)]
 
+    def peer_address(self, broker_id: int) -> Endpoint | None:
+        """Where a live broker, perhaps this one, is reached by brokers."""
+        if self.cluster is None:
+            return (self.inter_broker_endpoint or self.endpoint) if broker_id == self.node_id else None
+        found = self.cluster.peer_address(broker_id)
+        return None if found is None else Endpoint(*found)
+
     @property
     def controller_id(self) -> int:
         return self.node_id if self.cluster is None else self.cluster.controller_id
@@ -245,6 +259,7 @@ class Broker:
                     node_id=self.node_id,
                     leader_epoch=self.leader_epoch,
                     wakeups=self.wakeups,
+                    backlog=PartitionBacklog(self.backlog),
                 )
             )
             topic.partitions[-1].distrust_epochs_to_come()
@@ -269,21 +284,32 @@ class Broker:
         configs: Mapping[str, str],
         *,
         replication_factor: int = 1,
+        assignment: Assignment | None = None,
+        replicas_wanted: int = 0,
         validate_only: bool = False,
     ) -> Topic | Refused:
+        """An assignment has the replicas of each partition. It decides both counts.
+
+        `replicas_wanted` is the number to which the controller of a cluster raises a smaller replication factor.
+        """
         if name in (OFFSETS_TOPIC, STATE_TOPIC):
             configs = {"cleanup.policy": "compact", **configs}
-        return await self.admin.create_topic(name, partition_count, configs, replication_factor, validate_only)
+        return await self.admin.create_topic(
+            name, partition_count, configs, replication_factor, validate_only, assignment, replicas_wanted
+        )
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
         return await self.admin.delete_topic(topic)
 
-    async def create_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> Refused | None:
+    async def create_partitions(
+        self, topic: Topic, total: int, *, assignment: Assignment | None = None, validate_only: bool = False
+    ) -> Refused | None:
+        """An assignment has the replicas of each new partition."""
         if topic.name in (OFFSETS_TOPIC, STATE_TOPIC):
             what = "group" if topic.name == OFFSETS_TOPIC else "transactional id"
             why = f"The place of a {what} in {topic.name} depends on the number of its partitions, so it cannot grow."
             return Refused(ErrorCode.invalid_partitions, why)
-        return await self.admin.create_partitions(topic, total, validate_only)
+        return await self.admin.create_partitions(topic, total, validate_only, assignment)
 
     async def alter_topic_configs(
         self, topic: Topic, overrides: Mapping[str, str], *, validate_only: bool = False

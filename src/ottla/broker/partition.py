@@ -6,11 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ottla.broker.admission import OpaqueLimits, admit, opaque_limits
+from ottla.broker.backlog import PartitionBacklog
 from ottla.broker.blocking import resolve, run_blocking
 from ottla.broker.judging import UNGUARDED, Appended, Guarded, judge
+from ottla.broker.layout import Layout
 from ottla.broker.refused_batches import RefusedBatches
 from ottla.broker.waits import FetchWatch, ReplicaWatch, Settled, Wakeups
 from ottla.log.batches import Slice
@@ -46,18 +48,6 @@ class Role(Enum):
     NONE = "waits for a leader"
 
 
-class Layout(NamedTuple):
-    """What a client is told of a partition, wherever it is."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...] = ()
-    eligible: tuple[int, ...] = ()
-
-
 class PartitionEvents(Protocol):
     """What a broker of a cluster has to know of its partitions."""
 
@@ -72,7 +62,15 @@ class PartitionEvents(Protocol):
 
 class Partition:
     def __init__(
-        self, topic: Topic, index: int, log: AnyLog, *, node_id: int, leader_epoch: int, wakeups: Wakeups
+        self,
+        topic: Topic,
+        index: int,
+        log: AnyLog,
+        *,
+        node_id: int,
+        leader_epoch: int,
+        wakeups: Wakeups,
+        backlog: PartitionBacklog,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -96,6 +94,7 @@ class Partition:
         self._last_watermark = 0
         """Of the role before this one. A restart forgets it: the next leader finds it out again."""
         self._wakeups = wakeups
+        self.backlog = backlog
         self._limits_of: TopicConfig | None = None
         self._limits: OpaqueLimits | None = None
         self._produce_waits: deque[tuple[int, Settled]] = deque()
@@ -188,7 +187,7 @@ class Partition:
         stamp(batch, base_offset, self.leader_epoch)
         log.append(stamped(header, base_offset, self.leader_epoch), batch)
         self.topic.traffic.note_batch(header.record_count, len(batch))
-        self._on_produced()
+        self._on_produced(len(batch))
         append_time = header.max_timestamp if header.is_log_append_time else -1
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
@@ -212,7 +211,7 @@ class Partition:
         traffic.batches_in += len(run)
         traffic.records_in += run.record_count
         traffic.bytes_in += run.size_bytes
-        self._on_produced()
+        self._on_produced(run.size_bytes)
         return True
 
     def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
@@ -348,14 +347,8 @@ class Partition:
         self.events.reset_log(self, offset, done)
 
     def on_watermark(self) -> None:
-        """The watermark moved, by what a follower said or by another ISR."""
-        watermark = self.high_watermark
-        self.log.transactions.advance_watermark(watermark)
-        waits = self._produce_waits
-        while waits and waits[0][0] <= watermark:
-            waits.popleft()[1](ErrorCode.none)
-        if self._fetch_watches:
-            self.wake_fetches()
+        """The watermark moved, because of a follower's progress or another ISR."""
+        self._acknowledge_below(self.high_watermark)
         for watch in self._replica_watches.values():
             watch.watermark_moved()
 
@@ -373,9 +366,12 @@ class Partition:
             self._on_replica_acknowledged()
             self._wake_replicas()
 
-    def _on_produced(self) -> None:
-        """Followers hear of it at once if somebody waits for them: a producer that wants acks=all, which says so in the
-        same breath, or a reader. Otherwise it is gathered, so that acks=1 does not pay for two messages a record."""
+    def _on_produced(self, size_bytes: int) -> None:
+        """Notifies followers at once if somebody waits for them: a producer with acks=all, which registers its wait
+        before the event loop continues, or a reader. Otherwise notifications are gathered, so that acks=1 does not pay
+        for two messages a record."""
+        if self.log.end_offset > self.high_watermark:
+            self.backlog.add(self.log.end_offset, size_bytes)
         if self.leading is None:
             return
         self._on_replica_acknowledged()
@@ -402,14 +398,17 @@ class Partition:
     def on_acknowledged(self) -> None:
         if self.role is not Role.ALONE:
             self._on_replica_acknowledged()
-            return
-        watermark = self.log.acknowledged_end
+        else:
+            self._acknowledge_below(self.log.acknowledged_end)
+
+    def _acknowledge_below(self, watermark: int) -> None:
         self.log.transactions.advance_watermark(watermark)
         waits = self._produce_waits
         while waits and waits[0][0] <= watermark:
             waits.popleft()[1](ErrorCode.none)
         if self._fetch_watches:
             self.wake_fetches()
+        self.backlog.release(watermark)
 
     def _on_replica_acknowledged(self) -> None:
         end = self.log.acknowledged_end
@@ -439,6 +438,7 @@ class Partition:
         self.wake_fetches()
 
     def _settle_all(self, error: ErrorCode) -> None:
+        self.backlog.clear()
         waits = [*self._local_waits, *self._produce_waits]
         self._local_waits, self._produce_waits = deque(), deque()
         for _, settled in waits:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.catalog import TopicRecord
+from ottla.broker.layout import Layout
 from ottla.broker.topics import INTERNAL_TOPICS, Topic
 from ottla.log.file_log import FileLog
 from ottla.model.broker_config import with_overrides
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 DURABILITY = "ottla.durability"
 PARTITIONS_MAX = 10_000
 """A topic with more is refused: each partition costs a file and an entry in every metadata reply."""
+Assignment = Sequence[tuple[int, ...]]
+"""The brokers of each partition's replicas, as an administrator wants them. The first is the preferred leader."""
+
+
+def planned_layouts(assignment: Assignment) -> list[Layout]:
+    """The partitions of a topic that is only validated, as they would be."""
+    return [Layout(index, replicas[0], 0, replicas, replicas) for index, replicas in enumerate(assignment)]
 
 
 class TopicAdmin:
@@ -56,6 +64,7 @@ class TopicAdmin:
         if isinstance(merged, Refused):
             raise ValueError(f"the catalog holds a broker configuration that is not valid: {merged.message}")
         broker.config = merged
+        broker.throttles.use_rates(merged)
         for topic in broker.topics:
             self.use_config(topic, topic.overrides)
 
@@ -69,10 +78,19 @@ class TopicAdmin:
     # -- create -----------------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int, validate_only: bool
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        replication_factor: int,
+        validate_only: bool,
+        assignment: Assignment | None = None,
+        replicas_wanted: int = 0,
     ) -> Topic | Refused:
         broker = self._broker
         refused = broker.topics.check_new_name(name) or self._check_counts(partition_count, replication_factor)
+        if refused is None and assignment is not None:
+            refused = self._check_assignment(assignment)
         if refused is None and (similar := self._creating.get(metric_name(name))) is not None:
             error = ErrorCode.topic_already_exists if similar == name else ErrorCode.invalid_topic_exception
             refused = Refused(error, f"Topic '{similar}' is being created.")
@@ -85,6 +103,7 @@ class TopicAdmin:
         record = TopicRecord(name, self._new_id(), count, overrides, broker.clock.now_ms())
         topic = Topic(name, record.id, config, overrides, record.created_ms)
         if validate_only:
+            topic.spread = planned_layouts([(broker.node_id,)] * count)
             return topic
         self._creating[metric_name(name)] = name
         try:
@@ -118,6 +137,18 @@ class TopicAdmin:
         if replication_factor not in (-1, 1):
             error = ErrorCode.invalid_replication_factor
             return Refused(error, f"Replication factor: {replication_factor} larger than available brokers: 1.")
+        return None
+
+    def _check_assignment(self, assignment: Assignment) -> Refused | None:
+        """This broker is alone, so there is one valid placement."""
+        me = (self._broker.node_id,)
+        for replicas in assignment:
+            if replicas != me:
+                return Refused(
+                    ErrorCode.invalid_replica_assignment,
+                    f"The manual partition assignment places a partition on the brokers {list(replicas)}, but broker"
+                    f" {self._broker.node_id} is the only one.",
+                )
         return None
 
     def _new_id(self) -> TopicId:
@@ -154,7 +185,9 @@ class TopicAdmin:
 
     # -- change -----------------------------------------------------------------------------------------------
 
-    async def create_partitions(self, topic: Topic, total: int, validate_only: bool) -> Refused | None:
+    async def create_partitions(
+        self, topic: Topic, total: int, validate_only: bool, assignment: Assignment | None = None
+    ) -> Refused | None:
         current = len(topic.partitions)
         if total <= current:
             return Refused(
@@ -163,8 +196,9 @@ class TopicAdmin:
             )
         if total > PARTITIONS_MAX:
             return Refused(ErrorCode.invalid_partitions, f"Number of partitions must be at most {PARTITIONS_MAX}.")
-        if validate_only:
-            return None
+        refused = self._check_assignment(assignment or ())
+        if refused is not None or validate_only:
+            return refused
         async with self._changing:
             if total <= len(topic.partitions):
                 return Refused(ErrorCode.invalid_partitions, f"The topic {topic.name} has {total} partitions by now.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.broker.partition import Layout, Partition
+from ottla.broker.layout import Layout
+from ottla.broker.partition import Partition
 from ottla.broker.traffic import TopicTraffic
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import TopicId

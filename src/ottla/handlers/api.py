@@ -6,6 +6,8 @@ A handler module has `API` and one of two functions:
   connection's next request waits for it.
 * raw: `def handle_raw(ctx, body) -> Reply`, for the hot path: the body's bytes in, buffers out. Its first stage runs at
   once; a future lets the connection go on with its next request, a coroutine makes it wait, None is no reply at all.
+  The broker's backlog as a reply means that nothing was done: the connection waits for the backlog to drain, then
+  hands in the same request again.
   The buffers begin with `ctx.response_header`: putting it there saves a second future for each reply.
 
 API versions stop here: nothing below `handlers/` knows them.
@@ -21,6 +23,7 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.backlog import Backlog
 from ottla.wire.schema import response_type
 
 if TYPE_CHECKING:
@@ -29,11 +32,9 @@ if TYPE_CHECKING:
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply, to be sent one after another: response header and body, without the size."""
-Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | None
+Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | Backlog | None
 
 NO_TIME = timedelta(0)
-NO_AUTHORIZED_OPERATIONS = -(2**31)
-"""Tells a client that the broker did not look: there is no authorizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class ConnectionState:
     client_software_version: str = "unknown"
     waiting_fetch: Expires | None = None
     """Of a follower."""
+    unacknowledged: int = 0
+    """Produce requests, or runs of them, that wait for their acknowledgement."""
+    is_of_broker: bool = False
+    """Another broker of the cluster replicates through it: its requests never wait for memory."""
 
 
 @dataclass(slots=True)

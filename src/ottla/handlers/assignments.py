@@ -1,27 +1,30 @@
-"""Manual replica assignments, as CreateTopics and CreatePartitions carry them."""
+"""Manual replica assignments, as CreateTopics carries them.
+
+Only the shape of the request is checked here: the admin knows which brokers there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
+    from kio.schema.create_topics.v7.request import CreatableReplicaAssignment
 
 
-def check_assignment(broker: Broker, broker_ids: Sequence[int]) -> Refused | None:
-    """One partition's replicas: at least one, none twice, all of them alive."""
-    if not broker_ids:
-        return _refused("an assignment names no broker")
-    if len(set(broker_ids)) != len(broker_ids):
-        return _refused(f"an assignment names a broker twice: {list(broker_ids)}")
-    unknown = [broker_id for broker_id in broker_ids if broker_id != broker.node_id]
-    if unknown:
-        return _refused(f"broker(s) {unknown} are not registered")
-    return None
+def replicas_by_index(assignments: Iterable[CreatableReplicaAssignment]) -> list[tuple[int, ...]] | Refused:
+    """The replicas of each partition, in the order of the partitions: the first replica is the preferred leader."""
+    by_index: dict[int, tuple[int, ...]] = {}
+    for each in assignments:
+        if each.partition_index in by_index:
+            return _refused(f"Found multiple manual partition assignments for partition {each.partition_index}.")
+        by_index[each.partition_index] = tuple(map(int, each.broker_ids))
+    if sorted(by_index) != list(range(len(by_index))):
+        return _refused("The partitions of a manual assignment must be numbered from 0 without gaps.")
+    return [by_index[index] for index in range(len(by_index))]
 
 
 def _refused(reason: str) -> Refused:
-    return Refused(ErrorCode.invalid_replica_assignment, f"Invalid replica assignment: {reason}.")
+    return Refused(ErrorCode.invalid_replica_assignment, reason)

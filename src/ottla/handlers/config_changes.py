@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from ottla.handlers.api import Context, part
 from ottla.handlers.config_resources import Resource, check_broker_name, find_topic, unsupported_type
 from ottla.model.broker_config import BROKER_CONFIGS
-from ottla.model.config_keys import ConfigKey, unknown_name
+from ottla.model.config_keys import ConfigKey
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.foreign_settings import why_not_dynamic, without_effect
 from ottla.model.topic_config import TOPIC_CONFIGS
 
 if TYPE_CHECKING:
     from ottla.broker.topics import Topic
+
+log = logging.getLogger("ottla.handlers")
 
 Overrides = dict[str, str]
 Change = Callable[[Any, Mapping[str, ConfigKey], Mapping[str, str]], Overrides | Refused]
@@ -89,8 +93,12 @@ def _keep_fixed(topic: Topic, wanted: Overrides) -> Refused | None:
 def _check_dynamic(wanted: Overrides) -> Refused | None:
     for name in wanted:
         key = BROKER_CONFIGS.get(name)
+        inert = without_effect(name) if key is None else None
+        if inert is not None:
+            log.warning("%s was set on a running broker and has no effect in Ottla: %s", name, inert.reason)
+            continue
         if key is None:
-            return unknown_name("broker", name, BROKER_CONFIGS)
+            return why_not_dynamic(name, BROKER_CONFIGS)
         if not key.dynamic:
             return Refused(ErrorCode.invalid_request, f"Cannot update this config while the broker runs: {name}")
     return None

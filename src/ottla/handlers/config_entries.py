@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.handlers.config_resources import EVERY_BROKER
@@ -14,6 +15,9 @@ from ottla.model.topic_config import TOPIC_CONFIGS, default_of, scaled
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.topics import Topic
+
+
+OWN_PREFIX = "ottla."
 
 
 class Source(IntEnum):
@@ -28,7 +32,7 @@ class Source(IntEnum):
 
 class SourcedValue(NamedTuple):
     name: str
-    value: str | None
+    value: str
     source: Source
 
 
@@ -37,55 +41,64 @@ class ConfigEntry(NamedTuple):
     value: str | None
     source: Source
     synonyms: list[SourcedValue]
-    """Every place that has a value for it, the one that counts first."""
+    """Every place that has a value for it, the one that counts first, each in the unit of its name."""
+    is_read_only: bool
 
 
 def topic_config_entries(broker: Broker, topic: Topic) -> list[ConfigEntry]:
-    return [_entry(key, list(_topic_values(broker, topic, key))) for key in TOPIC_CONFIGS.values()]
+    return [_topic_entry(broker, topic, key) for key in TOPIC_CONFIGS.values()]
 
 
 def broker_config_entries(broker: Broker) -> list[ConfigEntry]:
-    return [_entry(key, list(_broker_values(broker, key))) for key in BROKER_CONFIGS.values()]
+    return [_broker_entry(broker, key) for key in BROKER_CONFIGS.values()]
 
 
 def dynamic_broker_entries(broker: Broker) -> list[ConfigEntry]:
     """What was set for all brokers while they run: the cluster-wide defaults, in Kafka's terms."""
     source = Source.DYNAMIC_BROKER if broker.cluster is None else Source.DYNAMIC_OF_ALL_BROKERS
     return [
-        _entry(BROKER_CONFIGS[name], [SourcedValue(name, value, source)])
+        ConfigEntry(BROKER_CONFIGS[name], value, source, [SourcedValue(name, value, source)], is_read_only=False)
         for name, value in sorted(broker.admin.dynamic_configs(EVERY_BROKER).items())
         if name in BROKER_CONFIGS
     ]
 
 
-def _entry(key: ConfigKey, values: list[SourcedValue]) -> ConfigEntry:
-    return ConfigEntry(key, values[0].value, values[0].source, values)
-
-
-def _topic_values(broker: Broker, topic: Topic, key: ConfigKey) -> Iterator[SourcedValue]:
+def _topic_entry(broker: Broker, topic: Topic, key: ConfigKey) -> ConfigEntry:
+    """Our own settings are read-only in the reply, although some can be altered: tools that copy the settings of a
+    topic to another cluster (MirrorMaker) leave out what is read-only. Kafka would refuse the topic for a name that it
+    does not know, and another Ottla cluster has archive groups and a durability of its own."""
+    is_read_only = not key.dynamic or key.name.startswith(OWN_PREFIX)
     override = topic.overrides.get(key.name)
+    below = _values_of_broker(broker, [synonym.name for synonym in key.synonyms])
     if override is not None:
-        yield SourcedValue(key.name, override, Source.TOPIC)
-    for synonym in key.synonyms:
-        for name, value, source in _set_on_broker(broker, synonym.name):
-            yield SourcedValue(name, None if value is None else scaled(value, synonym.factor), source)
-    replication_factor = topic.replication_factor
-    name = key.synonyms[0].name if key.synonyms else key.name
-    yield SourcedValue(name, default_of(key, {}, replication_factor), Source.DEFAULT)
+        above = SourcedValue(key.name, override, Source.TOPIC)
+        return ConfigEntry(key, override, above.source, [above, *below], is_read_only)
+    if not below or below[0].source is Source.DEFAULT:
+        value = default_of(key, {}, topic.replication_factor)
+        if key.default is None:
+            below = [SourcedValue(key.synonyms[0].name, value, Source.DEFAULT)]
+        return ConfigEntry(key, value, Source.DEFAULT, below, is_read_only)
+    factor = next(synonym.factor for synonym in key.synonyms if synonym.name == below[0].name)
+    return ConfigEntry(key, scaled(below[0].value, factor), below[0].source, below, is_read_only)
 
 
-def _broker_values(broker: Broker, key: ConfigKey) -> Iterator[SourcedValue]:
-    yield from _set_on_broker(broker, key.name)
-    yield SourcedValue(key.name, key.default, Source.DEFAULT)
+def _broker_entry(broker: Broker, key: ConfigKey) -> ConfigEntry:
+    """A value in a finer unit is none of its synonyms: it does not give this setting its value."""
+    names = [synonym.name for synonym in key.synonyms] or [key.name]
+    found = list(dropwhile(lambda each: each.name != key.name, _values_of_broker(broker, names)))
+    value, source = (found[0].value, found[0].source) if found else (None, Source.DEFAULT)
+    return ConfigEntry(key, value, source, found, is_read_only=not key.dynamic)
 
 
-def _set_on_broker(broker: Broker, name: str) -> Iterator[SourcedValue]:
-    dynamic = broker.admin.dynamic_configs(str(broker.node_id)).get(name)
-    if dynamic is not None:
-        yield SourcedValue(name, dynamic, Source.DYNAMIC_BROKER)
-    of_all = broker.admin.dynamic_configs(EVERY_BROKER).get(name) if broker.cluster is not None else None
-    if of_all is not None:
-        yield SourcedValue(name, of_all, Source.DYNAMIC_OF_ALL_BROKERS)
-    given = broker.static_config.given.get(name)
-    if given is not None:
-        yield SourcedValue(name, given, Source.STATIC_BROKER)
+def _values_of_broker(broker: Broker, names: Sequence[str]) -> list[SourcedValue]:
+    """Ordered by source first and by name second, as Kafka does."""
+    of_all = broker.admin.dynamic_configs(EVERY_BROKER) if broker.cluster is not None else {}
+    defaults = {name: BROKER_CONFIGS[name].default for name in names}
+    places: list[tuple[Mapping[str, str | None] | Mapping[str, str], Source]] = [
+        (broker.admin.dynamic_configs(str(broker.node_id)), Source.DYNAMIC_BROKER),
+        (of_all, Source.DYNAMIC_OF_ALL_BROKERS),
+        (broker.static_config.given, Source.STATIC_BROKER),
+        (defaults, Source.DEFAULT),
+    ]
+    found = [(name, values.get(name), source) for values, source in places for name in names]
+    return [SourcedValue(name, value, source) for name, value, source in found if value is not None]

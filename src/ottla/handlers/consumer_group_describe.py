@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
-from ottla.handlers.coordinator_calls import ask_each, authorized_operations, by_topic
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.authorized_operations import NOT_REQUESTED, authorized_operations
+from ottla.handlers.coordinator_calls import ask_each, by_topic
 from ottla.machines.groups.records import Assignment
 from ottla.machines.groups.replies import DescribeConsumerReply, DescribedConsumer
 from ottla.machines.groups.requests import DescribeConsumerGroup
+from ottla.model.acl import ResourceType
 from ottla.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -30,18 +32,21 @@ async def handle(ctx: Context, request: ConsumerGroupDescribeRequest) -> object:
     asked = [(DescribeConsumerGroup(group=name), str(name)) for name in request.group_ids if name]
     outcomes = iter(await ask_each(ctx, asked, DescribeConsumerReply))
     no_name = Refused(ErrorCode.invalid_group_id)
-    operations = authorized_operations(request.include_authorized_operations)
-    groups = tuple(_described(ctx, name, next(outcomes) if name else no_name, operations) for name in request.group_ids)
-    return reply(ctx, groups=groups)
+    include_operations = request.include_authorized_operations
+    groups = [
+        _described(ctx, name, next(outcomes) if name else no_name, include_operations) for name in request.group_ids
+    ]
+    return reply(ctx, groups=tuple(groups))
 
 
-def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused, operations: int) -> Any:
+def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused, include_operations: bool) -> Any:
     message = None
     if isinstance(outcome, Refused):
         message = outcome.message
         outcome = DescribeConsumerReply(error=outcome.error, state="")
     elif outcome.error is ErrorCode.group_id_not_found:
         message = f"Group {name} is not known, or not one of the consumer protocol."
+    has_operations = include_operations and outcome.error is ErrorCode.none
     return part(
         ctx,
         "DescribedGroup",
@@ -53,7 +58,7 @@ def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused
         assignment_epoch=outcome.target_epoch,
         assignor_name=outcome.assignor,
         members=tuple(_member(ctx, member) for member in outcome.members),
-        authorized_operations=operations if outcome.error is ErrorCode.none else NO_AUTHORIZED_OPERATIONS,
+        authorized_operations=authorized_operations(ctx, ResourceType.GROUP, name) if has_operations else NOT_REQUESTED,
     )
 
 

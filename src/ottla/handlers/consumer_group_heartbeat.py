@@ -2,6 +2,7 @@
 
 Behaviour: the whole of the consumer protocol (KIP-848): a member joins with epoch 0, says what changed, hears what it
 is assigned, and leaves with epoch -1 (-2: a static member that comes back).
+A regular expression is resolved after the reply: its topics are assigned with one of the next heartbeats.
 Versions: v1 subscriptions by regular expression; the member makes up its id itself.
 Not implemented: nothing.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.handlers.api import Api, Context, part, reply
 from ottla.handlers.coordinator_calls import ask, by_topic, client_host, milliseconds
 from ottla.machines.groups.records import Assignment
@@ -41,9 +43,8 @@ async def _beat(ctx: Context, request: Any) -> ConsumerHeartbeatReply | Refused:
     regex = request.subscribed_topic_regex if ctx.version >= 1 else None
     if ctx.version >= 1 and request.group_id and not request.member_id:
         return Refused(ErrorCode.invalid_request, "MemberId can't be empty.")
-    matching = ctx.broker.groups.matching_topics(regex) if regex else ()
-    if isinstance(matching, Refused):
-        return matching
+    if regex and isinstance(pattern := compile_pattern(regex), Refused):
+        return pattern
     names = request.subscribed_topic_names
     heartbeat = ConsumerHeartbeat(
         group=request.group_id,
@@ -54,7 +55,6 @@ async def _beat(ctx: Context, request: Any) -> ConsumerHeartbeatReply | Refused:
         rebalance_timeout_ms=milliseconds(request.rebalance_timeout),
         subscribed_names=None if names is None else tuple(names),
         subscribed_regex=regex,
-        regex_topics=matching,
         assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else _owned(request.topic_partitions),
         fresh_id="" if request.member_id else ctx.broker.groups.fresh_id(),

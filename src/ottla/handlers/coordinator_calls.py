@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Context
+from ottla.handlers.api import Context
 from ottla.machines.groups.records import Assignment
 from ottla.machines.groups.requests import Request
 from ottla.model.errors import Refused
@@ -19,10 +19,6 @@ AT_ONCE_MAX = 100
 """Groups of one request that are asked at the same time. A request may name a million."""
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-_READ, _DELETE, _DESCRIBE = 3, 6, 8
-_ALL_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE
-"""There is no authorizer: whoever asks may do what can be done to a group."""
 
 
 async def ask(ctx: Context, request: Request, group: str, expected: type[R]) -> R | Refused:
@@ -56,7 +52,3 @@ def by_topic(assignment: Assignment) -> list[tuple[TopicId, tuple[int, ...]]]:
     for topic_id, index in sorted(assignment):
         partitions.setdefault(topic_id, []).append(index)
     return [(topic_id, tuple(indexes)) for topic_id, indexes in partitions.items()]
-
-
-def authorized_operations(is_asked: bool) -> int:
-    return _ALL_OPERATIONS if is_asked else NO_AUTHORIZED_OPERATIONS

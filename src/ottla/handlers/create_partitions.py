@@ -1,7 +1,7 @@
 """CreatePartitions (key 37), v0-3.
 
-Behaviour: raises a topic's partition count to the given total. A manual assignment must name this broker for each new
-partition.
+Behaviour: raises a topic's partition count to the given total. A manual assignment places each new partition on the
+brokers that it names, in that order: the first is the preferred leader.
 Versions: v2 flexible.
 Not implemented: the timeout.
 """
@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.handlers.api import Api, Context, part, reply
-from ottla.handlers.assignments import check_assignment
 from ottla.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -49,15 +48,13 @@ async def _create(ctx: Context, asked: CreatePartitionsTopic, validate_only: boo
     existing = topic.partition_count
     if asked.count <= existing:
         return Refused(ErrorCode.invalid_partitions, f"Topic already has {existing} partition(s), not fewer.")
+    assignment = None
     if asked.assignments is not None:
+        assignment = [tuple(map(int, each.broker_ids)) for each in asked.assignments]
         added = asked.count - existing
-        if len(asked.assignments) != added:
+        if len(assignment) != added:
             return Refused(
                 ErrorCode.invalid_replica_assignment,
-                f"{len(asked.assignments)} assignment(s) for {added} new partition(s).",
+                f"Attempted to add {added} partition(s), but {len(assignment)} assignment(s) were specified.",
             )
-        for assignment in asked.assignments:
-            refused = check_assignment(ctx.broker, assignment.broker_ids)
-            if refused is not None:
-                return refused
-    return await ctx.broker.create_partitions(topic, asked.count, validate_only=validate_only)
+    return await ctx.broker.create_partitions(topic, asked.count, assignment=assignment, validate_only=validate_only)

@@ -1,7 +1,8 @@
 """CreateTopics (key 19), v2-7.
 
 Behaviour: creates each topic or says why not; one bad topic does not stop the others. -1 partitions or replicas mean
-the broker's default. The reply has the topic's configuration as it will be.
+the broker's default. A manual assignment places each partition on the brokers that it names, in that order: the first
+is the preferred leader. The reply has the topic's configuration as it will be.
 Versions: v4 allows -1; v5 flexible, partition count, replication factor and configs in the reply; v7 topic ids.
 Not implemented: the timeout; the reply waits until the topic is durable.
 """
@@ -13,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ottla.handlers.api import Api, Context, part, reply
-from ottla.handlers.assignments import check_assignment
+from ottla.handlers.assignments import replicas_by_index
 from ottla.handlers.config_entries import topic_config_entries
 from ottla.model.errors import ErrorCode, Refused
 
@@ -44,11 +45,14 @@ async def _outcome(ctx: Context, asked: CreatableTopic, *, is_double: bool, requ
     outcome = await _create(ctx, asked, request.validate_only)
     if isinstance(outcome, Refused):
         return _refusal(ctx, asked.name, outcome)
-    return _created(ctx, outcome, asked, request.validate_only)
+    return _created(ctx, outcome, request.validate_only)
 
 
 async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> Topic | Refused:
-    counts = _assigned_counts(ctx, asked) if asked.assignments else _plain_counts(ctx, asked)
+    assignment = _assignment(asked)
+    if isinstance(assignment, Refused):
+        return assignment
+    counts = _counts(ctx, asked) if assignment is None else (len(assignment), _DEFAULT)
     if isinstance(counts, Refused):
         return counts
     partition_count, replication_factor = counts
@@ -58,11 +62,16 @@ async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> T
             return Refused(ErrorCode.invalid_config, f"Null value not supported for topic configs: {config.name}")
         configs[config.name] = config.value
     return await ctx.broker.create_topic(
-        asked.name, partition_count, configs, replication_factor=replication_factor, validate_only=validate_only
+        asked.name,
+        partition_count,
+        configs,
+        replication_factor=replication_factor,
+        assignment=assignment,
+        validate_only=validate_only,
     )
 
 
-def _plain_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
+def _counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
     config = ctx.broker.config
     partitions, replicas = asked.num_partitions, asked.replication_factor
     if partitions < 1 and partitions != _DEFAULT:
@@ -77,26 +86,16 @@ def _plain_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refu
     )
 
 
-def _assigned_counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
-    """The counts that a manual assignment implies."""
+def _assignment(asked: CreatableTopic) -> list[tuple[int, ...]] | Refused | None:
+    """None if the brokers are to be chosen by the controller."""
+    if not asked.assignments:
+        return None
     if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:
         return Refused(
             ErrorCode.invalid_request,
-            "A request gives either partition count and replication factor, or a manual assignment.",
+            "A manual partition assignment was specified, so partition count and replication factor must be -1.",
         )
-    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
-    if indexes != list(range(len(indexes))):
-        return Refused(
-            ErrorCode.invalid_replica_assignment, "The assigned partitions must be numbered from 0 without gaps."
-        )
-    factors = {len(assignment.broker_ids) for assignment in asked.assignments}
-    if len(factors) > 1:
-        return Refused(ErrorCode.invalid_replica_assignment, "All partitions must have the same number of replicas.")
-    for assignment in asked.assignments:
-        refused = check_assignment(ctx.broker, assignment.broker_ids)
-        if refused is not None:
-            return refused
-    return len(indexes), factors.pop()
+    return replicas_by_index(asked.assignments)
 
 
 def _refusal(ctx: Context, name: str, refused: Refused) -> Any:
@@ -111,7 +110,7 @@ def _refusal(ctx: Context, name: str, refused: Refused) -> Any:
     )
 
 
-def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: bool) -> Any:
+def _created(ctx: Context, topic: Topic, validate_only: bool) -> Any:
     configs = ()
     if ctx.version >= 5:
         entries = topic_config_entries(ctx.broker, topic)
@@ -121,13 +120,12 @@ def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: b
                 "CreatableTopicConfigs",
                 name=entry.key.name,
                 value=entry.value,
-                read_only=not entry.key.dynamic,
+                read_only=entry.is_read_only,
                 config_source=entry.source,
                 is_sensitive=False,
             )
             for entry in entries
         )
-    partition_count = topic.partition_count or len(asked.assignments) or asked.num_partitions
     return part(
         ctx,
         "CreatableTopicResult",
@@ -135,7 +133,7 @@ def _created(ctx: Context, topic: Topic, asked: CreatableTopic, validate_only: b
         topic_id=None if validate_only else topic.id,
         error_code=ErrorCode.none,
         error_message=None,
-        num_partitions=ctx.broker.config.num_partitions if partition_count == _DEFAULT else partition_count,
+        num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
         configs=configs,
     )

@@ -2,14 +2,15 @@
 
 Behaviour: this broker, which is also what clients see as the controller.
 Versions: v1 endpoint type (brokers alone); v2 fenced brokers (none).
-Not implemented: authorized operations; there is no authorizer.
+Not implemented: an authorizer; all operations are authorized.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.authorized_operations import NOT_REQUESTED, cluster_operations
 from ottla.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         )
         for node in broker.nodes()
     )
+    operations = cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_REQUESTED
     return reply(
         ctx,
         error_code=error,
@@ -48,5 +50,5 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         cluster_id=broker.cluster_id,
         controller_id=broker.controller_id,
         brokers=nodes if error is ErrorCode.none else (),
-        cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+        cluster_authorized_operations=operations,
     )

@@ -73,7 +73,7 @@ def _configs(
             "DescribeConfigsResourceResult",
             name=entry.key.name,
             value=entry.value,
-            read_only=not entry.key.dynamic,
+            read_only=entry.is_read_only,
             config_source=int(entry.source),
             is_sensitive=False,
             synonyms=_synonyms(ctx, entry) if request.include_synonyms else (),

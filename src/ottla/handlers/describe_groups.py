@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
-from ottla.handlers.coordinator_calls import ask_each, authorized_operations
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.authorized_operations import NOT_REQUESTED, authorized_operations
+from ottla.handlers.coordinator_calls import ask_each
 from ottla.machines.groups.replies import DescribeReply
 from ottla.machines.groups.requests import DescribeGroup
+from ottla.model.acl import ResourceType
 from ottla.model.errors import ErrorCode, Refused
 
 API = Api(15, "DescribeGroups", (0, 6))
@@ -23,12 +25,14 @@ API = Api(15, "DescribeGroups", (0, 6))
 async def handle(ctx: Context, request: Any) -> object:
     asked = [(DescribeGroup(group=name), name) for name in request.groups]
     outcomes = await ask_each(ctx, asked, DescribeReply)
-    operations = authorized_operations(ctx.version >= 3 and request.include_authorized_operations)
-    described = (_described(ctx, name, outcome, operations) for (_, name), outcome in zip(asked, outcomes, strict=True))
+    include_operations = ctx.version >= 3 and request.include_authorized_operations
+    described = [
+        _described(ctx, name, outcome, include_operations) for (_, name), outcome in zip(asked, outcomes, strict=True)
+    ]
     return reply(ctx, groups=tuple(described))
 
 
-def _described(ctx: Context, name: str, outcome: DescribeReply | Refused, operations: int) -> Any:
+def _described(ctx: Context, name: str, outcome: DescribeReply | Refused, include_operations: bool) -> Any:
     message = None
     if isinstance(outcome, Refused):
         message = outcome.message
@@ -50,6 +54,7 @@ def _described(ctx: Context, name: str, outcome: DescribeReply | Refused, operat
         )
         for member in outcome.members
     )
+    has_operations = include_operations and error is ErrorCode.none
     return part(
         ctx,
         "DescribedGroup",
@@ -60,5 +65,5 @@ def _described(ctx: Context, name: str, outcome: DescribeReply | Refused, operat
         protocol_type=outcome.protocol_type,
         protocol_data=outcome.protocol,
         members=members,
-        authorized_operations=operations if error is ErrorCode.none else NO_AUTHORIZED_OPERATIONS,
+        authorized_operations=authorized_operations(ctx, ResourceType.GROUP, name) if has_operations else NOT_REQUESTED,
     )

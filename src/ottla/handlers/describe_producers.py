@@ -1,7 +1,8 @@
 """DescribeProducers (key 61), v0.
 
-Behaviour: what a partition that is led here knows of its producers: epoch, last sequence, when the last batch or marker
-came, the epoch of the coordinator that ended its last transaction here, and where its open transaction begins.
+Behaviour: the producers of a partition, as the replica on this broker knows them: epoch, last sequence, when the last
+batch or marker was appended, the epoch of the coordinator that ended the last transaction, and where the open
+transaction begins. Any replica answers; a follower may be behind its leader.
 Versions: v0 only.
 Not implemented: nothing.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.handlers.api import Api, Context, part, reply
-from ottla.handlers.partitions import find_partition
+from ottla.handlers.partitions import find_replica
 from ottla.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -33,15 +34,21 @@ async def handle(ctx: Context, request: DescribeProducersRequest) -> object:
 
 
 def _describe(ctx: Context, topic_name: str, index: int) -> Any:
-    partition = find_partition(ctx.broker, topic_name, index)
-    is_here = not isinstance(partition, ErrorCode)
+    replica = find_replica(ctx.broker, topic_name, index)
+    error, message, producers = ErrorCode.none, None, ()
+    if isinstance(replica, ErrorCode):
+        error, message = replica, f"this broker has no replica of {topic_name}-{index}"
+    elif replica.error is not ErrorCode.none:
+        error, message = replica.error, f"the log of {topic_name}-{index} has failed on this broker"
+    else:
+        producers = _producers(ctx, replica.log)
     return part(
         ctx,
         "PartitionResponse",
         partition_index=index,
-        error_code=partition if isinstance(partition, ErrorCode) else ErrorCode.none,
-        error_message=None if is_here else f"{topic_name}-{index} is not led by this broker",
-        active_producers=() if isinstance(partition, ErrorCode) else _producers(ctx, partition.log),
+        error_code=error,
+        error_message=message,
+        active_producers=producers,
     )
 
 

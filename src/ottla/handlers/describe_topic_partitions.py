@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), v0.
 
 Behaviour: topics with their partitions, sorted by name, a limited number of partitions a reply; the cursor says where
-the next reply begins. No topics means all of them.
+the next reply begins. No topics means all of them. Authorized operations are always included.
 Versions: v0 is flexible.
-Not implemented: eligible leader replicas, authorized operations.
+Not implemented: eligible leader replicas; an authorizer (all operations are authorized).
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Context, part, reply
+from ottla.handlers.api import Api, Context, part, reply
+from ottla.handlers.authorized_operations import authorized_operations
+from ottla.model.acl import ResourceType
 from ottla.model.errors import ErrorCode
 from ottla.model.topic_names import check_name
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
 
-    from ottla.broker.partition import Layout
+    from ottla.broker.layout import Layout
     from ottla.broker.topics import Topic
 
 API = Api(75, "DescribeTopicPartitions", (0, 0))
@@ -65,6 +67,7 @@ def _unknown(ctx: Context, name: str) -> Any:
         name=name,
         topic_id=None,
         partitions=(),
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
     )
 
 
@@ -77,7 +80,7 @@ def _described(ctx: Context, topic: Topic, partitions: list[Layout]) -> Any:
         topic_id=topic.id,
         is_internal=topic.internal,
         partitions=tuple(_partition(ctx, partition) for partition in partitions),
-        topic_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, topic.name),
     )
 
 

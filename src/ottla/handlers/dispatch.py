@@ -40,7 +40,10 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
     broker.meters.requests[api_key, version] += 1
     if handler.handle_raw is not None:
         if api_key in KEEP_TIME_THEMSELVES:
-            return handler.handle_raw(ctx, frame[body_at:])
+            reply = handler.handle_raw(ctx, frame[body_at:])
+            if reply is broker.backlog:
+                broker.meters.requests[api_key, version] -= 1  # it comes again
+            return reply
         return _timed(ctx, broker.clock.seconds(), handler.handle_raw(ctx, frame[body_at:]))
     assert handler.handle is not None
     request, _ = decode(request_type(api_key, version), frame, body_at)
@@ -53,7 +56,7 @@ def dispatch_run(
     """As many of the frames from `at` on as can be handled as one, at most `count_max`: their replies, now or later,
     each with its size in front, and their number. 0: call `dispatch` with the first. Every frame comes here first."""
     broker.check_lease()
-    return produce.handle_run(broker, frames, at, count_max)
+    return produce.handle_run(broker, connection, frames, at, count_max)
 
 
 def _timed(ctx: Context, began_s: float, reply: Reply) -> Reply:

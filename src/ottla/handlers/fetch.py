@@ -82,6 +82,7 @@ class Fetch:
         "_looking",
         "_plan",
         "_request",
+        "_throttled",
         "_watched",
         "_watching",
     )
@@ -102,6 +103,7 @@ class Fetch:
         self._is_behind = False
         self._is_hurried = False
         self._cold: list[tuple[int, Partition, ColdRead, int]] = []
+        self._throttled: list[PartitionKey] = []
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -196,11 +198,11 @@ class Fetch:
             partition.unwatch(id(self))
 
     def _note_served(self, answers: Sequence[Answer]) -> None:
-        """What is answered now need not be looked at for the next answer, unless there was no room for it. What gets
-        records is asked for again in any case, from behind them."""
+        """What is answered now need not be looked at for the next answer, unless there was no room for it or it was
+        throttled. What gets records is asked for again in any case, from behind them."""
         if self._watching is None:
             return
-        left: dict[PartitionKey, None] = {}
+        left: dict[PartitionKey, None] = dict.fromkeys(self._throttled)
         if self._bytes or self._cold:
             for (topic, wanted), (_, data) in zip(self._looked_at, answers, strict=True):
                 if not data.records_size and self._has_more(topic, wanted):
@@ -253,12 +255,14 @@ class Fetch:
         self._bytes = 0
         self._is_urgent = self._is_behind = False
         self._cold = []
+        self._throttled = []
+        self._looking.start_over()
         budget = min(self._request.max_bytes, self._ctx.broker.config.fetch_max_bytes, REPLY_BYTES_MAX)
         answers: list[Answer] = []
         self._looked_at = self._plan.to_look_at()
         for topic, wanted in self._looked_at:
             has_some = self._bytes > 0 or bool(self._cold)
-            data, cold, is_urgent, is_behind = self._looking.look(
+            data, cold, is_urgent, is_behind, is_throttled = self._looking.look(
                 topic, wanted, budget - self._bytes, has_some=has_some
             )
             self._bytes += data.records_size
@@ -266,6 +270,8 @@ class Fetch:
             self._is_behind |= is_behind
             if cold is not None:
                 self._cold.append((len(answers), *cold, cold[0].cuts))
+            if is_throttled:
+                self._throttled.append((topic, wanted.partition))
             answers.append((topic, data))
         return answers
 
@@ -292,8 +298,15 @@ class Fetch:
                     read = found.traffic.by_replicas if is_replica else found.traffic.by_consumers
                     read.bytes += data.records_size
                     read.records += data.next_offset - wanted.fetch_offset
+                    if is_replica:
+                        self._note_sent(topic, data)
             elif data.error:
                 broker.meters.note_error(API.key, data.error)
         reads = broker.traffic.by_replicas if is_replica else broker.traffic.by_consumers
         reads.note(size_bytes)
         broker.meters.fetch_s[is_replica, self._has_waited].note(broker.clock.seconds() - self._began_s)
+
+    def _note_sent(self, topic: TopicKey, data: PartitionData) -> None:
+        partition = self._looking.partition(topic, data.partition)
+        if partition is not None:
+            self._ctx.broker.throttles.on_sent(partition, self._request.replica_id, data.records_size)

@@ -26,19 +26,26 @@ class Looked(NamedTuple):
     """Something in it cannot wait: an error, another replica to read from, histories that part."""
     is_behind: bool = False
     """A follower does not know the watermark."""
+    is_throttled: bool = False
+    """It gets no records now, although there may be some."""
 
 
 class Looking:
     """One request's way of looking."""
 
-    __slots__ = ("_broker", "_committed_only", "_request", "_watching", "as_follower")
+    __slots__ = ("_broker", "_committed_only", "_request", "_throttled_bytes", "_watching", "as_follower")
 
     def __init__(self, ctx: Context, request: FetchRequest, watching: SessionWatching | None = None) -> None:
         self._watching = watching
         self._broker = ctx.broker
         self._request = request
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._throttled_bytes = 0
         self.as_follower = request.replica_id >= 0
+
+    def start_over(self) -> None:
+        """For another look at the partitions: nothing was found for this one yet."""
+        self._throttled_bytes = 0
 
     def partition(self, topic: TopicKey, index: int) -> Partition | None:
         found = self._broker.topic_by(topic)
@@ -80,9 +87,18 @@ class Looking:
             data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
             return Looked(data, is_behind=is_behind)
         limit = min(wanted.max_bytes, budget)
+        is_throttled = self._broker.throttles.is_leader_throttled(partition, self._request.replica_id)
+        if is_throttled:
+            allowance = self._broker.throttles.leader_allowance(self._throttled_bytes)
+            if not allowance:
+                data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
+                return Looked(data, is_behind=is_behind, is_throttled=True)
+            limit = min(limit, allowance)
         outcome = partition.read_as_follower(wanted.fetch_offset, limit)
-        data, cold, is_urgent, _ = self._looked(partition, wanted, outcome, limit, has_some)
-        return Looked(data, cold, is_urgent, is_behind)
+        found = self._looked(partition, wanted, outcome, limit, has_some)
+        if is_throttled:
+            self._throttled_bytes += found.data.records_size if found.cold is None else limit
+        return found._replace(is_behind=is_behind)
 
     def _looked(
         self,

@@ -5,7 +5,7 @@ them. A name that is not there is created if the client and `auto.create.topics.
 Versions: v1 rack, controller, internal topics, an empty list means none; v2 cluster id; v3 throttle time; v4 the flag
 for auto-creation; v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12
 topics by id alone; v13 top-level error.
-Not implemented: authorized operations; there is no authorizer.
+Not implemented: an authorizer; all operations are authorized.
 
 The reply is encoded by hand: clients of a large broker ask for all of it, and each asks again every few minutes.
 """
@@ -17,7 +17,9 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.handlers.api import NO_AUTHORIZED_OPERATIONS, Api, Buffers, Context, Reply
+from ottla.handlers.api import Api, Buffers, Context, Reply
+from ottla.handlers.authorized_operations import NOT_REQUESTED, authorized_operations, cluster_operations
+from ottla.model.acl import ResourceType
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import NO_TOPIC_ID, TopicId
 from ottla.model.topic_names import check_name
@@ -31,12 +33,26 @@ from ottla.wire.primitives import (
 from ottla.wire.schema import decode, request_type
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Layout
+    from ottla.broker.layout import Layout
     from ottla.broker.topics import Topic
 
 API = Api(3, "Metadata", (0, 13))
 
 _FLEXIBLE_FROM = 9
+
+
+class _Included(NamedTuple):
+    """Which authorized operations the client asks for."""
+
+    of_topics: bool
+    of_cluster: bool
+
+    @classmethod
+    def by(cls, request: Any, version: int) -> _Included:
+        return cls(
+            version >= 8 and request.include_topic_authorized_operations,
+            8 <= version <= 10 and request.include_cluster_authorized_operations,
+        )
 
 
 class _Missing(NamedTuple):
@@ -50,13 +66,14 @@ class _Missing(NamedTuple):
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
     request: Any = decode(request_type(API.key, ctx.version), body)[0]
     asked = request.topics
+    included = _Included.by(request, ctx.version)
     if asked is None or (ctx.version == 0 and not asked):
-        return _reply(ctx, list(ctx.broker.topics))
+        return _reply(ctx, list(ctx.broker.topics), included)
     may_create = ctx.version < 4 or request.allow_auto_topic_creation
     found = [_find(ctx, each) for each in asked]
     if may_create and any(_is_creatable(topic) for topic in found):
-        return _create_and_reply(ctx, found)
-    return _reply(ctx, found)
+        return _create_and_reply(ctx, found, included)
+    return _reply(ctx, found, included)
 
 
 def _find(ctx: Context, asked: Any) -> Topic | _Missing:
@@ -77,7 +94,7 @@ def _is_creatable(topic: Topic | _Missing) -> bool:
     return isinstance(topic, _Missing) and topic.error is ErrorCode.unknown_topic_or_partition
 
 
-async def _create_and_reply(ctx: Context, found: list[Topic | _Missing]) -> Buffers:
+async def _create_and_reply(ctx: Context, found: list[Topic | _Missing], included: _Included) -> Buffers:
     """The connection's next request waits: it is likely to use the topic."""
     for at, topic in enumerate(found):
         if isinstance(topic, _Missing) and topic.name is not None and _is_creatable(topic):
@@ -86,18 +103,24 @@ async def _create_and_reply(ctx: Context, found: list[Topic | _Missing]) -> Buff
                 found[at] = topic._replace(error=created.error)
             else:
                 found[at] = created
-    return _reply(ctx, found)
+    return _reply(ctx, found, included)
 
 
-def _reply(ctx: Context, topics: Sequence[Topic | _Missing]) -> Buffers:
+def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included) -> Buffers:
     version = ctx.version
     flexible = version >= _FLEXIBLE_FROM
     out = _head(ctx, flexible)
     out += uvarint_bytes(len(topics) + 1) if flexible else I32.pack(len(topics))
     for topic in topics:
-        out += _missing_bytes(version, topic) if isinstance(topic, _Missing) else _topic_bytes(ctx, topic)
+        operations = NOT_REQUESTED
+        if included.of_topics and topic.name is not None:
+            operations = authorized_operations(ctx, ResourceType.TOPIC, topic.name)
+        if isinstance(topic, _Missing):
+            out += _missing_bytes(version, topic, operations)
+        else:
+            out += _topic_bytes(version, topic, operations)
     if 8 <= version <= 10:
-        out += I32.pack(NO_AUTHORIZED_OPERATIONS)
+        out += I32.pack(cluster_operations(ctx) if included.of_cluster else NOT_REQUESTED)
     if version >= 13:
         out += b"\0\0"
     if flexible:
@@ -131,19 +154,19 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
     return writer.out
 
 
-def _topic_bytes(ctx: Context, topic: Topic) -> bytes:
-    version, partitions = ctx.version, topic.layouts
+def _topic_bytes(version: int, topic: Topic, operations: int) -> bytes:
+    partitions = topic.layouts
     parts = [_topic_head(version, ErrorCode.none, topic.name, topic.id, topic.internal)]
     parts.append(uvarint_bytes(len(partitions) + 1) if version >= _FLEXIBLE_FROM else I32.pack(len(partitions)))
     parts += [_partition_bytes(version, partition) for partition in partitions]
-    parts.append(_topic_tail(version))
+    parts.append(_topic_tail(version, operations))
     return b"".join(parts)
 
 
-def _missing_bytes(version: int, topic: _Missing) -> bytes:
+def _missing_bytes(version: int, topic: _Missing, operations: int) -> bytes:
     head = _topic_head(version, topic.error, topic.name, topic.topic_id, is_internal=False)
     no_partitions = b"\x01" if version >= _FLEXIBLE_FROM else b"\0\0\0\0"
-    return head + no_partitions + _topic_tail(version)
+    return head + no_partitions + _topic_tail(version, operations)
 
 
 def _topic_head(version: int, error: ErrorCode, name: str | None, topic_id: TopicId, is_internal: bool) -> bytes:
@@ -155,9 +178,9 @@ def _topic_head(version: int, error: ErrorCode, name: str | None, topic_id: Topi
     return code + named + (topic_id.bytes if version >= 10 else b"") + internal
 
 
-def _topic_tail(version: int) -> bytes:
-    operations = I32.pack(NO_AUTHORIZED_OPERATIONS) if version >= 8 else b""
-    return operations + b"\0" if version >= _FLEXIBLE_FROM else operations
+def _topic_tail(version: int, operations: int) -> bytes:
+    operations_bytes = I32.pack(operations) if version >= 8 else b""
+    return operations_bytes + b"\0" if version >= _FLEXIBLE_FROM else operations_bytes
 
 
 def _partition_bytes(version: int, partition: Layout) -> bytes:

@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
 def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | ErrorCode:
     """The partition, if this broker leads it."""
+    partition = find_replica(broker, topic_name, index)
+    if not isinstance(partition, ErrorCode) and not partition.is_led_here:
+        return ErrorCode.not_leader_or_follower
+    return partition
+
+
+def find_replica(broker: Broker, topic_name: str, index: int) -> Partition | ErrorCode:
+    """The partition, if this broker has a replica of it."""
     topic = broker.topics.get(topic_name)
     if topic is None or not topic.has(index):
         return ErrorCode.unknown_topic_or_partition
-    partition = topic.partition(index)
-    if partition is None or not partition.is_led_here:
-        return ErrorCode.not_leader_or_follower
-    return partition
+    return topic.partition(index) or ErrorCode.not_leader_or_follower
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:

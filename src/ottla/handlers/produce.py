@@ -3,10 +3,13 @@
 Behaviour: every partition of the request is checked and appended at once, in the order of the connection; the reply
 leaves when all of them are acknowledged as their topic's durability says, or the request's timeout is over. With
 acks=0 there is no reply.
-The first batch of a transaction in a partition waits for a word of the transaction's coordinator, and the connection's
-next request waits with it.
-Versions: v9 is flexible, v11 knows TRANSACTION_ABORTABLE, v12 adds partitions to a transaction by itself, v13 names
-topics by id.
+A request waits, before anything of it is appended, while the broker's backlog of unacknowledged records is full.
+The first batch of a transaction in a partition waits for a reply from the transaction's coordinator, and the
+connection's next request waits with it.
+A batch with invalid records is rejected as a whole: records without a key in a compacted topic, timestamps outside of
+the topic's limits. The reply lists the invalid records by their index, unless the batch has more than 100,000 records.
+Versions: v8 lists invalid records, v9 is flexible, v11 knows TRANSACTION_ABORTABLE, v12 adds partitions to a
+transaction by itself, v13 names topics by id.
 Not implemented: nothing.
 """
 
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.judging import Appended
 from ottla.broker.partition import Partition
-from ottla.handlers.api import Api, Buffers, Context, Reply
+from ottla.handlers.api import Api, Buffers, ConnectionState, Context, Reply
 from ottla.handlers.produce_in_transaction import InTransaction, Place, has_transactional
 from ottla.model.errors import ErrorCode, Refused
 from ottla.records.produce_run import ProduceRun, find_run
@@ -42,12 +45,29 @@ _NONE = ErrorCode.none
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
     request = parse_produce_request(body, ctx.version)
+    backlog = ctx.broker.backlog
+    if backlog.may_hold_back and _is_held_back(ctx, request):
+        return backlog
     produce = Produce(ctx, request)
     if has_transactional(request) and request.acks in (-1, 0, 1):
         produce.in_transaction = InTransaction(ctx, request)
         if produce.in_transaction.must_ask:
             return _ask_first(produce, produce.in_transaction)
     return produce.run()
+
+
+def _is_held_back(ctx: Context, request: ProduceRequest) -> bool:
+    """Whether one of its partitions has to drain first. A partition that would reject the request does so at once."""
+    broker = ctx.broker
+    for key, partitions in request.topics:
+        topic = broker.topic_by(key)
+        for index, _ in partitions:
+            partition = topic.partition(index) if topic is not None else None
+            if partition is None or partition.refusal_for(request.acks) is not None:
+                continue
+            if broker.backlog.holds_back(partition.backlog, request.acks, ctx.connection):
+                return True
+    return False
 
 
 async def _ask_first(produce: Produce, in_transaction: InTransaction) -> Buffers | None:
@@ -57,10 +77,12 @@ async def _ask_first(produce: Produce, in_transaction: InTransaction) -> Buffers
 
 
 def handle_run(
-    broker: Broker, frames: Sequence[memoryview], at: int, count_max: int
+    broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
 ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
     """The replies of the frames from `at` on that can be handled as one, and how many these are; 0: the first of them
     goes the general way. Every reply has its size in front."""
+    if broker.backlog.may_hold_back:
+        return None, 0
     run = find_run(frames, at, count_max)
     if run is None:
         return None, 0
@@ -79,17 +101,21 @@ def handle_run(
     if run.ends[-1] <= watermark:
         broker.meters.produce_s[run.acks].note(broker.clock.seconds() - began_s, len(run))
         return run.replies(watermark, _NONE, partition.log_start_offset), len(run)
-    return RunWait(broker, partition, run, began_s).future, len(run)
+    return RunWait(broker, connection, partition, run, began_s).future, len(run)
 
 
 class RunWait:
     """A run that is not acknowledged yet. All of it waits for its end: it was appended together, and one group commit
     or one write makes all of it durable."""
 
-    __slots__ = ("_began_s", "_broker", "_log_start_offset", "_partition", "_run", "future")
+    __slots__ = ("_began_s", "_broker", "_connection", "_log_start_offset", "_partition", "_run", "future")
 
-    def __init__(self, broker: Broker, partition: Partition, run: ProduceRun, began_s: float) -> None:
+    def __init__(
+        self, broker: Broker, connection: ConnectionState, partition: Partition, run: ProduceRun, began_s: float
+    ) -> None:
         self._broker = broker
+        self._connection = connection
+        connection.unacknowledged += 1
         self._partition = partition
         self._run = run
         self._began_s = began_s
@@ -114,6 +140,7 @@ class RunWait:
         if self.future.done():
             return
         run, broker = self._run, self._broker
+        self._connection.unacknowledged -= 1
         broker.meters.produce_s[run.acks].note(broker.clock.seconds() - self._began_s, len(run))
         if error is not _NONE:
             broker.meters.note_error(API.key, error, sum(1 for end in run.ends if end > acknowledged_end))
@@ -185,6 +212,7 @@ class Produce:
         self._unsettled = len(self._waiting)
         future: asyncio.Future[Buffers] = asyncio.get_running_loop().create_future()
         self._future = future
+        self._ctx.connection.unacknowledged += 1
         for partition, end_offset, results, place in self._waiting:
             partition.when_acknowledged(end_offset, partial(self._settle, results, place), self._request.acks)
         if not future.done():
@@ -216,6 +244,7 @@ class Produce:
 
     def _finish(self) -> None:
         if self._future is not None and not self._future.done():
+            self._ctx.connection.unacknowledged -= 1
             self._future.set_result(self._encode())
 
     def note_end(self) -> None:
@@ -243,5 +272,7 @@ def _missing(topic: Topic | None, key: TopicKey, index: int) -> ErrorCode:
 
 def _result(index: int, outcome: Appended | Refused) -> PartitionProduced:
     if isinstance(outcome, Refused):
-        return PartitionProduced(index, outcome.error, error_message=outcome.message)
+        return PartitionProduced(
+            index, outcome.error, record_errors=outcome.record_errors, error_message=outcome.message
+        )
     return PartitionProduced(index, _NONE, outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset)

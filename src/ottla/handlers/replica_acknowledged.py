@@ -18,6 +18,7 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
     report = parse_acknowledged(body)
     cluster = ctx.broker.cluster
     if cluster is not None and cluster.knows_replica(report.broker_id, report.broker_epoch):
+        ctx.connection.is_of_broker = True
         for entry in report.entries:
             partition = cluster.led_partition(TopicId(entry.topic_id), entry.partition, entry.leader_epoch)
             if partition is not None:

@@ -3,8 +3,8 @@
 Three brokers exchange two of these for every record that is acknowledged by all, so they cost what a record costs. What
 `fetch` finds out for any request is known here from the request before: the session, the partition, who watches it.
 Whatever is not plain goes the general way: another partition that has changed too, an epoch that differs, histories
-that may part, a read that needs the disk, the time to look at everything. A request is left to it before anything is
-noted of it; one that waits already is handed over.
+that may part, a throttle, a read that needs the disk, the time to look at everything. A request is left to it before
+anything is noted of it; one that waits already is handed over.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ class ReplicaTurn:
             and partition.leader_epoch == one.leader_epoch
             and not broker.stopping
             and broker.knows_replica(one.replica_id, one.replica_epoch)
+            and not broker.throttles.is_leader_throttled(partition, one.replica_id)
         )
 
     def _read(self, partition: Partition, one: OneWanted) -> Slice | None:

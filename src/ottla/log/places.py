@@ -3,7 +3,7 @@
 <data>/FORMAT            format version and ids
 <data>/checkpoint        up to where each log is synced, and from where the journal is replayed
 <data>/journal/          the journal's ring
-<data>/logs/<topic id>-<partition>/   segments, indexes, state
+<data>/logs/<topic id>-<partition>/   segments (.log), their indexes (.ottla-index), state
 <data>/lost-entries      the journal lost entries, nobody knows whose: stays until the cluster was told
 <data>/recycled/         files of expired segments, waiting to become new ones
 <data>/rescued/          what the journal had of logs that failed, until they are opened again

@@ -18,6 +18,7 @@ from ottla.log.contract import Damage
 from ottla.log.file_log import FileLog
 from ottla.log.file_reads import Place, describe_damage
 from ottla.log.index import ENTRY_BYTES, SparseIndex
+from ottla.log.legacy_indexes import rename_legacy_indexes
 from ottla.log.notes import note_batch
 from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
 from ottla.log.shared import SharedByLogs
@@ -61,6 +62,7 @@ def open_file_log(
     With `up_to_point`, everything above the point is cut in every class: the log is being truncated."""
     opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
+    rename_legacy_indexes(files, directory)
     finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
     for name in names:

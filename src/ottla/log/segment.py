@@ -16,7 +16,8 @@ from ottla.records.batch import BatchHeader
 from ottla.records.produce_run import BatchRun
 
 LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
+INDEX_SUFFIX = ".ottla-index"
+"""Not Kafka's suffix: the format is ours."""
 REWRITE_SUFFIX = ".rewrite"
 """Of a segment that is being written anew; one that a crash left is of no use."""
 ALLOCATION_BYTES_MIN = 64 * 1024

@@ -39,6 +39,7 @@ class TailCache:
     __slots__ = (
         "_bound_bytes",
         "_deepest_bytes",
+        "_filling_bytes",
         "_held",
         "_least_bytes",
         "_order",
@@ -65,6 +66,7 @@ class TailCache:
         """How far back a reader has begun, since the bound was last looked at."""
         self._passed_bytes = 0
         """What was given up since then."""
+        self._filling_bytes = size_bytes_max + unwritten_bytes_max // 2
         self._unwritten_bytes_max = size_bytes_max + unwritten_bytes_max
         self._size_bytes = 0
         self._order: deque[tuple[CachedLog, int]] = deque()
@@ -81,8 +83,14 @@ class TailCache:
         return self._bound_bytes
 
     @property
+    def is_filling(self) -> bool:
+        """The disk takes less than arrives. Producers wait from here on, so that the other half of the memory for
+        unwritten records is left to what followers fetch."""
+        return self._size_bytes > self._filling_bytes
+
+    @property
     def is_overfull(self) -> bool:
-        """Far more than the bound is in memory, because the disk does not take it: nothing more may be appended."""
+        """The memory for unwritten records is used up: nothing more may be appended."""
         return self._size_bytes > self._unwritten_bytes_max
 
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:

@@ -21,6 +21,7 @@ from ottla.log.compaction.swap import finish as finish_swap
 from ottla.log.file_log import HEALING_ERRORS, RETRY_FULL_DISK_MS, FileLog
 from ottla.log.flush import finish_directory
 from ottla.log.journal import Mutation
+from ottla.log.legacy_indexes import rename_legacy_indexes
 from ottla.log.recovery import open_file_log
 from ottla.log.segment import LOG_SUFFIX, segment_name
 from ottla.log.state_file import STATE_FILE
@@ -154,6 +155,7 @@ def beginning_at(offset: int) -> RecoveryPoint:
 
 def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:
     """The point at a truncation that the journal has and the checkpoint does not: before the log is opened."""
+    rename_legacy_indexes(files, directory)
     finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]

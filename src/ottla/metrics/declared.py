@@ -37,7 +37,10 @@ FETCH_SECONDS = histogram(
 COLD_READS = counter("fetch_cold_reads", "Reads of fetches that neither memory nor the page cache had.")
 FETCH_SESSIONS = gauge("fetch_sessions", "Incremental fetch sessions that are remembered.")
 REQUESTS_IN_FLIGHT = gauge("requests_in_flight", "Requests that are not answered yet.")
-REQUEST_MEMORY = gauge("request_memory_bytes", "Of requests that are not answered yet, and of those that only began.")
+REQUEST_MEMORY = gauge("request_memory_bytes", "Of requests that are not handled yet, and of those that only began.")
+BACKLOG = gauge("backlog_bytes", "Appended by this leader and not yet acknowledged by all in-sync replicas.")
+BACKLOG_LIMIT = gauge("backlog_limit_bytes", "Producers wait while the backlog is larger; follows the drain rate.")
+BACKLOG_WAITS = counter("backlog_waits", "Produce requests and append streams that had to wait for the backlog.")
 CONNECTIONS = gauge("connections", "Open connections of clients and other brokers.")
 CONNECTIONS_ACCEPTED = counter("connections_accepted", "Connections that were opened.")
 CONNECTIONS_REFUSED = counter("connections_refused", "Connections that were turned away: too many, or no descriptors.")
@@ -204,7 +207,8 @@ SCRAPE_SECONDS = gauge("scrape_seconds", "What it took to make this page, in sli
 SECTIONS: dict[str, list[Metric]] = {
     "Requests": [
         *(REQUESTS, REQUEST_ERRORS, REQUEST_SECONDS, PRODUCE_SECONDS, FETCH_SECONDS, COLD_READS, FETCH_SESSIONS),
-        *(REQUESTS_IN_FLIGHT, REQUEST_MEMORY, CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED),
+        *(REQUESTS_IN_FLIGHT, REQUEST_MEMORY, BACKLOG, BACKLOG_LIMIT, BACKLOG_WAITS),
+        *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED),
     ],
     "Topics": [
         *(TOPIC_IN_BYTES, TOPIC_IN_RECORDS, TOPIC_IN_BATCHES, TOPIC_FOLLOWED_BYTES, TOPIC_FOLLOWED_RECORDS),

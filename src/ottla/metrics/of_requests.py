@@ -47,6 +47,10 @@ def connections(watched: Watched, page: Page) -> Iterator[None]:
     page.add(declared.CONNECTIONS_REFUSED, server.turned_away_count)
     page.add(declared.REQUESTS_IN_FLIGHT, server.inflight_count)
     page.add(declared.REQUEST_MEMORY, server.buffered_bytes)
+    backlog = watched.broker.backlog
+    page.add(declared.BACKLOG, backlog.size_bytes)
+    page.add(declared.BACKLOG_LIMIT, backlog.limit_bytes)
+    page.add(declared.BACKLOG_WAITS, backlog.waits)
     yield
 
 

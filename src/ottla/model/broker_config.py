@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from ottla.model.back_pressure_keys import BACK_PRESSURE_LIMITS
 from ottla.model.config_keys import (
     ConfigKey,
     ConfigType,
@@ -19,10 +20,11 @@ from ottla.model.config_keys import (
     Synonym,
     parse_value,
     table,
-    unknown_name,
 )
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.foreign_settings import refusal
 from ottla.model.group_keys import ASSIGNORS, GROUP_KEYS
+from ottla.model.replication_keys import DIRECTORY_MOVE_RATE, THROTTLED_RATES
 from ottla.model.topic_config import TOPIC_CONFIGS, parse_topic_config
 from ottla.model.transaction_keys import TRANSACTION_KEYS
 
@@ -47,6 +49,7 @@ class BrokerConfig:
     delete_topic_enable: bool
     fetch_max_bytes: int
     flush_interval_ms: int
+    follower_replication_throttled_rate: int
     frame_stall_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
@@ -63,6 +66,7 @@ class BrokerConfig:
     journal_file_bytes: int
     leader_imbalance_check_interval_seconds: int
     leader_imbalance_per_broker_percentage: int
+    leader_replication_throttled_rate: int
     log_cleaner_backoff_ms: int
     log_cleaner_cpu_percent: int
     log_cleaner_dedupe_buffer_size: int
@@ -99,6 +103,7 @@ class BrokerConfig:
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    unacknowledged_max_bytes: int
     unwritten_max_bytes: int
     wal_advertised_port: int | None
     wal_host: str | None
@@ -345,15 +350,6 @@ _OWN_KEYS = [
         dynamic=False,
     ),
     ConfigKey(
-        "ottla.unwritten.max.bytes",
-        _LONG,
-        str(256 * _MIB),
-        "The memory for records that the disk has not taken yet, beyond the tail cache. A disk that stands still makes "
-        "producers wait first (queued.max.request.bytes); when requests time out and this is used up, it refuses them.",
-        Range(_MIB),
-        dynamic=False,
-    ),
-    ConfigKey(
         "ottla.wal.advertised.port",
         _INT,
         None,
@@ -387,14 +383,6 @@ _OWN_KEYS = [
         Range(1),
     ),
     ConfigKey(
-        "queued.max.request.bytes",
-        _LONG,
-        str(256 * _MIB),
-        "The most request bytes in memory over all connections before the broker stops reading.",
-        Range(-1),
-        dynamic=False,
-    ),
-    ConfigKey(
         "replica.lag.time.max.ms",
         _LONG,
         "10000",
@@ -420,6 +408,8 @@ _OWN_KEYS = [
         dynamic=False,
     ),
     *GROUP_KEYS,
+    *THROTTLED_RATES,
+    *BACK_PRESSURE_LIMITS,
     *TRANSACTION_KEYS,
 ]
 
@@ -428,14 +418,15 @@ def _topic_default_keys() -> Iterator[ConfigKey]:
     """The broker's entry for each topic configuration: same type and check, the broker's name."""
     for key in TOPIC_CONFIGS.values():
         for synonym in key.synonyms:
-            first = synonym is key.synonyms[0]
+            is_first = synonym is key.synonyms[0]
             yield ConfigKey(
                 synonym.name,
                 key.type if synonym.factor == 1 else _INT,
-                key.default if first else None,
+                key.default if len(key.synonyms) == 1 else synonym.default,
                 _synonym_doc(key, synonym),
                 key.check if synonym.factor == 1 else Range(-1),
-                dynamic=key.dynamic and synonym.factor == 1,
+                synonyms=key.synonyms if len(key.synonyms) > 1 else (),
+                dynamic=key.dynamic and is_first,
             )
 
 
@@ -444,18 +435,20 @@ def _synonym_doc(key: ConfigKey, synonym: Synonym) -> str:
     return f"The default of the topic configuration {key.name}{unit}."
 
 
-BROKER_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(table([*_OWN_KEYS, *_topic_default_keys()]))
+BROKER_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
+    table([*_OWN_KEYS, DIRECTORY_MOVE_RATE, *_topic_default_keys()])
+)
 
 
 def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
-    """Every value is checked, also those that only topics use."""
+    """Every value is checked, also those that only topics use. Settings that Ottla does not have are left out if a
+    broker may start with them (`foreign_settings`)."""
     for name, text in given.items():
         key = BROKER_CONFIGS.get(name)
-        if key is None:
-            return unknown_name("broker", name, BROKER_CONFIGS)
-        value = parse_value(key, text)
-        if isinstance(value, Refused):
-            return value
+        problem = refusal(name, text, BROKER_CONFIGS) if key is None else parse_value(key, text)
+        if isinstance(problem, Refused):
+            return problem
+    given = {name: text for name, text in given.items() if name in BROKER_CONFIGS}
     topics = parse_topic_config({}, given)
     if isinstance(topics, Refused):
         return topics
@@ -469,7 +462,7 @@ def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
         return Refused(ErrorCode.invalid_config, "group.min.session.timeout.ms is above group.max.session.timeout.ms.")
     if values["journal_file_bytes"] > values["journal_bytes"]:
         return Refused(ErrorCode.invalid_config, "ottla.journal.file.bytes is above ottla.journal.bytes.")
-    return BrokerConfig(**values, given=MappingProxyType(dict(given)))
+    return BrokerConfig(**values, given=MappingProxyType(given))
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_REPLICA = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
 class ConfigType(IntEnum):
@@ -79,7 +80,35 @@ class LevelOr:
         return f"{self.special} or {self.range}"
 
 
-Check = Range | OneOf | LevelOr
+@dataclass(frozen=True, slots=True)
+class Only:
+    """The single value that leaves a feature off which Kafka has and Ottla does not."""
+
+    value: Value
+    reason: str
+    """What is not available, as the second half of a sentence: "tiered storage is not available"."""
+
+    def permits(self, value: Value) -> bool:
+        return value == self.value
+
+    def __str__(self) -> str:
+        value = str(self.value).lower() if isinstance(self.value, bool) else str(self.value)
+        return f"{value}, because {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaList:
+    """Replicas as PARTITION:BROKER, or `*` alone for all of them."""
+
+    def permits(self, value: Value) -> bool:
+        assert isinstance(value, frozenset)
+        return value == {"*"} or all(_REPLICA.fullmatch(word) for word in value)
+
+    def __str__(self) -> str:
+        return "* or a list of PARTITION:BROKER, such as 0:1,0:2"
+
+
+Check = Range | OneOf | LevelOr | Only | ReplicaList
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +117,8 @@ class Synonym:
 
     name: str
     factor: int = 1
+    default: str | None = None
+    """The broker's own default, in its own unit. Of several synonyms, only the last one has a default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,21 @@ import ottla.model.light_kio  # noqa: F401 - before anything of kio
 # isort: split
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ErrorCode", "Refused"]
+__all__ = ["ErrorCode", "RecordError", "Refused"]
+
+
+class RecordError(NamedTuple):
+    """An invalid record of a rejected batch."""
+
+    batch_index: int
+    """Its place in the batch, from 0."""
+    message: str
 
 
 class Refused(NamedTuple):
-    """A request, or a part of one, that was turned down: the code for the client and a sentence for a person."""
+    """A request, or a part of one, that was rejected: the code for the client and a sentence for a person."""
 
     error: ErrorCode
     message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+    """The invalid records of a batch, if the rejection is about single records."""

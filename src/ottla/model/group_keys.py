@@ -116,8 +116,8 @@ GROUP_KEYS = [
         OFFSETS_REPLICATION_FACTOR,
         ConfigType.INT,
         "3",
-        "The replicas of __consumer_offsets, when it is created. If it is set, groups wait until there are as many "
-        "brokers; if it is not, a smaller cluster has as many replicas as brokers.",
+        "The replicas of __consumer_offsets. If brokers are missing when it is created, it gets fewer, and the others "
+        "when more brokers join. If this is set, groups wait until there are brokers for a majority of it.",
         Range(1),
         dynamic=False,
     ),

@@ -25,6 +25,8 @@ from ottla.model.config_keys import (
 )
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.replication_keys import THROTTLED_REPLICAS
+from ottla.model.tiered_storage_keys import TIERED_STORAGE
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 
@@ -51,7 +53,9 @@ class TopicConfig:
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
+    follower_replication_throttled_replicas: frozenset[str]
     index_interval_bytes: int
+    leader_replication_throttled_replicas: frozenset[str]
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -193,7 +197,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 str(LONG_MAX),
                 "In the cache class: a sync at least this often while there is something to sync.",
                 Range(0),
-                (Synonym("log.flush.interval.ms"),),
+                (Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms", default=str(LONG_MAX))),
             ),
             ConfigKey(
                 "index.interval.bytes",
@@ -293,7 +297,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 (
                     Synonym("log.retention.ms"),
                     Synonym("log.retention.minutes", _MINUTE_MS),
-                    Synonym("log.retention.hours", _HOUR_MS),
+                    Synonym("log.retention.hours", _HOUR_MS, "168"),
                 ),
             ),
             ConfigKey(
@@ -318,7 +322,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 "0",
                 "At most this much is taken off segment.ms at random, so that segments do not all roll at once.",
                 Range(0),
-                (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
+                (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS, "0")),
             ),
             ConfigKey(
                 "segment.ms",
@@ -326,7 +330,7 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 str(168 * _HOUR_MS),
                 "A segment of this age is closed and a new one started, so that retention can delete it.",
                 Range(1),
-                (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
+                (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS, "168")),
             ),
             ConfigKey(
                 "unclean.leader.election.enable",
@@ -336,6 +340,8 @@ TOPIC_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
                 None,
                 (Synonym("unclean.leader.election.enable"),),
             ),
+            *THROTTLED_REPLICAS,
+            *TIERED_STORAGE,
         ]
     )
 )
@@ -359,7 +365,8 @@ def parse_topic_config(
         value = parse_value(key, text)
         if isinstance(value, Refused):
             return value
-        values[key.attribute] = value
+        if key not in TIERED_STORAGE:
+            values[key.attribute] = value
     values["durability"] = Durability(values["durability"])
     return _check_together(TopicConfig(**values))
 

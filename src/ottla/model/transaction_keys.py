@@ -56,8 +56,8 @@ TRANSACTION_KEYS = [
         STATE_REPLICATION_FACTOR,
         _INT,
         "3",
-        "The replicas of __transaction_state, when it is created. If it is set, transactions wait until there are as "
-        "many brokers; if it is not, a smaller cluster has as many replicas as brokers.",
+        "The replicas of __transaction_state. If brokers are missing when it is created, it gets fewer, and the others "
+        "when more brokers join. If this is set, transactions wait until there are brokers for a majority of it.",
         Range(1),
         dynamic=False,
     ),

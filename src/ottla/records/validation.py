@@ -7,16 +7,21 @@ may decompress to; CorruptRecords or TooLarge if it is not what it says.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ottla.records.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    Batch,
     Buffer,
+    read_header,
     sign,
     write_header,
 )
-from ottla.records.bridge import scan_batch
+from ottla.records.bridge import decode_columns, scan_batch
 from ottla.records.codecs import compress
+from ottla.records.envelope import INT64_MIN
 
 INSPECTED_BYTES_MAX = 256 << 20
 """Less than a client may decode: a broker holds this for every request that looks inside a batch."""
@@ -25,6 +30,16 @@ INSPECTED_BYTES_MAX = 256 << 20
 def null_key_in(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> bool:
     _, _, found = scan_batch(batch, limit_bytes)
     return found.has_null_key
+
+
+def keys_and_timestamps(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> Iterator[tuple[bool, int]]:
+    """Yields for each record whether it has a key, and its timestamp."""
+    whole = Batch(read_header(batch), memoryview(batch))
+    columns = decode_columns([whole], from_offset=INT64_MIN, limit_bytes=limit_bytes, check_crc=False)
+    timestamps = memoryview(columns.timestamps.data).cast("q")
+    validity = columns.keys.validity
+    for row, timestamp_ms in enumerate(timestamps):
+        yield validity is None or bool(memoryview(validity)[row >> 3] >> (row & 7) & 1), timestamp_ms
 
 
 def recompress(

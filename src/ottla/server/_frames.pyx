@@ -5,7 +5,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 from posix.unistd cimport read
 
@@ -79,6 +79,19 @@ cdef class FrameAssembler:
     @property
     def held_bytes(self):
         return PyBytes_GET_SIZE(self._carry) if self._own is None else size_of(self._own)
+
+    @property
+    def begun(self):
+        cdef const uint8_t* start
+        if self._own is not None:
+            if self._filled < SIZE_BYTES + 2:
+                return None
+            start = <const uint8_t*>memory_of(self._own)
+        else:
+            if PyBytes_GET_SIZE(self._carry) < SIZE_BYTES + 2:
+                return None
+            start = <const uint8_t*>PyBytes_AS_STRING(self._carry)
+        return frame_size_at(<const char*>start), <int16_t>((<uint32_t>start[4] << 8) | start[5])
 
     cpdef memoryview buffer(self):
         cdef memoryview target

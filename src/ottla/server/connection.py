@@ -1,8 +1,12 @@
 """One client connection: frames in, replies out in the order of their requests.
 
-The handler answers a frame in one of four ways: at once (buffers), later (a future: the connection goes on with its
-next frame), later with the next frame waiting (a coroutine), or not at all (None). The first stage of a handler runs
-before the next frame is looked at, without an await in between (SAFETY 22).
+The handler answers a frame in one of five ways: at once (buffers), later (a future: the connection goes on with its
+next frame), later with the next frame waiting (a coroutine), not at all (None), or "not now" (the broker's backlog: the
+frame is handed in again when the backlog has drained). The first stage of a handler runs before the next frame is
+looked at, without an await in between (SAFETY 22).
+
+Back-pressure stops single connections, never all of them: a connection waits for its own replies, for a slow reader,
+for the backlog if it produces, or for memory if it begins a large request.
 
 Replies that are ready leave with one call of the transport a turn of the loop. A reply may be ready while the client
 is gone: whoever completes a future never hears of it (DATAPATH 8).
@@ -17,8 +21,10 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, cast
 
-from ottla.server.frames import LARGE_FRAME_BYTES, FrameAssembler
+from ottla.broker.backlog import Backlog
+from ottla.server.frames import CARRY_BYTES_MAX, LARGE_FRAME_BYTES, FrameAssembler
 from ottla.server.limits import WRITE_HIGH_WATER_BYTES
+from ottla.server.plain_sockets import plain_descriptor_of
 from ottla.server.serving import Buffers, Later, Outcome, Serving
 from ottla.wire.primitives import MalformedRequest
 
@@ -27,25 +33,33 @@ log = logging.getLogger("ottla.server")
 JOINED_BYTES_MAX = 8 * 1024
 """Replies up to this size together are joined: one buffer is cheaper to send than many. Larger ones never are."""
 READ_BYTES_WHEN_FULL = 4 * 1024
-"""What a connection may still read when the memory for requests is used up, before it finds out."""
+"""What a connection reads at once when the memory for requests is used up: enough to see what is coming."""
 READ_ON_BYTES_WHEN_FULL = 60 * 1024
-"""The same for one that has begun a frame, which it may read to its end."""
+"""The same for one that has begun a large frame, which it may read to its end."""
+SMALL_FRAME_BYTES_MAX = CARRY_BYTES_MAX
+"""Frames up to this size are read even if the memory for requests is used up: heartbeats, fetches, metadata."""
+CONTROL_FRAME_BYTES_MAX = 1024 * 1024
+"""The same for frames that carry no records, as a fetch that names thousands of partitions."""
+RESERVED_BYTES_MAX = 1024 * 1024
+"""How much of a large frame is counted when its connection may read on: a size field alone never counts for more."""
+PRODUCE_KEY = 0
 
 _SIZE = Struct(">i")
 RUN_LENGTH_MAX = 32
 """Frames that are handled as one; more at once would only keep the disk waiting for the first."""
-_COROUTINE, _INFLIGHT, _WRITING = 1, 2, 4
+_COROUTINE, _INFLIGHT, _WRITING, _BACKLOG = 1, 2, 4, 8
 """Why no further frame is handled now."""
 GATHERED_BYTES_MAX = 1024 * 1024
 """Large frames that are there already are read at once, up to this size, and handled together: each read of 128 KB
 throws the interpreter out of the processor's cache, and so does each turn of the loop in between."""
-REAL_SOCKETS = ("asyncio.trsock", "uvloop.loop")
 
 
 class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_assembler",
+        "_backlog",
         "_broker",
+        "_counted_bytes",
         "_descriptor",
         "_dispatch_request",
         "_dispatch_run",
@@ -92,10 +106,14 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._flush_is_due = False
         self._stops = 0
+        self._backlog: Backlog | None = None
+        """What a produce request waits for."""
         self._descriptor = -1
         self._offered_bytes = 0
         self._held_bytes = 0
         """What the assembler's unfinished frame takes of the memory for requests."""
+        self._counted_bytes = 0
+        """What whole frames of this connection take of it."""
         self._is_closed = False
         self._is_stopping = False
         self._heard = True
@@ -107,13 +125,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
-        self._descriptor = _descriptor_of(transport)
+        self._descriptor = plain_descriptor_of(transport)
         self._serving.wheel.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._assembler.buffer()
         if self._memory.is_full:
-            buffer = buffer[: READ_ON_BYTES_WHEN_FULL if self._held_bytes else READ_BYTES_WHEN_FULL]
+            has_begun = self._held_bytes > SMALL_FRAME_BYTES_MAX
+            buffer = buffer[: READ_ON_BYTES_WHEN_FULL if has_begun else READ_BYTES_WHEN_FULL]
         self._offered_bytes = len(buffer)
         return buffer
 
@@ -147,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             elif not self._flush_is_due:
                 self._flush_is_due = True
                 self._serving.loop.call_soon(self._flush)
-        if self._memory.is_full and not self._held_bytes:
+        if self._memory.is_full and not self._may_read_on():
             self._wait_for_memory()
         elif assembler.held_bytes != self._held_bytes:
             self._account_for_beginning(assembler.held_bytes)
@@ -167,18 +186,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed = True
-        held_bytes = self._held_bytes + sum(map(len, self._pending))
-        for outcome, frame_bytes, _ in self._slots:
-            held_bytes += frame_bytes
+        for outcome, _, _ in self._slots:
             if isinstance(outcome, asyncio.Future) and outcome not in self._serving.coroutines:
                 outcome.cancel()
         self._slots.clear()
         self._inflight = 0
         self._pending.clear()
         self._out.clear()
-        self._held_bytes = 0
+        if self._backlog is not None:
+            self._backlog.forget(self)
         self._memory.forget(self)
-        self._memory.take(-held_bytes)
+        self._memory.take(-self._held_bytes - self._counted_bytes)
+        self._held_bytes = self._counted_bytes = 0
         self._serving.wheel.remove(self)
         self._serving.connections.pop(self, None)
 
@@ -199,37 +218,46 @@ class Connection(asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             if not taken:
-                self._handle(frames[at])
+                if not self._handle(frames[at]):
+                    self._put_aside(frames[at:])
+                    return
                 taken = 1
             elif run is not None:
-                self._note_run(run, sum(map(len, frames[at : at + taken])), taken)
+                self._note_run(run, taken)
             at += taken
 
-    def _handle(self, frame: memoryview) -> None:
+    def _handle(self, frame: memoryview) -> bool:
+        """False: it has to wait, and nothing was done."""
         try:
             outcome: Outcome = self._dispatch_request(self._broker, self._state, frame)
         except Exception as error:
             self._fail(error)
-            return
+            return True
         if outcome.__class__ is list:
             if self._slots:
                 self._add_slot(outcome, 0, 1)
             else:
                 self._put_reply(outcome)
+        elif isinstance(outcome, Backlog):
+            self._stops |= _BACKLOG
+            self._backlog = outcome
+            outcome.wait(self)
+            return False
         elif outcome is not None:
-            self._wait_for(outcome, len(frame))  # type: ignore[arg-type] # a list was handled above
+            self._wait_for(outcome, frame)  # type: ignore[arg-type] # a list was handled above
+        return True
 
-    def _note_run(self, run: bytes | asyncio.Future[bytes], frame_bytes: int, count: int) -> None:
+    def _note_run(self, run: bytes | asyncio.Future[bytes], count: int) -> None:
         if not isinstance(run, bytes):
             run.add_done_callback(self._on_reply_ready)
-            self._memory.take(frame_bytes)
-            self._add_slot(run, frame_bytes, count)
+            self._add_slot(run, 0, count)
         elif self._slots:
             self._add_slot(run, 0, count)
         else:
             self._put_replies(run)
 
-    def _wait_for(self, outcome: Later | Coroutine[Any, Any, Buffers | None], frame_bytes: int) -> None:
+    def _wait_for(self, outcome: Later | Coroutine[Any, Any, Buffers | None], frame: memoryview) -> None:
+        frame_bytes = len(frame)
         if not isinstance(outcome, asyncio.Future):
             self._stops |= _COROUTINE
             task = self._serving.loop.create_task(outcome)
@@ -238,7 +266,9 @@ class Connection(asyncio.BufferedProtocol):
             outcome = task
         else:
             outcome.add_done_callback(self._on_reply_ready)
-        self._memory.take(frame_bytes)
+            if frame[1] == PRODUCE_KEY == frame[0]:
+                frame_bytes = 0  # its records are in the log, and count in the backlog
+        self._count(frame_bytes)
         self._add_slot(outcome, frame_bytes, 1)
 
     def _add_slot(self, outcome: Buffers | Later | bytes | asyncio.Future[bytes], frame_bytes: int, count: int) -> None:
@@ -248,15 +278,20 @@ class Connection(asyncio.BufferedProtocol):
             self._stops |= _INFLIGHT
 
     def _put_aside(self, frames: list[memoryview]) -> None:
-        self._memory.take(sum(map(len, frames)))
+        self._count(sum(map(len, frames)))
         self._pending += frames
+
+    def _count(self, byte_count: int) -> None:
+        """Negative: gives back."""
+        self._counted_bytes += byte_count
+        self._memory.take(byte_count)
 
     def _go_on(self) -> None:
         """Handles the frames that waited, then reads again: as far as nothing stops it."""
         if self._pending and not self._stops:
             frames = list(self._pending)
             self._pending.clear()
-            self._memory.take(-sum(map(len, frames)))
+            self._count(-sum(map(len, frames)))
             self._handle_all(frames)
         self._flush()
         if self._stops or self._is_closed:
@@ -264,19 +299,44 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_stopping:
             if not self._slots:
                 self._finish()
-        elif self._memory.is_full and not self._held_bytes:
+        elif self._memory.is_full and not self._may_read_on():
             self._wait_for_memory()
         else:
-            self._account_for_beginning(self._assembler.held_bytes)
+            self._account_for_beginning(max(self._assembler.held_bytes, self._held_bytes))
             self._transport.resume_reading()
 
+    def _may_read_on(self) -> bool:
+        """Whether this connection is read although the memory for requests is used up: if it has begun a large frame,
+        if it carries replication, and if it holds little and what comes is small or carries no records."""
+        if self._held_bytes > SMALL_FRAME_BYTES_MAX or self._state.is_of_broker:
+            return True
+        if self._counted_bytes > SMALL_FRAME_BYTES_MAX:
+            return False
+        begun = self._assembler.begun
+        if begun is None:
+            return True
+        size, api_key = begun
+        return size <= (SMALL_FRAME_BYTES_MAX if api_key == PRODUCE_KEY else CONTROL_FRAME_BYTES_MAX)
+
     def _wait_for_memory(self) -> None:
-        """No new frame begins now. What was read of one is not counted, so that all that counts comes to an end by
-        itself: requests are answered, and the frames that had begun before are read on or given up as stalled."""
+        """The frame that has begun is not counted, so that all that counts comes to an end by itself: requests are
+        handled, and the frames that had begun before are read on or given up as stalled."""
         self._transport.pause_reading()
+        self._account_for_beginning(0)
         self._memory.wait(self)
 
+    @property
+    def wanted_bytes(self) -> int:
+        begun = self._assembler.begun
+        return min(begun[0], RESERVED_BYTES_MAX) if begun is not None else READ_BYTES_WHEN_FULL
+
     def on_memory_freed(self) -> None:
+        if not self._is_closed:
+            self._account_for_beginning(self.wanted_bytes)
+            self._go_on()
+
+    def on_backlog_drained(self) -> None:
+        self._stops &= ~_BACKLOG
         if not self._is_closed:
             self._go_on()
 
@@ -284,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         grown_bytes = held_bytes - self._held_bytes
         self._held_bytes = held_bytes
         self._memory.take(grown_bytes)
-        if grown_bytes > 0 and self._memory.is_exhausted:
+        if grown_bytes > 0 and held_bytes > SMALL_FRAME_BYTES_MAX and self._memory.is_exhausted:
             self._refuse("memory", "was closed: the memory for requests is used up (queued.max.request.bytes)")
 
     # Replies
@@ -321,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
             slots.popleft()
             self._inflight -= count
             if frame_bytes:
-                self._memory.take(-frame_bytes)
+                self._count(-frame_bytes)
             if isinstance(reply, bytes):
                 self._put_replies(reply)
             elif reply is not None:
@@ -435,10 +495,3 @@ class Connection(asyncio.BufferedProtocol):
         elif 0 <= limits.idle_ms <= quiet_ms:
             log.debug("peer %s was idle for %d ms and is closed", self.peer, quiet_ms)
             self.abort()
-
-
-def _descriptor_of(transport: asyncio.BaseTransport) -> int:
-    """The socket's, if it is a real one and what it carries is what we parse; else -1."""
-    found = transport.get_extra_info("socket")
-    is_plain = transport.get_extra_info("sslcontext") is None
-    return int(found.fileno()) if is_plain and type(found).__module__ in REAL_SOCKETS else -1

@@ -35,6 +35,7 @@ SIZE_SLACK = 16
 buffer needs no second one to find that nothing is left."""
 
 _SIZE = Struct(">i")
+_BEGINNING = Struct(">ih")
 _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"HTTP", b"PRI ")
 
 
@@ -89,6 +90,12 @@ class PlainFrameAssembler:
     def held_bytes(self) -> int:
         """Memory that an unfinished frame takes now."""
         return len(self._carry) if self._own is None else len(self._own)
+
+    @property
+    def begun(self) -> tuple[int, int] | None:
+        """Size and API key of the unfinished frame; None if there is none, or too little of it to tell."""
+        start = self._carry if self._own is None else self._own[: self._filled]
+        return _BEGINNING.unpack_from(start) if len(start) >= _BEGINNING.size else None
 
     def buffer(self) -> memoryview:
         """Where the next read goes; never empty."""

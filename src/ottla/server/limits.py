@@ -45,15 +45,23 @@ class Limits:
 
 
 class WaitsForMemory(Protocol):
+    @property
+    def wanted_bytes(self) -> int:
+        """What it will take when it goes on."""
+        ...
+
     def on_memory_freed(self) -> None: ...
 
 
 class RequestMemory:
-    """The bytes of requests that are not answered yet, over all connections: whole ones and beginnings.
+    """The bytes of requests that are not handled yet, over all connections: whole requests and beginnings.
 
-    Above the limit no connection begins a new frame; beginnings go on, for their end is what frees memory. Should
-    they alone come to a second limit, the one that wants more is closed. So the memory is bounded, and nobody waits
-    for a peer that sends nothing.
+    Records that were appended do not count: the log holds them, and the broker's backlog bounds them. So nothing here
+    waits for an acknowledgement, and what leads to one (the fetches of followers) never waits for memory.
+
+    Above the limit no connection begins another large request; beginnings are read on, because their end is what frees
+    memory. If they alone reach a second limit, the connection that wants more is closed. So the memory is bounded, and
+    nobody waits for a peer that sends nothing.
     """
 
     __slots__ = ("_call_soon", "_hard_limit", "_limit", "_waiting", "_wake_is_due", "is_full", "used_bytes")
@@ -91,11 +99,13 @@ class RequestMemory:
         self._waiting.pop(connection, None)
 
     def _wake(self) -> None:
-        """In the order of their coming, so that none waits for ever."""
+        """In the order of arrival, so that none waits for ever, and no more than there is memory for."""
         self._wake_is_due = False
-        while self._waiting and not self.is_full:
+        spare_bytes = self.spare_bytes
+        while self._waiting and spare_bytes > 0 and not self.is_full:
             connection = next(iter(self._waiting))
             del self._waiting[connection]
+            spare_bytes -= connection.wanted_bytes
             connection.on_memory_freed()
 
 

@@ -25,7 +25,7 @@ _NOT_OURS = {errno.ENETDOWN, errno.EPROTO, errno.EHOSTUNREACH, errno.ENETUNREACH
 """What accept reports about a connection that has already failed."""
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
+def bind(host: str, port: int, *, listens: bool = True) -> list[socket.socket]:
     """Listens on each address of the host; with port 0 they all get the one that the system chose for the first."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -37,7 +37,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     failure: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(found):
         try:
-            listening.append(_listen(family, address, port or _port_of(listening)))
+            listening.append(_bound(family, address, port or _port_of(listening), listens))
         except OSError as error:
             failure = error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -50,11 +50,17 @@ def bind(host: str, port: int) -> list[socket.socket]:
     raise _explained(failure, host, port) from failure
 
 
+def check_address(host: str, port: int) -> None:
+    """Raises the OSError of `bind` if that address cannot be had now. No client can connect meanwhile."""
+    for bound in bind(host, port, listens=False):
+        bound.close()
+
+
 def _port_of(listening: list[socket.socket]) -> int:
     return int(listening[0].getsockname()[1]) if listening else 0
 
 
-def _listen(family: int, address: tuple[object, ...], port: int) -> socket.socket:
+def _bound(family: int, address: tuple[object, ...], port: int, listens: bool) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
@@ -62,7 +68,8 @@ def _listen(family: int, address: tuple[object, ...], port: int) -> socket.socke
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind((address[0], port, *address[2:]))
-        listener.listen(BACKLOG)
+        if listens:
+            listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -89,10 +96,12 @@ class Listener:
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
-        self._sockets = bind(host, port)
-        for listener in self._sockets:
+        """May be called several times: each adds an address."""
+        added = bind(host, port)
+        self._sockets += added
+        for listener in added:
             self._loop.add_reader(listener, self._on_readable, listener)
-        return _port_of(self._sockets)
+        return _port_of(added)
 
     def close(self) -> None:
         for pause in self._pauses.values():

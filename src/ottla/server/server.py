@@ -72,6 +72,11 @@ class Server:
         self._listener = Listener(self._on_accepted, quiet_log)
         return host, self._listener.open(host, port)
 
+    def listen_also(self, host: str, port: int) -> int:
+        """Listens on one more address, and returns its port. After `start`."""
+        assert self._listener is not None, "the server was not started"
+        return self._listener.open(host, port)
+
     @property
     def connection_count(self) -> int:
         return len(self._serving.connections)

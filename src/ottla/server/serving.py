@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.backlog import Backlog
 from ottla.ports import ReadOnlyBuffer
 from ottla.server.frames import ReceiveMemory
 from ottla.server.limits import Limits, QuietLog, RequestMemory
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Buffers = list[ReadOnlyBuffer]
 Later = asyncio.Future[Buffers | None]
-Outcome = Buffers | Later | Coroutine[Any, Any, Buffers | None] | None
+Outcome = Buffers | Later | Coroutine[Any, Any, Buffers | None] | Backlog | None
 Dispatch = Callable[[Any, Any, memoryview], Any]
 """From broker, connection state and frame to an `Outcome`."""
 

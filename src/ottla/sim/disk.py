@@ -93,9 +93,10 @@ class SimDisk:
         """Lets a stalled queue go on; with a count, performs so many writes and syncs and keeps the rest."""
         self._queues[queue].release(count)
 
-    def slow_down(self, queue: QueueName, latency_ms: float) -> None:
-        """Each write and sync takes so long from now on."""
+    def slow_down(self, queue: QueueName, latency_ms: float, bytes_ms: float | None = None) -> None:
+        """Each write and sync takes so long from now on, a large one longer."""
         self._queues[queue].latency_ms = latency_ms
+        self._queues[queue].bytes_ms = bytes_ms
 
     @property
     def syncs_all(self) -> bool:

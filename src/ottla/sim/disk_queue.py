@@ -30,7 +30,7 @@ class Request:
 class SimDiskQueue:
     """Implements `ports.DiskQueue`. A request takes effect when it is performed, right before its `done`.
 
-    `latency_ms` makes it a slow disk; `stall()` holds everything until `release()`.
+    `latency_ms` and `bytes_ms` make it a slow disk; `stall()` holds everything until `release()`.
     """
 
     def __init__(self, clock: Clock, power: _Power, *, ends_with_failure: bool = False) -> None:
@@ -45,6 +45,8 @@ class SimDiskQueue:
         self._stalled = False
         self._closed = False
         self.latency_ms = 0.0
+        self.bytes_ms: float | None = None
+        """How many bytes it writes in a millisecond; None: any number."""
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
         self._accept(Request(file, offset, data, b"".join(data), done))
@@ -108,13 +110,18 @@ class SimDiskQueue:
             return
         if self._requests and not self._scheduled:
             self._scheduled = True
-            if self.latency_ms:
-                self._clock.call_later(self.latency_ms, self._next_request)
+            if delay_ms := self._delay_ms(self._requests[0]):
+                self._clock.call_later(delay_ms, self._next_request)
             else:
                 self._clock.call_soon(self._next_request)
         if self._jobs and not self._jobs_scheduled:
             self._jobs_scheduled = True
             self._clock.call_soon(self._next_job)
+
+    def _delay_ms(self, request: Request) -> float:
+        if self.bytes_ms is None or request.data is None:
+            return self.latency_ms
+        return self.latency_ms + len(request.data) / self.bytes_ms
 
     def _next_request(self) -> None:
         self._scheduled = False

@@ -12,10 +12,13 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Self
 
-from ottla.app import BrokerSettings
+from ottla.app import BadSettingsError, BrokerSettings
 from ottla.broker.broker import Broker
+from ottla.model.broker_config import BROKER_CONFIGS
+from ottla.model.config_keys import unknown_name
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
+from ottla.model.foreign_settings import is_unknown
 from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_thread import BrokerThread
 from ottla.testing.groups import GroupWaits
@@ -62,6 +65,7 @@ class Cluster(GroupWaits):
     ) -> None:
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
+        _check_names(config or {})
         self._data_dir = "" if data_dir is None else fspath(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._threads = {
@@ -271,3 +275,10 @@ class Cluster(GroupWaits):
 
 def _config_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_names(config: Mapping[str, str]) -> None:
+    """A broker only warns of an unknown name, and nobody reads its log in a test."""
+    for name in config:
+        if is_unknown(name, BROKER_CONFIGS):
+            raise BadSettingsError(unknown_name("broker", name, BROKER_CONFIGS).message)

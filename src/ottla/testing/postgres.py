@@ -54,6 +54,11 @@ class Identity:
     prefix: tuple[str, ...] = ()
     user: str | None = None
 
+    @property
+    def file_owner(self) -> str:
+        """Who has to own what the program reads and writes: the value of `ottla restore postgres --server-user`."""
+        return self.user or pwd.getpwuid(os.geteuid()).pw_name
+
     def owns(self, path: str) -> None:
         if self.user is not None:
             shutil.chown(path, self.user)

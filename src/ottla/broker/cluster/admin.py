@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
-from ottla.broker.topic_admin import DURABILITY, TopicAdmin
+from ottla.broker.topic_admin import DURABILITY, PARTITIONS_MAX, Assignment, TopicAdmin, planned_layouts
 from ottla.broker.topics import Topic
 from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
 from ottla.machines.controller import keys
-from ottla.machines.controller.assignment import Replicas, place
+from ottla.machines.controller.assignment import Replicas, check_manual, place
 from ottla.machines.controller.state import TopicState
 from ottla.machines.controller.topic_requests import (
     Creation,
     alter_broker_configs,
     alter_topic_configs,
+    check_new_count,
     create_partitions,
     create_topic,
     delete_topic,
@@ -49,27 +50,38 @@ class ClusterAdmin(TopicAdmin):
     # -- create -----------------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int, validate_only: bool
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        replication_factor: int,
+        validate_only: bool,
+        assignment: Assignment | None = None,
+        replicas_wanted: int = 0,
     ) -> Topic | Refused:
         broker = self._broker
-        refused = broker.topics.check_new_name(name)
+        count = broker.config.num_partitions if partition_count == -1 else partition_count
+        factor = broker.config.default_replication_factor if replication_factor == -1 else replication_factor
+        if assignment is not None:
+            count, factor = len(assignment), len(assignment[0])
+        refused = broker.topics.check_new_name(name) or _check_count(count)
         config = refused or self._parse_new(name, configs)
         if isinstance(config, Refused):
             return config
-        count = broker.config.num_partitions if partition_count == -1 else partition_count
-        factor = broker.config.default_replication_factor if replication_factor == -1 else replication_factor
         overrides = {**configs, DURABILITY: config.durability.value}
-        state = TopicState(self._new_id(), name, count, overrides, broker.clock.now_ms())
+        state = TopicState(self._new_id(), name, count, overrides, broker.clock.now_ms(), replicas_wanted)
         for _ in range(TRIES):
-            placed = self._place(range(count), factor, state)
+            placed = self._place(range(count), factor, state, assignment)
             if isinstance(placed, Refused):
                 return placed
-            if validate_only:
-                return Topic(name, state.id, config, overrides, state.created_ms)
             member, lease = self._membership.member, self._membership.lease
             if member is None or lease is None:
                 return _not_a_member()
             creation = create_topic(self._membership.image, state, placed, member, lease.id, self._limits)
+            if validate_only:
+                layouts = planned_layouts(placed)
+                topic = Topic(name, state.id, config, overrides, state.created_ms, spread=layouts)
+                return creation if isinstance(creation, Refused) else topic
             outcome = creation if isinstance(creation, Refused) else await self._create(creation)
             if outcome is None:
                 continue
@@ -80,16 +92,20 @@ class ClusterAdmin(TopicAdmin):
             return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted at once.")
         return _busy(f"topic '{name}' could not be created")
 
-    def _place(self, partitions: range, factor: int, state: TopicState) -> list[Replicas] | Refused:
-        beside = self._membership.image.partitions_of(state.id)
-        return place(
-            self._membership.image,
-            partitions,
-            factor,
-            state.id.int & 0xFFFFFFFF,
-            allow_shared_machine=self._allow_shared_machine,
-            beside=[found.value for found in beside.values()],
-        )
+    def _place(
+        self, partitions: range, factor: int, state: TopicState, assignment: Assignment | None
+    ) -> list[Replicas] | Refused:
+        """The replicas of each new partition: those that were asked for, if any, and never others instead of them."""
+        image, shared = self._membership.image, self._allow_shared_machine
+        if assignment is None:
+            beside = [found.value for found in image.partitions_of(state.id).values()]
+            seed = state.id.int & 0xFFFFFFFF
+            return place(image, partitions, factor, seed, allow_shared_machine=shared, beside=beside)
+        for replicas in assignment:
+            refused = check_manual(image, replicas, factor, allow_inactive=True, allow_shared_machine=shared)
+            if refused is not None:
+                return refused
+        return list(assignment)
 
     async def _create(self, creation: Creation) -> Revision | Refused | None:
         """The revision from which the topic is there; None if somebody was faster, and it may be tried again."""
@@ -115,32 +131,39 @@ class ClusterAdmin(TopicAdmin):
             last = applied
         return last
 
-    async def create_partitions(self, topic: Topic, total: int, validate_only: bool) -> Refused | None:
+    async def create_partitions(
+        self, topic: Topic, total: int, validate_only: bool, assignment: Assignment | None = None
+    ) -> Refused | None:
         for _ in range(TRIES):
             image = self._membership.image
             state = image.topic(topic.id)
             if state is None:
                 return Refused(ErrorCode.unknown_topic_or_partition)
-            if total <= state.partition_count:
-                return Refused(
-                    ErrorCode.invalid_partitions,
-                    f"The topic {topic.name} currently has {state.partition_count} partition(s); "
-                    f"{total} would not be an increase.",
-                )
-            placed = self._place(range(state.partition_count, total), topic.replication_factor, state)
-            if isinstance(placed, Refused) or validate_only:
-                return placed if isinstance(placed, Refused) else None
+            refused = check_new_count(state, total) or _check_count(total)
+            added = range(state.partition_count, total)
+            if refused is None and assignment is not None and len(assignment) != len(added):
+                refused = _busy(f"topic '{topic.name}' got partitions meanwhile, and could not be changed")
+            placed = refused or self._place(added, self._target_factor(topic), state, assignment)
+            if isinstance(placed, Refused):
+                return placed
             member, lease = self._membership.member, self._membership.lease
             if member is None or lease is None:
                 return _not_a_member()
             creation = create_partitions(image, topic.id, placed, member, lease.id, self._limits)
-            outcome = creation if isinstance(creation, Refused) else await self._create(creation)
+            if isinstance(creation, Refused) or validate_only:
+                return creation if isinstance(creation, Refused) else None
+            outcome = await self._create(creation)
             if isinstance(outcome, Refused):
                 return outcome
             if outcome is not None:
                 await self._membership.seen(outcome)
                 return None
         return _busy(f"topic '{topic.name}' could not be changed")
+
+    def _target_factor(self, topic: Topic) -> int:
+        """How many replicas the first partition has, or will have once its reassignment is complete."""
+        found = self._membership.image.partitions_of(topic.id).get(0)
+        return topic.replication_factor if found is None else len(found.value.target)
 
     # -- change and delete ------------------------------------------------------------------------------------
 
@@ -192,6 +215,13 @@ class ClusterAdmin(TopicAdmin):
             return None
         log.info("%s", write.why)
         return revision
+
+
+def _check_count(partition_count: int) -> Refused | None:
+    if not 1 <= partition_count <= PARTITIONS_MAX:
+        reason = f"Number of partitions must be between 1 and {PARTITIONS_MAX}, not {partition_count}."
+        return Refused(ErrorCode.invalid_partitions, reason)
+    return None
 
 
 def _check_one(overrides: Mapping[str, str]) -> Refused | None:

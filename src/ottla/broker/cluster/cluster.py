@@ -25,14 +25,19 @@ from ottla.broker.cluster.placing import Placing
 from ottla.broker.cluster.producer_ids import reserve_producer_ids
 from ottla.broker.cluster.read_replicas import preferred_read_replica
 from ottla.broker.cluster.rebalancing import Rebalancing
+from ottla.broker.cluster.replica_growth import ReplicaGrowth
 from ottla.broker.cluster.waiting import sleep
+from ottla.broker.coordinators.internal_topic import TopicPlan
+from ottla.broker.groups.settings import offsets_topic_plan
 from ottla.broker.partition import Partition
+from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import BrokerStart, is_drained, start_draining
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import TopicState
 from ottla.machines.controller.touched import Touched
 from ottla.machines.controller.writes import Write
+from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.model.durability import Durability
 from ottla.model.errors import ErrorCode, Refused
 from ottla.model.ids import LogKey, PartitionIndex, TopicId
@@ -59,7 +64,14 @@ class Cluster(MembershipEvents):
         self._roles = self._placing.roles
         self.clean_up = CleanUp(broker.node_id, membership, self._placing)
         self._rebalancing = Rebalancing(self.controller, membership, broker.clock, broker.static_config)
+        self._growth = ReplicaGrowth(
+            self, broker.clock, self._internal_topics, allow_shared_machine=broker.config.host_shared
+        )
         self._timer: Timer | None = None
+
+    def _internal_topics(self) -> dict[str, TopicPlan]:
+        config = self._broker.config
+        return {OFFSETS_TOPIC: offsets_topic_plan(config), STATE_TOPIC: state_topic_plan(config)}
 
     # -- life -------------------------------------------------------------------------------------------------
 
@@ -85,6 +97,7 @@ class Cluster(MembershipEvents):
         self.membership.damaged_classes = self._roles.damaged_classes
         self.controller.start()
         self._rebalancing.start()
+        self._growth.start()
         await self.membership.join(replace(start, process_id=uuid4().hex))
         self._broker.store.forget_lost_entries()
         self._arm()
@@ -121,6 +134,7 @@ class Cluster(MembershipEvents):
         if self._timer is not None:
             self._timer.cancel()
         self._rebalancing.stop()
+        await self._growth.stop()
         await self.clean_up.stop()
         await self.controller.stop()
         await self._roles.stop()
@@ -135,6 +149,11 @@ class Cluster(MembershipEvents):
     def nodes(self) -> list[Node]:
         registrations = sorted(self.membership.image.registrations(), key=lambda found: found.broker_id)
         return [Node(found.broker_id, found.host, found.port, found.rack, found.wal_port) for found in registrations]
+
+    def peer_address(self, broker_id: int) -> tuple[str, int] | None:
+        """Where other brokers reach a live one."""
+        registration = self.membership.image.registration(broker_id)
+        return None if registration is None else registration.inter_broker_address
 
     @property
     def controller_id(self) -> int:

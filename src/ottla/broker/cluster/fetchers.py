@@ -15,11 +15,20 @@ from ottla.ports import Allocate, Clock
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
     from ottla.broker.partition import Partition
+    from ottla.broker.replication_throttles import ReplicationThrottles
 
 
 class Fetchers:
-    def __init__(self, membership: Membership, clock: Clock, flush: Flush, allocate: Allocate) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        clock: Clock,
+        flush: Flush,
+        allocate: Allocate,
+        throttles: ReplicationThrottles,
+    ) -> None:
         self._membership = membership
+        self._throttles = throttles
         self._allocate = allocate
         self._flush = flush
         self._clock = clock
@@ -33,14 +42,16 @@ class Fetchers:
         following = partition.following
         assert following is not None
         lane = CATCH_UP if following.lag.is_lagging else LIVE
-        self._lane_of(leader.member, Address(leader.host, leader.port), lane).follow(partition)
+        self._lane_of(leader.member, Address(*leader.inter_broker_address), lane).follow(partition)
 
     def _lane_of(self, leader: Member, address: Address, lane: Lane) -> ReplicaFetcher:
         fetcher = self._by_leader.get((leader, lane))
         if fetcher is None:
             me = self._membership.member
             assert me is not None
-            fetcher = ReplicaFetcher(self._clock, address, *me, lane, self._change_lane, self._flush, self._allocate)
+            fetcher = ReplicaFetcher(
+                self._clock, address, me, self._throttles, lane, self._change_lane, self._flush, self._allocate
+            )
             self._by_leader[leader, lane] = fetcher
         return fetcher
 
@@ -65,6 +76,11 @@ class Fetchers:
         following = partition.following
         if following is not None and following.fetcher is not None:
             following.fetcher.on_acknowledged(partition)
+
+    def on_in_sync(self, partition: Partition) -> None:
+        following = partition.following
+        if following is not None and following.fetcher is not None:
+            following.fetcher.on_in_sync(partition)
 
     def drop_idle(self) -> None:
         me = self._membership.member

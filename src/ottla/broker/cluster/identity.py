@@ -9,12 +9,18 @@ CLUSTER_ID = "cluster"
 CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 
 
-async def agree_on_cluster_id(store: Coordination, proposed: str) -> str:
+async def find_cluster_id(store: Coordination) -> str | None:
     """The id that the first broker gave to the cluster. Raises UnavailableError."""
+    found = await store.get(CLUSTER_ID)
+    return None if found is None else found.value.decode()
+
+
+async def agree_on_cluster_id(store: Coordination, proposed: str) -> str:
+    """The id of the cluster, which gets the proposed one if it is new. Raises UnavailableError."""
     while True:
-        found = await store.get(CLUSTER_ID)
+        found = await find_cluster_id(store)
         if found is not None:
-            return found.value.decode()
+            return found
         try:
             outcome = await store.commit([IsAbsent(CLUSTER_ID)], [Put(CLUSTER_ID, proposed.encode())])
         except OutcomeUnknownError:

@@ -6,8 +6,10 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.broker.backlog import PartitionBacklog
 from ottla.broker.cluster.roles import Roles
-from ottla.broker.partition import AnyLog, Layout, Partition, Role
+from ottla.broker.layout import Layout
+from ottla.broker.partition import AnyLog, Partition, Role
 from ottla.broker.topics import Topic
 from ottla.log.file_log import FileLog
 from ottla.log.memory_log import MemoryLog
@@ -147,7 +149,13 @@ class Placing:
         broker = self._broker
         key = LogKey(topic.id, PartitionIndex(index))
         partition = Partition(
-            topic, index, self._log_for(key, topic), node_id=broker.node_id, leader_epoch=-1, wakeups=broker.wakeups
+            topic,
+            index,
+            self._log_for(key, topic),
+            node_id=broker.node_id,
+            leader_epoch=-1,
+            wakeups=broker.wakeups,
+            backlog=PartitionBacklog(broker.backlog),
         )
         partition.role = Role.NONE
         partition.events = self.roles

@@ -37,6 +37,7 @@ from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
     from ottla.broker.partition import Partition
+    from ottla.broker.replication_throttles import ReplicationThrottles
 
 log = logging.getLogger("ottla.replication")
 
@@ -50,6 +51,7 @@ FLUSH_EVERY_BYTES = 16 * 1024 * 1024
 FLUSH_WAIT_S = 10.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 ALL_EVERY_MS = 500.0
+THROTTLED_MS_MAX = 500.0
 DISK_WAIT_S = 1.0
 """A lagging partition goes on then in any case: its disk may be slow, or the log may have failed."""
 SESSION_ERRORS = frozenset(
@@ -70,8 +72,8 @@ class ReplicaFetcher:
         self,
         clock: Clock,
         address: Address,
-        broker_id: int,
-        broker_epoch: int,
+        member: Member,
+        throttles: ReplicationThrottles,
         lane: Lane = LIVE,
         change_lane: Callable[[Partition], None] = lambda _: None,
         flush: Flush | None = None,
@@ -85,10 +87,11 @@ class ReplicaFetcher:
         self._flush = flush
         self._unflushed_bytes = 0
         self._pace = Pace()
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
-        self.member = Member(broker_id, broker_epoch)
+        self.member = member
         """As whom it fetches."""
+        self._throttles = throttles
+        self._throttled: set[Key] = set()
+        """Partitions that a throttle keeps out of the request. A timer looks at them again."""
         self._followed: dict[Key, Partition] = {}
         self._held_back: set[Key] = set()
         """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
@@ -119,6 +122,7 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._followed.pop(key, None)
         self._held_back.discard(key)
+        self._throttled.discard(key)
         self._reports.forget(key)
         self._on_changed()
         self._disk_took_some.set()
@@ -141,6 +145,11 @@ class ReplicaFetcher:
         self._reports.note(key, partition)
         self._reports.send_soon()
 
+    def on_in_sync(self, partition: Partition) -> None:
+        """It is a member of the ISR: no throttle keeps it back any more."""
+        if _key_of(partition) in self._throttled:
+            self._end_throttling()
+
     # -- fetching ---------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -148,7 +157,7 @@ class ReplicaFetcher:
             try:
                 self.connection = await Connection.open(
                     self.address,
-                    client_id=f"ottla-replica-{self._broker_id}",
+                    client_id=f"ottla-replica-{self.member.broker_id}",
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
                     allocate=self._allocate,
@@ -169,7 +178,7 @@ class ReplicaFetcher:
 
     async def _fetch_on(self, connection: Connection) -> None:
         """Until something makes a new connection necessary."""
-        session = ReplicaSession(self._broker_id, self._broker_epoch)
+        session = ReplicaSession(*self.member)
         self._reports.start_over()
         while True:
             body = self._next_plain_request(session) or self._next_request(session)
@@ -258,8 +267,9 @@ class ReplicaFetcher:
 
     async def _until_disk_has_it(self) -> None:
         """What this round brought is on its way to the disk, in front of what live partitions bring next."""
-        followings = [each.following for each in self._followed.values() if each.following is not None]
-        self._pace.note(sum([each.lag.size_bytes for each in followings]), self._clock.monotonic_ms())
+        free = [each for each in self._followed.values() if not self._throttles.is_follower_throttled(each)]
+        lags = [each.following.lag.size_bytes for each in free if each.following is not None]
+        self._pace.note(sum(lags), self._clock.monotonic_ms())
         ends = {key: partition.log.end_offset for key, partition in self._followed.items()}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DISK_WAIT_S):
@@ -284,7 +294,13 @@ class ReplicaFetcher:
     def _next_fetch(self, key: Key, partition: Partition | None) -> FetchPartition | None:
         if partition is None or key in self._held_back or partition.following is None:
             return None
-        fetch = partition.following.next_fetch(min(self.lane.partition_bytes_max, self._round_bytes))
+        bytes_max = min(self.lane.partition_bytes_max, self._round_bytes)
+        if self._throttles.is_follower_throttled(partition):
+            bytes_max = min(bytes_max, self._throttles.follower_allowance())
+            if not bytes_max:
+                self._throttle(key)
+                return None
+        fetch = partition.following.next_fetch(bytes_max)
         if fetch is None and partition.log.truncating:
             # By whoever followed before: nobody tells us when that is over.
             self._clock.call_later(RETRY_MS, self._on_changed)
@@ -300,11 +316,24 @@ class ReplicaFetcher:
                 partition = self._followed.get(key)
                 if partition is None or partition.following is None or key not in asked:
                     continue
+                if self._throttles.is_follower_throttled(partition):
+                    self._throttles.on_fetched(len(answer.records))
                 error = partition.following.take(asked[key], answer)
                 if error is not ErrorCode.none:
                     self._on_error(key, partition.following, error, answer.log_start_offset)
                 elif partition.following.lag.is_lagging != self.lane.waits_for_disk:
                     self._change_lane(partition)
+
+    def _throttle(self, key: Key) -> None:
+        """Leaves a partition out until the throttle has something for it. A throttle may also be removed meanwhile."""
+        if not self._throttled:
+            self._clock.call_later(min(self._throttles.follower_wait_ms(), THROTTLED_MS_MAX), self._end_throttling)
+        self._throttled.add(key)
+
+    def _end_throttling(self) -> None:
+        if self._throttled:
+            self._throttled.clear()
+            self._on_changed()
 
     def _note_silence(self, asked: Iterable[Key]) -> None:
         """A session says nothing of a partition that has nothing new, so its lag is known too: none. Else the next

@@ -42,7 +42,7 @@ class Roles(PartitionEvents):
         self._look_again = look_again
         """Soon, when something that is under way may be over."""
         self._isr_changes = IsrChanges(membership, broker.clock, rules)
-        self.fetchers = Fetchers(membership, broker.clock, self._flush, broker.shared.receive)
+        self.fetchers = Fetchers(membership, broker.clock, self._flush, broker.shared.receive, broker.throttles)
         self.failures = FailureReports(broker, membership)
 
     async def stop(self) -> None:
@@ -126,6 +126,8 @@ class Roles(PartitionEvents):
         following = partition.following
         is_same = following is not None and following.leader_member == state.leader_member
         if is_same and partition.leader_epoch == state.leader_epoch:
+            if self._broker.node_id in partition.isr:
+                self.fetchers.on_in_sync(partition)
             return
         self.fetchers.leave(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)

@@ -1,11 +1,13 @@
-"""A coordinator's topic: made when somebody first asks for a coordinator, as in Kafka.
+"""A coordinator's topic, which is created when somebody first asks for a coordinator, as in Kafka.
 
-**How many replicas.** A setting says it, such as `offsets.topic.replication.factor`, and if an operator has set it,
-clients wait until there are as many brokers, as with Kafka: a topic that was made with one replica in the second in
-which only one of three brokers had started would keep that replica, and lose everything with its disk. If nobody has
-set it, it is 3, and a smaller cluster has one on each of its brokers, so that one broker works by itself. For that a
-cluster must be known to be small, and not only young: with fewer than three brokers, the topic is made when no other
-broker has shown up for some time.
+**How many replicas.** A setting says it, such as `offsets.topic.replication.factor`; the default is 3. If there are as
+many brokers, the topic gets all its replicas at once. If some are missing, it is created on those that are there, once
+no other broker has joined for a few seconds, and the controller adds the other replicas when more brokers join
+(`machines/controller/replica_growth.py`). So a broker that is down does not keep groups from starting.
+
+If an operator has set the number, the topic needs a majority of it from the start: offsets that are acknowledged must
+not depend on the disk of the one broker of three that started first. If nobody has set it, any number of brokers will
+do, so that one broker works by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class TopicPlan(NamedTuple):
     partition_count: int
     replication_factor: int
     replication_factor_key: str
-    """If an operator has set it, no smaller one will do."""
+    """If an operator has set it, the topic is created with a majority of it at least."""
     configs: Callable[[int], Mapping[str, str]]
     """By the number of replicas that the topic gets."""
 
@@ -70,7 +72,14 @@ class InternalTopic:
         if isinstance(factor, Refused):
             return factor
         count = plan.partition_count
-        created = await broker.create_topic(self.name, count, plan.configs(factor), replication_factor=factor)
+        is_short = broker.cluster is not None and factor < plan.replication_factor
+        created = await broker.create_topic(
+            self.name,
+            count,
+            plan.configs(factor),
+            replication_factor=factor,
+            replicas_wanted=plan.replication_factor if is_short else 0,
+        )
         if isinstance(created, Refused):
             if created.error is ErrorCode.topic_already_exists:
                 return broker.topics.get(self.name) or created
@@ -85,15 +94,20 @@ class InternalTopic:
         if broker.cluster is None:
             return 1
         brokers = frozenset(node.id for node in broker.nodes())
-        if len(brokers) >= wanted or plan.replication_factor_key in broker.config.given:
-            return wanted  # with too few brokers, whoever places the replicas refuses, and says why
+        if len(brokers) >= wanted:
+            return wanted
+        is_set = plan.replication_factor_key in broker.config.given
+        needed = wanted // 2 + 1 if is_set else 1
         now_ms = broker.clock.monotonic_ms()
         if brokers != self._brokers:
             self._brokers, self._brokers_since_ms = brokers, now_ms
-        if now_ms - self._brokers_since_ms < SETTLED_AFTER_MS or not brokers:
-            return Refused(
-                ErrorCode.leader_not_available,  # in the words of Metadata, which makes it too
-                f"{self.name} is not there yet: {len(brokers)} of {wanted} brokers have started; it is made on "
-                f"these if no other one joins within {SETTLED_AFTER_MS / 1000:g} s",
-            )
-        return len(brokers)
+        if len(brokers) < needed:
+            condition = f"once {needed} brokers are there, a majority of {plan.replication_factor_key}"
+        elif now_ms - self._brokers_since_ms < SETTLED_AFTER_MS:
+            condition = f"on these if no other one joins within {SETTLED_AFTER_MS / 1000:g} s"
+        else:
+            return len(brokers)
+        # In the words of Metadata, which creates it too.
+        started = f"{len(brokers)} of {wanted} brokers have started"
+        reason = f"{self.name} does not exist yet: {started}; it is created {condition}"
+        return Refused(ErrorCode.leader_not_available, reason)

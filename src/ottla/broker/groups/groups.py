@@ -99,11 +99,6 @@ class Groups(LedShards[LedShard]):
         """For a new member."""
         return str(self._broker.new_id())
 
-    def matching_topics(self, regex: str) -> tuple[str, ...] | Refused:
-        """The names that match as a whole, sorted. Refused: INVALID_REGULAR_EXPRESSION."""
-        self._news.refresh()
-        return self._news.matching(regex)
-
     def committed_offsets(self) -> Iterator[CommittedOffset]:
         """Of the partitions that are led here. For measurements: the last of them may not be acknowledged yet."""
         for shard in self._serving():

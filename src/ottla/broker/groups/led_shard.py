@@ -65,6 +65,7 @@ class LedShard(led_shard.LedShard):
         self._deleted: set[str] = set()
         """Topics that went, of which the machine has not been told."""
         self._news_seen = -1
+        self._is_resolving = False
         self._markers: list[Marker] = []
         """That came while the log was loaded, behind the end to which it is loaded."""
 
@@ -168,7 +169,34 @@ class LedShard(led_shard.LedShard):
 
     def _topics(self, deleted: Iterable[str]) -> TopicsChanged:
         news = self._around.news
-        matching = {regex: news.matching(regex) for regex in self.machine.regexes()}
-        regexes = {regex: names for regex, names in matching.items() if not isinstance(names, Refused)}
         self._news_seen = news.version
-        return TopicsChanged(topics=news.facts, deleted=frozenset(deleted), regexes=regexes)
+        return TopicsChanged(
+            topics=news.facts, deleted=frozenset(deleted), regexes=self._matching(self.machine.regexes())
+        )
+
+    def _matching(self, regexes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        matching = {regex: self._around.news.matching(regex) for regex in regexes}
+        return {regex: names for regex, names in matching.items() if not isinstance(names, Refused)}
+
+    # -- regular expressions ----------------------------------------------------------------------------------
+
+    def _after(self, step: Any) -> None:
+        """Resolves new regular expressions after the step that brought them, as Kafka does: the member is assigned the
+        topics that it names at once, and those that match with a later heartbeat."""
+        if self.machine.has_unresolved_regexes and not self._is_resolving:
+            self._is_resolving = True
+            self._clock.call_soon(self._resolve_regexes)
+
+    def _resolve_regexes(self) -> None:
+        """If nothing can be appended now, the next heartbeat of a member tries again."""
+        self._is_resolving = False
+        if not self._takes_steps():
+            return
+        self._around.news.refresh()
+        self._see_topics()
+        if self._takes_steps() and self.machine.has_unresolved_regexes:
+            matching = self._matching(self.machine.unresolved_regexes())
+            self._step(lambda *now: self.machine.regexes_resolved(matching, Instant(*now)))
+
+    def _takes_steps(self) -> bool:
+        return self.state is State.SERVING and self._refusal() is None

@@ -58,8 +58,8 @@ class Peers(Generic[ItemT, OutcomeT]):
             peer.stop()
 
     def _address_of(self, broker_id: int) -> Address | None:
-        node = next((node for node in self._broker.nodes() if node.id == broker_id), None)
-        return None if node is None else Address(node.host, node.port)
+        found = self._broker.peer_address(broker_id)
+        return None if found is None else Address(*found)
 
 
 class Peer(Generic[ItemT, OutcomeT]):

@@ -10,7 +10,7 @@ load of a dead broker spreads over all others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.machines.controller.image import ClusterImage
@@ -46,6 +46,36 @@ def place(
     return placed
 
 
+def add_replicas(
+    image: ClusterImage,
+    partitions: Mapping[int, Replicas],
+    replication_factor: int,
+    seed: int,
+    *,
+    allow_shared_machine: bool = False,
+) -> dict[int, Replicas]:
+    """The replicas of a topic's partitions, each with others added until there are as many as the factor says.
+
+    A partition gets fewer if there are not enough brokers, or machines. The order may change, so that the brokers that
+    come lead their share.
+    """
+    active = [registration for registration in image.registrations() if not registration.is_draining]
+    load = _Load(image)
+    for replicas in partitions.values():
+        load.add_old(replicas)
+    extended = []
+    for index, replicas in partitions.items():
+        count = max(replication_factor - len(replicas), 0)
+        brokers = [broker for broker in active if broker.broker_id not in replicas]
+        present = [found for broker_id in replicas if (found := image.registration(broker_id)) is not None]
+        added = _choose(brokers, count, load, seed, index, present, allow_shared_machine)
+        load.of_topic.update(added)
+        load.new.update(added)
+        extended.append((*replicas, *added))
+    _balance_leaders(extended, load.first_of_topic)
+    return dict(zip(partitions, extended, strict=True))
+
+
 @dataclass(slots=True)
 class _Load:
     """How much each broker has: of the topic, and of all, which the image knows but for the new ones."""
@@ -76,20 +106,36 @@ def _place_one(
     brokers: Sequence[Registration], replication_factor: int, load: _Load, seed: int, index: int
 ) -> Replicas:
     chance = {broker.broker_id: _mixed(seed, index, broker.broker_id) for broker in brokers}
-    free = sorted(brokers, key=lambda broker: (*load.replicas(broker.broker_id), chance[broker.broker_id]))
-    machines: Counter[str] = Counter()
-    racks: Counter[str | None] = Counter()
-    chosen = []
-    for _ in range(replication_factor):
+    chosen = _choose(brokers, replication_factor, load, seed, index)
+    leader = min(chosen, key=lambda broker_id: (*load.leaders(broker_id), chance[broker_id]))
+    followers = sorted((broker_id for broker_id in chosen if broker_id != leader), key=chance.__getitem__)
+    return leader, *followers
+
+
+def _choose(
+    brokers: Sequence[Registration],
+    count: int,
+    load: _Load,
+    seed: int,
+    index: int,
+    present: Iterable[Registration] = (),
+    allow_shared_machine: bool = True,
+) -> list[int]:
+    """Brokers for `count` more replicas of a partition, beside those that are present. Fewer if no others fit."""
+    free = sorted(brokers, key=lambda broker: (*load.replicas(broker.broker_id), _mixed(seed, index, broker.broker_id)))
+    machines = Counter(broker.machine for broker in present)
+    racks: Counter[str | None] = Counter(broker.rack for broker in present)
+    chosen: list[int] = []
+    while free and len(chosen) < count:
         # `min` takes the first of equals: the one with the least load.
         best = min(free, key=lambda broker: (machines[broker.machine], racks[broker.rack]))
+        if machines[best.machine] and not allow_shared_machine:
+            break
         free.remove(best)
         machines[best.machine] += 1
         racks[best.rack] += 1
         chosen.append(best.broker_id)
-    leader = min(chosen, key=lambda broker_id: (*load.leaders(broker_id), chance[broker_id]))
-    followers = sorted((broker_id for broker_id in chosen if broker_id != leader), key=chance.__getitem__)
-    return leader, *followers
+    return chosen
 
 
 def _balance_leaders(placed: list[Replicas], first_of_topic: Counter[int]) -> None:
@@ -153,16 +199,21 @@ def check_manual(
     replication_factor: int | None = None,
     *,
     had: Iterable[int] = (),
+    allow_inactive: bool = False,
     allow_shared_machine: bool = False,
 ) -> Refused | None:
-    """A manual assignment of one partition. `had` are replicas that it has already: they stay, alive or not."""
+    """Checks the manual assignment of one partition.
+
+    `had` are replicas that it has already: they stay, alive or not. `allow_inactive` accepts brokers that are down or
+    draining, as Kafka does for new partitions: they are out of sync at first.
+    """
     if not replicas:
         return _invalid("includes an empty replica list.")
     for broker_id in sorted(set(replicas).difference(had)):
         registration = image.registration(broker_id)
-        if registration is None:
+        if registration is None and (not allow_inactive or image.incarnation(broker_id) is None):
             return _invalid(f"includes broker {broker_id}, but no such broker is registered.")
-        if registration.is_draining:
+        if registration is not None and registration.is_draining and not allow_inactive:
             return _invalid(f"includes broker {broker_id}, but this broker is draining and takes no new replicas.")
     double = next((broker_id for broker_id in replicas if replicas.count(broker_id) > 1), None)
     if double is not None:

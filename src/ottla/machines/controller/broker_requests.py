@@ -41,6 +41,8 @@ class BrokerStart:
     """No other process has it: while it is the same, what is in memory is. Empty is unknown."""
     rack: str | None = None
     wal_port: int = 0
+    inter_broker: tuple[str, int] | None = None
+    """Host and port for other brokers, if they are not those for clients."""
     clean_shutdown_epoch: int | None = None
     """The broker epoch that a clean shutdown left in the directory."""
     damaged: Collection[Durability] = ()
@@ -76,7 +78,15 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
     epoch = FIRST_EPOCH if previous is None else previous.epoch + 1
     kept = kept_since(epoch, start, previous)
     registration = Registration(
-        start.broker_id, epoch, start.host, start.port, start.machine, kept, start.rack, wal_port=start.wal_port
+        start.broker_id,
+        epoch,
+        start.host,
+        start.port,
+        start.machine,
+        kept,
+        start.rack,
+        wal_port=start.wal_port,
+        inter_broker=start.inter_broker,
     )
     return Registering(_registration_write(image, start, registration, lease), registration)
 

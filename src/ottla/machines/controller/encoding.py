@@ -73,7 +73,16 @@ def encode_registration(registration: Registration) -> bytes:
         kept=_kept_fields(registration.kept),
         state=registration.state.value,
         **({"wal_port": registration.wal_port} if registration.wal_port else {}),
+        **_inter_broker_fields(registration),
     )
+
+
+def _inter_broker_fields(registration: Registration) -> dict[str, object]:
+    """An older version ignores them, and uses the address for clients."""
+    if registration.inter_broker is None:
+        return {}
+    host, port = registration.inter_broker
+    return {"inter_broker_host": host, "inter_broker_port": port}
 
 
 def encode_incarnation(incarnation: Incarnation) -> bytes:
@@ -117,6 +126,7 @@ def encode_topic(topic: TopicState) -> bytes:
         partition_count=topic.partition_count,
         configs=dict(topic.configs),
         created_ms=topic.created_ms,
+        **({"replicas_wanted": topic.replicas_wanted} if topic.replicas_wanted else {}),
     )
 
 
@@ -188,6 +198,9 @@ def decode_registration(entry: Entry, broker_id: int) -> Registration:
         rack=rack,
         state=BrokerState(state),
         wal_port=_integer(fields, "wal_port") if "wal_port" in fields else 0,
+        inter_broker=(_text(fields, "inter_broker_host"), _integer(fields, "inter_broker_port"))
+        if "inter_broker_host" in fields
+        else None,
     )
 
 
@@ -230,6 +243,7 @@ def decode_topic(entry: Entry, topic_id: TopicId) -> TopicState:
         _integer(fields, "partition_count"),
         _texts(fields, "configs"),
         _integer(fields, "created_ms"),
+        _integer(fields, "replicas_wanted") if "replicas_wanted" in fields else 0,
     )
 
 

@@ -76,10 +76,16 @@ class Registration:
     state: BrokerState = BrokerState.ACTIVE
     wal_port: int = 0
     """Of its append stream, at the same host; 0 if it has none."""
+    inter_broker: tuple[str, int] | None = None
+    """Host and port for other brokers, if they are not those for clients."""
 
     @property
     def member(self) -> Member:
         return Member(self.broker_id, self.epoch)
+
+    @property
+    def inter_broker_address(self) -> tuple[str, int]:
+        return self.inter_broker or (self.host, self.port)
 
     @property
     def is_draining(self) -> bool:
@@ -163,6 +169,8 @@ class TopicState:
     """Partitions from here on are not there, whatever the store holds of them: they are being created, or left over."""
     configs: Mapping[str, str]
     created_ms: int
+    replicas_wanted: int = 0
+    """Of an internal topic that was created with fewer replicas, because brokers were missing. 0 if it has them all."""
 
 
 @dataclass(frozen=True, slots=True)

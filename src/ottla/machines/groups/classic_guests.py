@@ -41,7 +41,7 @@ def join_consumer_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> Non
         members.replace_static(shard, name, old_id, member_id)
     subscription = read_subscription(request.protocols[0][1])
     assert subscription is not None, "checked before"
-    members.update_member(shard, name, member_id, _described(request, group.members.get(member_id)), None)
+    members.update_member(shard, name, member_id, _described(request, group.members.get(member_id)))
     members.update_target(shard, name)
     owned = migration.with_ids(shard, subscription.owned)
     current = members.reconcile_member(shard, name, member_id, owned)

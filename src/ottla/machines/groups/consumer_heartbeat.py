@@ -154,11 +154,11 @@ def _epoch_refusal(request: ConsumerHeartbeat, current: CurrentAssignment) -> Re
 
 def _stay(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> ConsumerHeartbeatReply:
     name = request.group
-    _update_member(shard, request, member_id)
+    has_new_subscription = _update_member(shard, request, member_id)
     members.update_target(shard, name)
     group = shard.tables.consumer[name]
     before = group.current_of(member_id)
-    after = members.reconcile_member(shard, name, member_id, request.owned)
+    after = members.reconcile_member(shard, name, member_id, request.owned, has_new_subscription=has_new_subscription)
     shard.start_timer(TimerKind.SESSION, name, shard.config.consumer_session_timeout_ms, member_id)
     is_full = request.member_epoch == JOIN_EPOCH or (
         request.rebalance_timeout_ms != -1
@@ -173,11 +173,10 @@ def _stay(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> ConsumerH
     )
 
 
-def _update_member(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> None:
+def _update_member(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> bool:
     group = shard.tables.consumer.get(request.group)
     described = _described(request, None if group is None else group.members.get(member_id))
-    matching = request.regex_topics if request.subscribed_regex else None
-    members.update_member(shard, request.group, member_id, described, matching)
+    return members.update_member(shard, request.group, member_id, described)
 
 
 def _described(request: ConsumerHeartbeat, old: ConsumerMember | None) -> ConsumerMember:

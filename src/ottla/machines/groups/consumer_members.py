@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from ottla.machines.groups.assignors import ASSIGNORS, Assignable
 from ottla.machines.groups.consumer_reconcile import reconcile
-from ottla.machines.groups.consumer_rules import preferred_assignor, subscribed_names, topics_of
+from ottla.machines.groups.consumer_rules import (
+    is_unresolved,
+    preferred_assignor,
+    subscribed_names,
+    subscribed_regexes,
+    topics_of,
+)
 from ottla.machines.groups.records import (
     NOTHING,
     Assignment,
@@ -27,8 +33,6 @@ from ottla.machines.groups.tables import NEW_MEMBER, ConsumerGroup
 from ottla.machines.groups.timers import TimerKind
 from ottla.model.ids import TopicId
 
-Names = tuple[str, ...]
-
 
 def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:
     return {name: shard.topics[name] for name in subscribed_names(group) if name in shard.topics}
@@ -44,25 +48,31 @@ def note_topics(shard: Shard, name: str) -> bool:
     return True
 
 
-def update_member(shard: Shard, name: str, member_id: str, new: ConsumerMember, regex_topics: Names | None) -> None:
-    """Adds it, or what has changed of it. A new or changed subscription is a new group epoch."""
+def update_member(shard: Shard, name: str, member_id: str, new: ConsumerMember) -> bool:
+    """Adds or changes a member; returns whether it subscribes to something else than before.
+
+    A new or changed subscription begins a new group epoch. A regular expression that is not resolved yet does so when
+    it is resolved: otherwise the group would be assigned twice."""
     group = shard.tables.consumer.get(name) or ConsumerGroup()
     old = group.members.get(member_id)
     if new != old:
         shard.emit(MemberRecord(name, member_id, new))
     if member_id not in group.current:
         shard.emit(CurrentRecord(name, member_id, NEW_MEMBER))
-    has_changed = (
-        old is None
-        or frozenset(old.subscribed_names) != frozenset(new.subscribed_names)
-        or old.subscribed_regex != new.subscribed_regex
-    )
-    if new.subscribed_regex is not None and regex_topics is not None:
-        has_changed |= note_regex(shard, name, new.subscribed_regex, regex_topics)
-    if has_changed:
+    old_names, old_regex = ((), None) if old is None else (old.subscribed_names, old.subscribed_regex)
+    has_new_names = frozenset(old_names) != frozenset(new.subscribed_names)
+    has_new_regex = old_regex != new.subscribed_regex
+    if has_new_regex:
         forget_regexes(shard, name)
+    group = shard.tables.consumer[name]
+    is_waiting = is_unresolved(group, new)
+    if is_waiting:
+        shard.unresolved.add(name)
+    is_new_and_complete = (old is None or has_new_regex) and not is_waiting
+    if has_new_names or is_new_and_complete or group.epoch == 0:
         note_topics(shard, name)
         bump_epoch(shard, name)
+    return old is None or has_new_names or has_new_regex
 
 
 def bump_epoch(shard: Shard, name: str) -> None:
@@ -92,12 +102,19 @@ def _topic_ids(group: ConsumerGroup, member: ConsumerMember) -> frozenset[TopicI
     return frozenset(group.topics[topic].id for topic in topics_of(group, member) if topic in group.topics)
 
 
-def reconcile_member(shard: Shard, name: str, member_id: str, owned: Assignment | None) -> CurrentAssignment:
-    """One step towards the target. A member of the consumer protocol has a limited time to give partitions up."""
+def reconcile_member(
+    shard: Shard, name: str, member_id: str, owned: Assignment | None, *, has_new_subscription: bool = False
+) -> CurrentAssignment:
+    """One step towards the target. A member of the consumer protocol has a limited time to revoke partitions."""
     group = shard.tables.consumer[name]
     before, member = group.current_of(member_id), group.members[member_id]
     target = group.targets.get(member_id, NOTHING)
-    after = reconcile(before, group.target_epoch, target, owned, lambda each: each not in group.owners)
+    unsubscribed = NOTHING
+    if has_new_subscription or is_unresolved(group, member):
+        subscribed = _topic_ids(group, member)
+        target = frozenset(each for each in target if each[0] in subscribed)
+        unsubscribed = frozenset(each for each in before.assigned if each[0] not in subscribed)
+    after = reconcile(before, group.target_epoch, target, owned, lambda each: each not in group.owners, unsubscribed)
     if after != before:
         shard.emit(CurrentRecord(name, member_id, after))
         if after.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
@@ -142,31 +159,45 @@ def put_away(shard: Shard, name: str, member_id: str) -> None:
 # -- regular expressions -----------------------------------------------------------------------------------------------
 
 
-def note_regex(shard: Shard, name: str, regex: str, topics: tuple[str, ...]) -> bool:
-    """Whether it matches others than before."""
+def on_regexes_resolved(shard: Shard, regexes: dict[str, tuple[str, ...]]) -> None:
+    """Of the groups in which some were not: each has one new epoch at most."""
+    for name in sorted(shard.unresolved & shard.tables.consumer.keys()):
+        _resolve(shard, name, regexes)
+    shard.unresolved.clear()
+
+
+def _resolve(shard: Shard, name: str, regexes: dict[str, tuple[str, ...]]) -> None:
+    """Notes which topics the expressions of a group match. A new epoch begins if they, or the topics, are others."""
+    group = shard.tables.consumer[name]
+    has_changed = False
+    for regex in sorted(subscribed_regexes(group) & regexes.keys()):
+        has_changed |= _note_regex(shard, name, regex, regexes[regex])
+    has_changed |= note_topics(shard, name)
+    if has_changed:
+        bump_epoch(shard, name)
+
+
+def _note_regex(shard: Shard, name: str, regex: str, topics: tuple[str, ...]) -> bool:
+    """Returns whether it matches other topics than before. An unresolved expression matches none."""
     known = shard.tables.consumer[name].regexes.get(regex)
     matching = tuple(sorted(topics))
     if known is not None and known.topics == matching:
         return False
     version = 0 if known is None else known.version + 1
     shard.emit(RegexRecord(name, regex, ResolvedRegex(matching, version, shard.now.wall_ms)))
-    return True
+    return known is not None or bool(matching)
 
 
 def forget_regexes(shard: Shard, name: str) -> None:
     group = shard.tables.consumer[name]
-    used = {member.subscribed_regex for member in group.members.values()}
-    for regex in sorted(group.regexes.keys() - used):
+    for regex in sorted(group.regexes.keys() - subscribed_regexes(group)):
         shard.emit(RegexRecord(name, regex, None))
 
 
 def on_topics_changed(shard: Shard, regexes: dict[str, tuple[str, ...]]) -> None:
     for name in sorted(shard.tables.consumer):
-        group = shard.tables.consumer[name]
-        for regex in sorted(group.regexes.keys() & regexes.keys()):
-            note_regex(shard, name, regex, regexes[regex])
-        if note_topics(shard, name):
-            bump_epoch(shard, name)
+        _resolve(shard, name, regexes)
+    shard.unresolved.clear()
 
 
 def close_group(shard: Shard, name: str) -> None:

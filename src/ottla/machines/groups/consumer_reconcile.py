@@ -1,7 +1,10 @@
-"""One member's way from what it has to its target (KIP-848): first it gives up, then it gets.
+"""Moves a member from its current assignment to its target (KIP-848): it revokes first, then it is assigned more.
 
-A partition is handed out only if nobody has it. Its last owner has it until it confirms that it gave it up, by no
-longer naming it among what it owns, or until it is removed from the group.
+A partition is assigned only if no member has it. Its last owner has it until it confirms the revocation, by no longer
+naming it among the partitions that it owns, or until it is removed from the group.
+
+A member that changes its subscription loses the partitions of other topics at once, also if there is no new target
+yet: a regular expression has to be resolved first.
 """
 
 from __future__ import annotations
@@ -17,18 +20,34 @@ def reconcile(
     target: Assignment,
     owned: Assignment | None,
     is_free: Callable[[Assigned], bool],
+    unsubscribed: Assignment = NOTHING,
 ) -> CurrentAssignment:
-    """The next step. `owned` is what the member says that it has; None says that this has not changed."""
+    """Returns the next step. `owned` are the partitions that the member says it has; None: they have not changed.
+    `unsubscribed` are assigned partitions of topics that the member has just unsubscribed from."""
     match current.state:
         case MemberState.STABLE if current.epoch == target_epoch:
-            return current
+            return _without(current, unsubscribed, owned)
         case MemberState.UNREVOKED_PARTITIONS:
             if owned is None or owned & current.revoking:
-                return current
-            # It has given up what it was told to. Its epoch says so, also if there is more to give up.
-            return _next(current, current.epoch + 1, target_epoch, target, owned, is_free)
+                return _without(current, unsubscribed, owned)
+            # It has revoked what it was told to. Its epoch says so, also if there is more to revoke. After a change of
+            # its subscription there may be no later epoch yet.
+            return _next(current, min(current.epoch + 1, target_epoch), target_epoch, target, owned, is_free)
         case _:
             return _next(current, current.epoch, target_epoch, target, owned, is_free)
+
+
+def _without(current: CurrentAssignment, unsubscribed: Assignment, owned: Assignment | None) -> CurrentAssignment:
+    """Takes partitions away and leaves the rest as it is."""
+    if not unsubscribed:
+        return current
+    keeps = current.assigned - unsubscribed
+    revoking = current.revoking | unsubscribed
+    if owned is None or owned & revoking:
+        return CurrentAssignment(
+            current.epoch, current.previous_epoch, MemberState.UNREVOKED_PARTITIONS, keeps, revoking
+        )
+    return CurrentAssignment(current.epoch, current.previous_epoch, current.state, keeps, current.revoking)
 
 
 def _next(

@@ -43,13 +43,23 @@ def subscribed_names(group: ConsumerGroup) -> frozenset[str]:
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
-    """By name and by regular expression. Also names of topics that do not exist."""
+    """By name and by regular expression. Also names of topics that do not exist. An unresolved expression matches
+    nothing."""
     names = frozenset(member.subscribed_names)
     if member.subscribed_regex:
         resolved = group.regexes.get(member.subscribed_regex)
         if resolved is not None:
             return names.union(resolved.topics)
     return names
+
+
+def is_unresolved(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether nobody has found out yet which topics its regular expression matches."""
+    return bool(member.subscribed_regex) and member.subscribed_regex not in group.regexes
+
+
+def subscribed_regexes(group: ConsumerGroup) -> set[str]:
+    return {member.subscribed_regex for member in group.members.values() if member.subscribed_regex}
 
 
 def group_state(group: ConsumerGroup) -> str:

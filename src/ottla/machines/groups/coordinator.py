@@ -19,6 +19,7 @@ from ottla.machines.groups import (
 )
 from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig
+from ottla.machines.groups.consumer_rules import subscribed_regexes
 from ottla.machines.groups.records import TopicFacts, Unknown, Unreadable
 from ottla.machines.groups.requests import (
     CommitOffsets,
@@ -130,8 +131,23 @@ class GroupCoordinator:
         return self._shard.end()
 
     def regexes(self) -> set[str]:
-        """What `TopicsChanged` has to name the matching topics of."""
-        return {regex for group in self.tables.consumer.values() for regex in group.regexes}
+        """Regular expressions in use, whose matching topics `TopicsChanged` names."""
+        return {regex for group in self.tables.consumer.values() for regex in subscribed_regexes(group)}
+
+    @property
+    def has_unresolved_regexes(self) -> bool:
+        return bool(self._shard.unresolved)
+
+    def unresolved_regexes(self) -> set[str]:
+        """Regular expressions whose matching topics `regexes_resolved` is to name, soon: members wait for them."""
+        groups = (self.tables.consumer.get(name) for name in self._shard.unresolved)
+        return {regex for group in groups if group is not None for regex in subscribed_regexes(group)}
+
+    def regexes_resolved(self, regexes: dict[str, tuple[str, ...]], now: Instant) -> Step:
+        """Names the topics that each matches. Members are assigned them with their next heartbeats."""
+        self._shard.begin(now)
+        consumer_members.on_regexes_resolved(self._shard, regexes)
+        return self._shard.end()
 
     def states(self) -> list[str]:
         """The state of each group."""

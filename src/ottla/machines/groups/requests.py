@@ -150,9 +150,7 @@ class ConsumerHeartbeat:
     rebalance_timeout_ms: int = -1
     subscribed_names: tuple[str, ...] | None = None
     subscribed_regex: str | None = None
-    """Empty: no longer by a regular expression."""
-    regex_topics: tuple[str, ...] = ()
-    """The names that the regular expression matches now. The caller finds them, and refuses one that is invalid."""
+    """Empty: no longer by a regular expression. The caller refuses one that is invalid."""
     assignor: str | None = None
     owned: Assignment | None = None
     fresh_id: str = ""

@@ -62,6 +62,8 @@ class Shard:
         self.timers = Timers()
         self.topics: Mapping[str, TopicFacts] = {}
         self.topic_names: Mapping[TopicId, str] = {}
+        self.unresolved: set[str] = set()
+        """Groups with regular expressions that have to be resolved."""
         self.now = Instant(0, 0)
         self._records: list[Appended] = []
         self._answers: list[Answer] = []

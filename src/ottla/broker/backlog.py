@@ -1,0 +1,254 @@
+"""Pacing of producers: how much a broker has appended as a leader that its in-sync replicas have not acknowledged yet.
+
+A leader can append faster than its followers, or its own disk, can take the data. Without a bound the followers fall
+behind until they leave the ISR, every pending request fails, and the clients send everything again. So producers wait
+while the backlog is above a limit. Only their connections wait: nothing that shrinks the backlog (follower fetches,
+reports of synced ends, journal writes) passes through here.
+
+The limit follows the measured drain rate, so that a full backlog is acknowledged within `TARGET_MS` on a fast disk and
+on a slow one. It begins low: a first burst must not bury a slow follower before anything is measured. The rate is
+measured only while producers wait, so an unsaturated broker pays for a few additions.
+
+A partition whose watermark does not move at all (a follower has just died, or the ISR is below its minimum) counts as
+stalled after `STALL_MS` and no longer holds back the producers of other partitions. After `ABANDONED_MS` it holds back
+nobody who does not want acks=all: then the follower is dead, not slow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.ports import Clock, Timer
+
+TARGET_MS = 100.0
+"""How long a full backlog should take to drain. It must be above the latency of an acknowledgement in an idle cluster,
+else the limit itself would lower the rate that it follows."""
+LEAST_SHARE = 16
+"""The limit never falls below this part of its maximum: enough to keep a cluster with slow acknowledgements busy."""
+STALL_MS = 1000.0
+ABANDONED_MS = 5000.0
+WINDOW_MS = 50.0
+"""How long the drain rate is measured before the limit follows it."""
+WINDOWS = 20
+"""The limit follows the rate over so many windows: acknowledgements come in lumps, of a whole write each."""
+RECHECK_MS = 20.0
+"""How often waiting producers are looked at besides every drain: stalled partitions and slow segment writes end
+without one."""
+NEVER = -1.0
+ALL = -1
+"""acks=all"""
+
+
+class Waiter(Protocol):
+    """A producer's connection or stream."""
+
+    def on_backlog_drained(self) -> None: ...
+
+
+class Producing(Protocol):
+    """What the backlog needs to know of a connection."""
+
+    @property
+    def unacknowledged(self) -> int: ...
+
+
+class Backlog:
+    """The backlog of one broker. All calls are on the event loop's thread."""
+
+    __slots__ = (
+        "_clock",
+        "_is_disk_behind",
+        "_limit_bytes",
+        "_limit_bytes_max",
+        "_limit_bytes_min",
+        "_released_bytes",
+        "_timer",
+        "_waiting",
+        "_wake_is_due",
+        "_window_began_ms",
+        "_windows",
+        "partitions",
+        "size_bytes",
+        "stalled",
+        "waits",
+    )
+
+    def __init__(self, clock: Clock, limit_bytes_max: int, is_disk_behind: Callable[[], bool] = lambda: False) -> None:
+        self._clock = clock
+        self._is_disk_behind = is_disk_behind
+        self._limit_bytes_max = limit_bytes_max
+        self._limit_bytes = self._limit_bytes_min = limit_bytes_max // LEAST_SHARE
+        self._windows: deque[tuple[int, float]] = deque(maxlen=WINDOWS)
+        """Released bytes and length of the last windows, while producers waited."""
+        self._released_bytes = 0
+        self._window_began_ms = 0.0
+        self._waiting: dict[Waiter, None] = {}
+        self._wake_is_due = False
+        self._timer: Timer | None = None
+        self.partitions: dict[PartitionBacklog, None] = {}
+        """Those with a backlog."""
+        self.size_bytes = 0
+        """Of all partitions that are not stalled."""
+        self.stalled = 0
+        """Partitions that are."""
+        self.waits = 0
+        """How often a producer had to wait."""
+
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self.size_bytes > self._limit_bytes or self._is_disk_behind()
+
+    @property
+    def may_hold_back(self) -> bool:
+        """Whether `holds_back` has to be asked."""
+        return self.stalled > 0 or self.is_full
+
+    def holds_back(self, partition: PartitionBacklog, acks: int, producing: Producing) -> bool:
+        """Whether a request for this partition has to wait now.
+
+        A producer with nothing in flight passes although the backlog is full: it waits for its own acknowledgement
+        before it sends more, so it adds little, and its latency does not depend on its neighbours' pipelines. Nobody
+        passes when segment writes are behind: the log would soon reject the records.
+        """
+        if partition.is_stalled:
+            is_free = partition.is_abandoned and acks != ALL
+            return not is_free and partition.size_bytes > self._limit_bytes
+        if not self.is_full:
+            return False
+        if acks == ALL and not producing.unacknowledged and not self._is_disk_behind():
+            return self.size_bytes > 2 * self._limit_bytes
+        return True
+
+    def wait(self, waiter: Waiter) -> None:
+        """Calls the waiter once when it may look again, in the order of arrival."""
+        if not self._waiting:
+            self._window_began_ms = self._clock.monotonic_ms()
+            self._released_bytes = 0
+        self.waits += waiter not in self._waiting
+        self._waiting[waiter] = None
+        if self._timer is None:
+            self._timer = self._clock.call_later(RECHECK_MS, self._recheck)
+
+    def forget(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter, None)
+
+    def on_released(self, size_bytes: int) -> None:
+        """Some bytes were acknowledged, or will never be."""
+        if self._waiting:
+            self._released_bytes += size_bytes
+            self._measure()
+            if not self._wake_is_due and not self.is_full:
+                self._wake_is_due = True
+                self._clock.call_soon(self._wake)
+
+    def _measure(self) -> None:
+        elapsed_ms = self._clock.monotonic_ms() - self._window_began_ms
+        if elapsed_ms < WINDOW_MS:
+            return
+        self._windows.append((self._released_bytes, elapsed_ms))
+        rate = sum(size for size, _ in self._windows) / sum(length_ms for _, length_ms in self._windows)
+        self._limit_bytes = min(max(int(rate * TARGET_MS), self._limit_bytes_min), self._limit_bytes_max)
+        self._window_began_ms += elapsed_ms
+        self._released_bytes = 0
+
+    def _wake(self) -> None:
+        """Each waiter adds to the backlog before the next one is called: a full backlog leaves the rest waiting, and
+        who had a turn goes to the end of the line."""
+        self._wake_is_due = False
+        for waiter in list(self._waiting):
+            if self.is_full:
+                return
+            if waiter in self._waiting:
+                del self._waiting[waiter]
+                waiter.on_backlog_drained()
+
+    def _recheck(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        now_ms = self._clock.monotonic_ms()
+        changed = [each for each in self.partitions if each.note_time(now_ms)]
+        self._measure()
+        if changed:
+            # Only the request tells whether it is for one of these partitions: each producer tries again.
+            for waiter in list(self._waiting):
+                self._waiting.pop(waiter, None)
+                waiter.on_backlog_drained()
+        elif not self.is_full:
+            self._wake()
+        if self._waiting and self._timer is None:
+            self._timer = self._clock.call_later(RECHECK_MS, self._recheck)
+
+
+class PartitionBacklog:
+    """The part of the backlog that belongs to one partition."""
+
+    __slots__ = ("_appended", "_backlog", "_moved_ms", "is_abandoned", "is_stalled", "size_bytes")
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._appended: deque[tuple[int, int]] = deque()
+        """(end offset, size) of each append that is not acknowledged."""
+        self._moved_ms = NEVER
+        """When the watermark was first seen where it is now; NEVER if nobody has looked since it moved."""
+        self.size_bytes = 0
+        self.is_stalled = False
+        self.is_abandoned = False
+
+    def add(self, end_offset: int, size_bytes: int) -> None:
+        if not self._appended:
+            self._backlog.partitions[self] = None
+            self._moved_ms = NEVER
+        self._appended.append((end_offset, size_bytes))
+        self.size_bytes += size_bytes
+        if not self.is_stalled:
+            self._backlog.size_bytes += size_bytes
+
+    def release(self, watermark: int) -> None:
+        """Everything below the watermark is acknowledged by all in-sync replicas."""
+        appended = self._appended
+        released_bytes = 0
+        while appended and appended[0][0] <= watermark:
+            released_bytes += appended.popleft()[1]
+        if released_bytes:
+            self._remove(released_bytes)
+
+    def clear(self) -> None:
+        """The partition has another role, or its log failed: nobody here waits for acknowledgements any more."""
+        if self._appended:
+            self._appended.clear()
+            self._remove(self.size_bytes)
+
+    def note_time(self, now_ms: float) -> bool:
+        """Marks the partition as stalled or abandoned if its watermark has not moved for long; True if that is new."""
+        if self._moved_ms == NEVER:
+            self._moved_ms = now_ms
+        still_ms = now_ms - self._moved_ms
+        if not self.is_stalled and still_ms >= STALL_MS:
+            self.is_stalled = True
+            self._backlog.stalled += 1
+            self._backlog.size_bytes -= self.size_bytes
+            return True
+        if not self.is_abandoned and still_ms >= ABANDONED_MS:
+            self.is_abandoned = True
+            return True
+        return False
+
+    def _remove(self, released_bytes: int) -> None:
+        backlog = self._backlog
+        if self.is_stalled:
+            self.is_stalled = self.is_abandoned = False
+            backlog.stalled -= 1
+            backlog.size_bytes += self.size_bytes
+        self.size_bytes -= released_bytes
+        backlog.size_bytes -= released_bytes
+        self._moved_ms = NEVER
+        if not self._appended:
+            backlog.partitions.pop(self, None)
+        backlog.on_released(released_bytes)

@@ -1,0 +1,73 @@
+"""The two replication throttles of a broker: of what it sends as a leader, and of what it fetches as a follower.
+
+As in Kafka, a topic lists the replicas that are throttled and a broker has the rates. Only replicas that are not in
+sync are throttled, so nobody who waits for an acknowledgement waits for a throttle. Unlike in Kafka, the traffic of
+listed replicas that are in sync does not use up the rate either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.machines.replication import Throttle
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+    from ottla.model.broker_config import BrokerConfig
+    from ottla.ports import Clock
+
+ALL_REPLICAS = "*"
+
+
+class ReplicationThrottles:
+    def __init__(self, clock: Clock, config: BrokerConfig) -> None:
+        self._clock = clock
+        self._node_id = config.node_id
+        self._leader = Throttle()
+        self._follower = Throttle()
+        self.use_rates(config)
+
+    def use_rates(self, config: BrokerConfig) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._leader.set_rate(config.leader_replication_throttled_rate, now_ms)
+        self._follower.set_rate(config.follower_replication_throttled_rate, now_ms)
+
+    # -- as a leader --------------------------------------------------------------------------------------------------
+
+    def is_leader_throttled(self, partition: Partition, replica_id: int) -> bool:
+        """Whether what a follower reads from this partition is limited. A follower counts as in sync from when its
+        joining is proposed: the watermark waits for it from then on."""
+        listed = partition.topic.config.leader_replication_throttled_replicas
+        leading = partition.leading
+        if not listed or leading is None or not self._leader.is_limited:
+            return False
+        is_in_sync = replica_id in leading.isr or replica_id in (leading.proposed or ())
+        return not is_in_sync and self._is_listed(listed, partition.index)
+
+    def leader_allowance(self, pending: int) -> int:
+        return self._leader.allowance(self._clock.monotonic_ms(), pending)
+
+    def on_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
+        if self.is_leader_throttled(partition, replica_id):
+            self._leader.record(size_bytes, self._clock.monotonic_ms())
+
+    # -- as a follower ------------------------------------------------------------------------------------------------
+
+    def is_follower_throttled(self, partition: Partition) -> bool:
+        """Whether what this broker fetches for the partition is limited."""
+        listed = partition.topic.config.follower_replication_throttled_replicas
+        if not listed or not self._follower.is_limited or self._node_id in partition.isr:
+            return False
+        return self._is_listed(listed, partition.index)
+
+    def follower_allowance(self) -> int:
+        return self._follower.allowance(self._clock.monotonic_ms())
+
+    def follower_wait_ms(self) -> float:
+        return self._follower.wait_ms(self._clock.monotonic_ms())
+
+    def on_fetched(self, size_bytes: int) -> None:
+        self._follower.record(size_bytes, self._clock.monotonic_ms())
+
+    def _is_listed(self, listed: frozenset[str], index: int) -> bool:
+        return ALL_REPLICAS in listed or f"{index}:{self._node_id}" in listed
