@@ -1,6 +1,7 @@
-"""Asyncio clients of the Kafka protocol: producer, consumer and admin, by record and by Arrow table.
+"""Clients of the Kafka protocol: producer, consumer and admin, by record and by Arrow table.
 
-They speak to Ottla and to Apache Kafka 3.0 or later.
+`Producer`, `Consumer` and `Admin` are for asyncio; `SyncProducer`, `SyncConsumer` and `SyncAdmin` are the same for
+plain scripts and threads. They speak to Ottla and to Apache Kafka 3.0 or later.
 """
 
 from __future__ import annotations
@@ -12,51 +13,143 @@ if TYPE_CHECKING:
     from ottla.client.admin import HIGH_WATERMARK, Admin
     from ottla.client.consumer import Consumer
     from ottla.client.deliveries import RecordMetadata, TablePart
-    from ottla.client.errors import ClientError
+    from ottla.client.errors import (
+        BrokerRefusedError,
+        BufferFullError,
+        ClientClosedError,
+        ClientError,
+        CommitFailedError,
+        ConnectionLostError,
+        CorruptBatchError,
+        DeliveryError,
+        DeliveryTimedOutError,
+        DeserializationError,
+        FencedInstanceError,
+        GroupNotEmptyError,
+        NoBrokerError,
+        OffsetOutOfRangeError,
+        ProducerFencedError,
+        RebalancingError,
+        RecordTooLargeError,
+        RequestTimedOutError,
+        SequenceLostError,
+        SerializationError,
+        TopicExistsError,
+        TransactionAbortedError,
+        TransactionStateError,
+        TransactionUnresolvedError,
+        UnknownGroupError,
+        UnknownTopicError,
+        UnknownTransactionalIdError,
+        UnsupportedByBrokerError,
+    )
     from ottla.client.fetched import ConsumerRecord, TopicPartition
     from ottla.client.group_offsets import OffsetAndMetadata
     from ottla.client.list_offsets import OffsetAndTimestamp
     from ottla.client.prepared import PreparedTransaction, PreparedTransactions
     from ottla.client.producer import Producer
+    from ottla.client.sync import SyncAdmin, SyncConsumer, SyncProducer, SyncTransaction
     from ottla.client.transaction import Transaction
 
 __all__ = [
     "HIGH_WATERMARK",
     "Admin",
+    "BrokerRefusedError",
+    "BufferFullError",
+    "ClientClosedError",
     "ClientError",
+    "CommitFailedError",
+    "ConnectionLostError",
     "Consumer",
     "ConsumerRecord",
+    "CorruptBatchError",
+    "DeliveryError",
+    "DeliveryTimedOutError",
+    "DeserializationError",
+    "FencedInstanceError",
+    "GroupNotEmptyError",
+    "NoBrokerError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OffsetOutOfRangeError",
     "PreparedTransaction",
     "PreparedTransactions",
     "Producer",
+    "ProducerFencedError",
+    "RebalancingError",
     "RecordMetadata",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
+    "SequenceLostError",
+    "SerializationError",
+    "SyncAdmin",
+    "SyncConsumer",
+    "SyncProducer",
+    "SyncTransaction",
     "TablePart",
+    "TopicExistsError",
     "TopicPartition",
     "Transaction",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "TransactionUnresolvedError",
+    "UnknownGroupError",
+    "UnknownTopicError",
+    "UnknownTransactionalIdError",
+    "UnsupportedByBrokerError",
 ]
 
 _MODULES = {
     "HIGH_WATERMARK": "admin",
     "Admin": "admin",
+    "BrokerRefusedError": "errors",
+    "BufferFullError": "errors",
+    "ClientClosedError": "errors",
     "ClientError": "errors",
+    "CommitFailedError": "errors",
+    "ConnectionLostError": "errors",
     "Consumer": "consumer",
     "ConsumerRecord": "fetched",
+    "CorruptBatchError": "errors",
+    "DeliveryError": "errors",
+    "DeliveryTimedOutError": "errors",
+    "DeserializationError": "errors",
+    "FencedInstanceError": "errors",
+    "GroupNotEmptyError": "errors",
+    "NoBrokerError": "errors",
     "OffsetAndMetadata": "group_offsets",
     "OffsetAndTimestamp": "list_offsets",
+    "OffsetOutOfRangeError": "errors",
     "PreparedTransaction": "prepared",
     "PreparedTransactions": "prepared",
     "Producer": "producer",
+    "ProducerFencedError": "errors",
+    "RebalancingError": "errors",
     "RecordMetadata": "deliveries",
+    "RecordTooLargeError": "errors",
+    "RequestTimedOutError": "errors",
+    "SequenceLostError": "errors",
+    "SerializationError": "errors",
+    "SyncAdmin": "sync",
+    "SyncConsumer": "sync",
+    "SyncProducer": "sync",
+    "SyncTransaction": "sync",
     "TablePart": "deliveries",
+    "TopicExistsError": "errors",
     "TopicPartition": "fetched",
     "Transaction": "transaction",
+    "TransactionAbortedError": "errors",
+    "TransactionStateError": "errors",
+    "TransactionUnresolvedError": "errors",
+    "UnknownGroupError": "errors",
+    "UnknownTopicError": "errors",
+    "UnknownTransactionalIdError": "errors",
+    "UnsupportedByBrokerError": "errors",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is used: a broker takes the connection from here, and no consumer."""
+    """Imports a name when it is first used: a broker imports the connection from here, and no consumer."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

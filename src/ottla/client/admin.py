@@ -7,7 +7,7 @@ async with Admin("127.0.0.1:9092") as admin:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.client.admin_calls import check
@@ -64,15 +64,23 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         *,
         partitions: int = -1,
         replication_factor: int = -1,
+        assignment: Sequence[Sequence[int]] | None = None,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """-1 leaves a number to the broker's defaults. TopicExistsError if it is there already."""
+        """-1 leaves a number to the broker's defaults. TopicExistsError if it is there already.
+
+        An assignment has the broker ids of each partition's replicas, the preferred leader first. It takes the place of
+        both numbers.
+        """
         topic = {
             "name": name,
             "num_partitions": partitions,
             "replication_factor": replication_factor,
-            "assignments": [],
+            "assignments": [
+                {"partition_index": index, "broker_ids": list(replicas)}
+                for index, replicas in enumerate(assignment or ())
+            ],
             "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
         }
         body = {"topics": [topic], "timeout": self._timeout, "validate_only": validate_only}
@@ -119,10 +127,21 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
             configs={entry.name: entry.value for entry in configs if entry.source == _SET_FOR_TOPIC},
         )
 
-    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
-        """Grows a topic to `total` partitions. Keys move to other partitions from then on."""
+    async def create_partitions(
+        self,
+        name: str,
+        total: int,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Grows a topic to `total` partitions. Keys move to other partitions from then on.
+
+        An assignment has the broker ids of each new partition's replicas, the preferred leader first.
+        """
+        placed = None if assignment is None else [{"broker_ids": list(replicas)} for replicas in assignment]
         body = {
-            "topics": [{"name": name, "count": total, "assignments": None}],
+            "topics": [{"name": name, "count": total, "assignments": placed}],
             "timeout": self._timeout,
             "validate_only": validate_only,
         }

@@ -14,6 +14,7 @@ from ottla import __version__
 from ottla.client.apis import open_connection
 from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
+from ottla.model.addresses import split_address
 
 DEFAULT_PORT = 9092
 BACKOFF_MIN_MS = 50
@@ -32,12 +33,8 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
 
 
 def _parse_address(entry: str) -> Address:
-    host, separator, port = entry.rpartition(":")
-    if entry.endswith("]") or not separator or (":" in host and not host.startswith("[")):
-        host, port = entry, str(DEFAULT_PORT)
-    if not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f'"{entry}" is not host:port')
-    return Address(host.strip("[]"), int(port))
+    host, port = split_address(entry, DEFAULT_PORT)
+    return Address(host, port)
 
 
 class Backoff:

@@ -29,6 +29,7 @@ from ottla.client.errors import (
     ClientError,
     CommitFailedError,
     CorruptBatchError,
+    DeserializationError,
     RequestTimedOutError,
 )
 from ottla.client.fetched import READ_COMMITTED, ConsumerRecord, TopicPartition
@@ -39,6 +40,7 @@ from ottla.client.group_settings import DEFAULT_ASSIGNORS, GroupProtocol, GroupS
 from ottla.client.group_steps import Identity
 from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, LATEST, PartitionReader
+from ottla.client.serialization import Deserializer, converter
 from ottla.client.subscription import Subscription
 from ottla.model.errors import ErrorCode
 
@@ -65,6 +67,8 @@ class Consumer(ConsumerLookups):
         auto_commit_interval_ms: int = 5_000,
         auto_offset_reset: OffsetReset = "latest",
         isolation_level: IsolationLevel = "read_uncommitted",
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
         check_crcs: bool = True,
         fetch_max_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
@@ -90,6 +94,7 @@ class Consumer(ConsumerLookups):
             replica_lease_ms=metadata_max_age_ms,
         )
         self._check_crcs = check_crcs
+        self._convert = converter(key_deserializer, value_deserializer)
         self._brokers = Brokers(
             bootstrap_servers,
             client_id=client_id,
@@ -225,6 +230,11 @@ class Consumer(ConsumerLookups):
         await positions.find()
         self._wake()
 
+    def rewind(self, first: Mapping[TopicPartition, int]) -> None:
+        """Hands out again what was handed out from these offsets on, in partitions that are still assigned."""
+        self._subscription.rewind(first)
+        self._wake()
+
     async def position(self, partition: tuple[str, int]) -> int:
         """The offset of the next record that will be handed out."""
         reader = self._reader(partition)
@@ -321,7 +331,7 @@ class Consumer(ConsumerLookups):
         group = self._group
         while True:
             for reader in await self._ready(None):
-                for record in reader.each_record(check_crc=self._check_crcs):
+                for record in reader.each_record(check_crc=self._check_crcs, convert=self._convert):
                     yield record
                     if group is not None and group.done_with_one(reader):
                         break
@@ -339,8 +349,10 @@ class Consumer(ConsumerLookups):
             for reader in ready:
                 try:
                     while len(records) < max_records and reader.has_data:
-                        records += reader.take_records(max_records - len(records), check_crc=self._check_crcs)
-                except CorruptBatchError:
+                        records += reader.take_records(
+                            max_records - len(records), check_crc=self._check_crcs, convert=self._convert
+                        )
+                except (CorruptBatchError, DeserializationError):
                     if not records:
                         raise
             self._subscription.rotate()
@@ -348,7 +360,7 @@ class Consumer(ConsumerLookups):
         return records
 
     async def fetch_table(self, max_bytes: int = 64 * 1024 * 1024, timeout_ms: float | None = None) -> pyarrow.Table:
-        """The same as an Arrow table: topic, partition, offset, timestamp, key, value, headers.
+        """The same as an Arrow table: topic, partition, offset, timestamp, key, value, headers, without deserializers.
 
         `max_bytes` counts batches as they came (compressed, if they are); at least one batch is returned.
         """

@@ -145,6 +145,38 @@ class CorruptBatchError(ClientError):
         self.offset = offset
 
 
+class SerializationError(ClientError):
+    """A `key_serializer` or `value_serializer` failed. Nothing was sent; its exception is the cause of this one."""
+
+    def __init__(self, topic: str, what: str, cause: Exception) -> None:
+        super().__init__(f"the {what}_serializer failed for a record of {topic!r}: {type(cause).__name__}: {cause}")
+        self.topic = topic
+        self.what = what
+
+
+class DeserializationError(ClientError):
+    """A `key_deserializer` or `value_deserializer` failed. The consumer's position stays before the record.
+
+    `data` has the bytes of the key or of the value (`what`). To skip the record: `consumer.seek(error.at, error.offset
+    + 1)`.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, what: str, data: bytes, cause: Exception) -> None:
+        super().__init__(
+            f"the {what}_deserializer failed for the record at offset {offset} of {topic}-{partition}: "
+            f"{type(cause).__name__}: {cause}. The position stays there; seek past the record to skip it."
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.what = what
+        self.data = data
+
+    @property
+    def at(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+
 _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
     ErrorCode.unknown_topic_or_partition: UnknownTopicError,
     ErrorCode.unknown_topic_id: UnknownTopicError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.records.batch import Batch
 from ottla.records.control import ControlKind, decode_control
@@ -27,8 +27,10 @@ class ConsumerRecord(NamedTuple):
     partition: int
     offset: int
     timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    """Bytes, or what the consumer's `key_deserializer` made of them. None if the record has no key."""
+    value: Any
+    """Bytes, or what the consumer's `value_deserializer` made of them. None if the record is a tombstone."""
     headers: Headers
 
     @property

@@ -96,6 +96,15 @@ class PartitionQueue:
                 times.append(self.open.ready_at_s)
         return min(times, default=float("inf"))
 
+    @property
+    def next_bytes(self) -> int:
+        """The size of the batch that `take` would give, if it gives one."""
+        if self._recovering:
+            return len(self._sent[0].payload) if self._sent else 0
+        if self._closed:
+            return len(self._closed[0].payload)
+        return 0 if self.open is None else self.open.size_bytes
+
     def take(self, now_s: float, traits: Traits, leader: int) -> Batch | None:
         """The next batch to send, from now on in flight to this leader. Call `give_up_unnumberable` before."""
         if not self.can_send(now_s) or not self.may_go_to(leader):

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ottla.client.errors import ClientError, CorruptBatchError
+from ottla.client.errors import ClientError, CorruptBatchError, DeserializationError
 from ottla.client.fetched import ConsumerRecord, FetchedBatch, TopicPartition
+from ottla.client.serialization import Convert
 from ottla.records.batch import Batch
 from ottla.records.bridge import decode_records
 from ottla.records.errors import CorruptRecords
@@ -90,6 +91,13 @@ class PartitionReader:
         self._move(offset, None)
         self._began_at = None
 
+    def rewind(self, offset: int) -> None:
+        """The user has not used what it was given from here on: it comes again. What is before it stays as it is."""
+        unsettled_from = self._unsettled_from
+        self._move(offset, None)
+        if unsettled_from is not None and unsettled_from < offset:
+            self._unsettled_from = unsettled_from
+
     def seek_by_lookup(self, timestamp: int) -> None:
         self._move(None, timestamp)
         self._began_at = None
@@ -127,11 +135,19 @@ class PartitionReader:
             count += 1
         return count
 
-    def take_records(self, records_max: int, *, check_crc: bool) -> list[ConsumerRecord]:
-        """Up to so many records, of one batch. Empty once there is nothing left that may be seen."""
+    def take_records(
+        self, records_max: int, *, check_crc: bool, convert: Convert | None = None
+    ) -> list[ConsumerRecord]:
+        """Up to so many records, of one batch. Empty once there is nothing left that may be seen.
+
+        A record that `convert` refuses ends the list; if it is the first one, the error is raised and the position
+        stays before it.
+        """
         while self._batches:
             self._load_rows(check_crc)
             taken = self._rows[self._rows_at : self._rows_at + records_max]
+            if convert is not None:
+                taken = _converted(taken, convert)
             self._rows_at += len(taken)
             if taken:
                 self._handing_out()
@@ -142,14 +158,19 @@ class PartitionReader:
                 return taken
         return []
 
-    def each_record(self, *, check_crc: bool) -> Iterator[ConsumerRecord]:
-        """The records of the first batch, one by one, the position moving with them. A seek ends it."""
+    def each_record(self, *, check_crc: bool, convert: Convert | None = None) -> Iterator[ConsumerRecord]:
+        """The records of the first batch, one by one, the position moving with them. A seek ends it.
+
+        Raises what `convert` raises, with the position before that record.
+        """
         if not self._batches:
             return
         first = self._batches[0]
         self._load_rows(check_crc)
         while self._batches and self._batches[0] is first and self._rows_at < len(self._rows):
             record = self._rows[self._rows_at]
+            if convert is not None:
+                record = convert(record)
             self._rows_at += 1
             if self._unsettled_from is None:
                 self._handing_out()
@@ -213,3 +234,16 @@ class PartitionReader:
     def _drop_rows(self) -> None:
         self._rows = []
         self._rows_at = 0
+
+
+def _converted(records: list[ConsumerRecord], convert: Convert) -> list[ConsumerRecord]:
+    """Those before the first that fails; raises if that is the first of all."""
+    done: list[ConsumerRecord] = []
+    for record in records:
+        try:
+            done.append(convert(record))
+        except DeserializationError:
+            if not done:
+                raise
+            break
+    return done

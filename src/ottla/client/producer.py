@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from ottla.client.batches import Batch, Identity
 from ottla.client.brokers import Brokers
@@ -42,6 +42,7 @@ from ottla.client.placement import Placement
 from ottla.client.producer_settings import Acks, ProducerSettings
 from ottla.client.room import Room
 from ottla.client.sender import Sender
+from ottla.client.serialization import Serializer, check_headers, to_bytes
 from ottla.client.transaction import Transaction
 from ottla.client.transaction_coordinator import TransactionCoordinators
 from ottla.client.transactions import Transactions
@@ -86,6 +87,8 @@ class Producer:
         request_timeout_ms: int = 30_000,
         retry_backoff_ms: int = 100,
         partitioner: Partitioner = murmur2_partitioner,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
         client_id: str = "ottla-producer",
@@ -109,6 +112,8 @@ class Producer:
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
         )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
         self._brokers = Brokers(
             bootstrap_servers,
             client_id=client_id,
@@ -189,8 +194,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -201,8 +206,8 @@ class Producer:
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -226,18 +231,25 @@ class Producer:
     def send_nowait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffers the record, or raises BufferFullError. Records of one partition keep their order."""
+        """Buffers the record, or raises BufferFullError. Records of one partition keep their order.
+
+        Without serializers, keys and values are bytes or None: anything else is a TypeError.
+        """
         sender = self._require_sender()
         self._open_transaction()
         assert self._placement is not None
         if self._room.is_full:
             raise BufferFullError(f"{self._room.used_bytes} bytes wait for acknowledgements; `enqueue` waits for room")
+        key = to_bytes("key", topic, key, self._key_serializer)
+        value = to_bytes("value", topic, value, self._value_serializer)
+        if headers:
+            check_headers(topic, headers)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
         size_bytes = (0 if value is None else len(value)) + (0 if key is None else len(key))

@@ -236,7 +236,7 @@ class Sender:
         while connection.is_open and connection.in_flight < self._settings.max_in_flight:
             sent, size_bytes = Sent(), 0
             for queue in queues:
-                has_room = size_bytes < self._settings.max_request_bytes
+                has_room = not size_bytes or size_bytes + queue.next_bytes <= self._settings.max_request_bytes
                 batch = queue.take(now_s, self.traits, leader) if has_room else None
                 if batch is not None:
                     key, version = self._topic_key(queue.topic, version)

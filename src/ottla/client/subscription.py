@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ottla.client.errors import ClientError, refused
 from ottla.client.fetched import TopicPartition
@@ -91,6 +91,11 @@ class Subscription:
             if failure is None and reader.position is None and reader.lookup is None and not reader.wants_committed:
                 failure = ClientError(f'{reader.at} has no position: with auto_offset_reset="none", seek first')
         return failure
+
+    def rewind(self, first: Mapping[TopicPartition, int]) -> None:
+        for at, offset in first.items():
+            if (reader := self.readers.get(at)) is not None:
+                reader.rewind(offset)
 
     def rotate(self) -> None:
         """The partition that came first comes last."""

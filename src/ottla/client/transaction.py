@@ -53,8 +53,8 @@ class Transaction:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -66,8 +66,8 @@ class Transaction:
     async def enqueue(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
@@ -79,8 +79,8 @@ class Transaction:
     def send_nowait(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.model.addresses import split_address
 from ottla.rpc.connection import Http2Connection, PingTimes
 from ottla.rpc.status import ConnectionLostError, RpcError, Status, decode_status_message
 from ottla.rpc.stream import Headers, Receiver, Stream
@@ -102,12 +103,3 @@ def status_of(trailers: dict[str, str]) -> RpcError | None:
     if text is None or not text.isdigit():
         return RpcError(Status.UNKNOWN, "the server ended the call without a status")
     return RpcError(int(text), decode_status_message(trailers.get("grpc-message", "")))
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port`, also `[::1]:9192`. ValueError, with a sentence."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"an address is host:port, not {address!r}")
-    return host, int(port)

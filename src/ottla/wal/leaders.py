@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.rpc.channel import Channel, split_address
+from ottla.model.addresses import split_address
+from ottla.rpc.channel import Channel
 from ottla.rpc.status import RpcError
 from ottla.wal.errors import UnavailableError, WalError, error_of
 from ottla.wire.wal_append import Code, WalFailure
