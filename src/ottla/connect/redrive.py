@@ -47,8 +47,15 @@ async def list_dead_letters(
             left = {each for each in left if await consumer.position(each) < ends[each]}
 
 
+async def _check_topic(bootstrap: str, topic: str) -> None:
+    """Raises what the broker says of a topic that does not exist, before a group or a transactional id is made."""
+    async with Consumer(bootstrap) as consumer:
+        await consumer.partitions(topic)
+
+
 async def redrive(bootstrap: str, topic: str, *, limit: int | None = None) -> int:
     """Sends dead letters back to the topics that they came from, without the headers that were added; how many."""
+    await _check_topic(bootstrap, topic)
     sent = 0
     consumer = Consumer(
         bootstrap,

@@ -28,7 +28,8 @@ class Status:
     name: str
     kind: str
     state: str
-    """starting, running, restarting, failed, stopped; and lost, for a reader who heard nothing for long."""
+    """starting; running; waiting (the process runs and retries, `error` says why); restarting (the process ended and is
+    started again); failed; stopped; and lost, for a reader who heard nothing for long."""
     host: str
     pid: int | None
     since_ms: int

@@ -85,7 +85,7 @@ class Supervised:
     async def _pause(self, code: int, ran_s: float) -> None:
         pause_s = self._backoff.after(ran_s)
         self.status.restarts += 1
-        if self.status.state != "restarting":
+        if self.status.state not in ("restarting", "waiting"):
             self.status.error = f"the process ended with code {code}"
         self._change("restarting")
         self._say(f"{self._config.name}: {self.status.error}. Starts again in {pause_s:g} s")

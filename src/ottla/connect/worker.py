@@ -47,7 +47,7 @@ class Reports:
         self._write({"state": "running", **self._last})
 
     def waiting(self, reason: str) -> None:
-        self.failed(reason, needs_help=False)
+        self._write({"state": "waiting", "error": reason})
 
     def failed(self, reason: str, *, needs_help: bool) -> None:
         self._write({"state": "failed" if needs_help else "restarting", "error": reason})

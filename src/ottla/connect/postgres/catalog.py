@@ -9,7 +9,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from ottla.connect.failures import NeedsHelpError
+from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.postgres.advice import explained, user_of
 from ottla.connect.postgres.lsn import parse_lsn
 from ottla.connect.postgres.tables import ColumnFacts
@@ -116,7 +116,10 @@ class Catalog:
         return list(chosen.values())
 
     async def check_can_stream(self) -> None:
-        """That the server decodes its log, and that this user may ask for it."""
+        """That the server decodes its log, and that this user may ask for it. ConnectorError while it recovers: its
+        slots and publications cannot be judged before that."""
+        if (await self.ask("SELECT pg_is_in_recovery()"))[0][0]:
+            raise ConnectorError("PostgreSQL is in recovery, or a standby: changes are read when it is a primary")
         level = (await self.ask("SELECT current_setting('wal_level')"))[0][0]
         if level != "logical":
             raise NeedsHelpError(

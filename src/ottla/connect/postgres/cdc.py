@@ -65,6 +65,7 @@ class PostgresCdc:
         self._tables: list[TableFacts] = []
         self._shapes: list[TableShape] = []
         self._attempt = 0
+        self._has_run = False
         self._announced = asyncio.Event()
         self._phase = "starting"
 
@@ -75,8 +76,8 @@ class PostgresCdc:
 
     async def start(self, position: Position | None) -> None:
         settings = self._settings
-        self._catalog = await Catalog.connect(settings.url)
-        await self._catalog.check_can_stream()
+        self._has_run = position is not None
+        self._catalog = await self._open_catalog()
         self._tables = await self._catalog.chosen_tables(settings.tables)
         await self._catalog.ensure_publication(settings.publication, self._tables, create=settings.create_publication)
         await self._warn_of_gaps()
@@ -99,6 +100,22 @@ class PostgresCdc:
         self._phase = "snapshot"
         self._snapshot = self._read_snapshot(slot is not None)
 
+    async def _open_catalog(self) -> Catalog:
+        try:
+            self._catalog = await Catalog.connect(self._settings.url)
+            await self._catalog.check_can_stream()
+        except NeedsHelpError as failure:
+            raise self._in_time(failure) from failure
+        return self._catalog
+
+    def _explained(self, failure: Exception) -> ConnectorError:
+        return self._in_time(explained(failure, self._settings.url))
+
+    def _in_time(self, failure: ConnectorError) -> ConnectorError:
+        """A connector that has run before had the right address and rights. What is missing now may come back, so it is
+        retried: an ended connector's slot would hold the server's WAL until its bound is reached."""
+        return ConnectorError(str(failure)) if self._has_run else failure
+
     async def poll(self) -> SourceBatch | None:
         try:
             if self._snapshot is not None:
@@ -109,7 +126,7 @@ class PostgresCdc:
             assert self._stream is not None
             return await self._stream.poll()
         except (RefusedError, psycopg.Error) as failure:
-            raise explained(failure, self._settings.url) from failure
+            raise self._explained(failure) from failure
 
     async def commit(self, position: Position) -> None:
         if position["phase"] == "announced":
@@ -177,7 +194,7 @@ class PostgresCdc:
                 name, snapshot="export" if self._settings.snapshot else "noexport"
             )
         except RefusedError as failure:
-            raise explained(failure, self._settings.url) from failure
+            raise self._explained(failure) from failure
 
     async def _shape_now(self, table: TableFacts) -> TableShape:
         """As the catalog has it in the snapshot."""
@@ -194,7 +211,7 @@ class PostgresCdc:
         try:
             self._connection = await ReplicationConnection.connect(self._settings.url, settings=SESSION_SETTINGS)
         except RefusedError as failure:
-            raise explained(failure, self._settings.url) from failure
+            raise self._explained(failure) from failure
 
     async def _start_stream(self, position: StreamPosition) -> None:
         settings = self._settings
@@ -209,7 +226,7 @@ class PostgresCdc:
                 raise ConnectorError(
                     f"{failure}: another connector reads it, or PostgreSQL has not noticed its end yet"
                 ) from failure
-            raise explained(failure, settings.url) from failure
+            raise self._explained(failure) from failure
         self._phase = "stream"
         self._stream = LogicalStream(
             self._connection,

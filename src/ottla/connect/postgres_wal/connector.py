@@ -8,9 +8,9 @@ from typing import Any
 
 from ottla.connect.configuration import DEFAULT_WAL
 from ottla.connect.contract import Reports
-from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.failures import NeedsHelpError
 from ottla.connect.news import say
-from ottla.connect.postgres_wal.failures import PostgresError, RefusedError, SlotInUseError
+from ottla.connect.postgres_wal.failures import PostgresError
 from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.server import APPLICATION_NAME
@@ -22,7 +22,10 @@ REPORT_EVERY_S = 1.0
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresWalConnector:
     place = LogPlace(settings.get("wal") or DEFAULT_WAL, settings["log"])
-    new = settings_of_new_log(settings.get("replicas"), settings.get("durability"))
+    try:
+        new = settings_of_new_log(settings.get("replicas"), settings.get("durability"))
+    except PostgresError as wrong:
+        raise NeedsHelpError(str(wrong)) from wrong
     receiver = ReceiverSettings(
         settings["url"],
         slot=settings.get("slot") or APPLICATION_NAME,
@@ -58,7 +61,5 @@ class PostgresWalConnector:
 
 
 def _as_connectors(failure: BaseException) -> BaseException:
-    """A slot in use is for its supervisor to wait for: the server has yet to notice that the last worker has died."""
-    if isinstance(failure, RefusedError) and not isinstance(failure, SlotInUseError):
-        return NeedsHelpError(str(failure))
-    return ConnectorError(str(failure)) if isinstance(failure, PostgresError) else failure
+    """The receiver retries what may pass, so a failure that ends it is for a person."""
+    return NeedsHelpError(str(failure)) if isinstance(failure, PostgresError) else failure

@@ -33,7 +33,7 @@ class Written:
 
 def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, Path]:
     """Into a directory that is empty or not there; where each tablespace went. Raises DamagedBackupError."""
-    tablespaces = prepare(backup, directory)
+    tablespaces = _prepare(backup, directory)
     written: dict[str, Written] = {}
     manifest = b""
     for file in backup.files:
@@ -55,13 +55,19 @@ def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, P
     return tablespaces
 
 
-def prepare(backup: Backup, directory: Path) -> dict[str, Path]:
-    """Tablespaces go beside the directory: they may not be inside it."""
+def check_empty(backup: Backup, directory: Path) -> dict[str, Path]:
+    """The place of each tablespace: beside the directory, since it may not be inside. Raises RefusedError."""
     oids = [each.oid for each in backup.tablespaces]
     tablespaces = {oid: directory.with_name(f"{directory.name}-tablespace-{oid}") for oid in oids}
     for place in (directory, *tablespaces.values()):
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise RefusedError(f"{place} is not empty; name a directory that is, or that is not there yet: --to")
+    return tablespaces
+
+
+def _prepare(backup: Backup, directory: Path) -> dict[str, Path]:
+    tablespaces = check_empty(backup, directory)
+    for place in (directory, *tablespaces.values()):
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         place.chmod(0o700)  # the server insists on it
     return tablespaces

@@ -1,7 +1,8 @@
 """What goes wrong with a PostgreSQL server, in words that say what to type.
 
-The server's refusals come as English text and, after the connection is there, with an SQLSTATE. A text that is not
-known here is passed on as it is.
+An error of a command carries an SQLSTATE, and that decides. libpq gives only the text of an error that happens while
+it connects, so a text that is not known here is taken for a state that passes (the server starts, recovers, or shuts
+down). The connector retries both kinds; commands that run once print the sentence and end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ class LogChangedError(PostgresError):
 
 
 class RefusedError(PostgresError):
-    """Trying again changes nothing; a person has to."""
+    """A person has to change something, on the server, at the log, or in the options."""
+
+
+class InvalidSettingsError(RefusedError):
+    """Options that cannot work, whatever the server and the log are: the only reason to end at start-up."""
+
+
+class TakenOverError(RefusedError):
+    """Another connector is the log's writer now."""
 
 
 class SlotInUseError(RefusedError):
@@ -140,44 +149,47 @@ _COMMANDS: tuple[tuple[str, _Sentence], ...] = (
 
 _IN_USE = re.compile(r'replication slot "([^"]+)" is active for PID (\d+)')
 _GONE = re.compile(r"has already been removed|can no longer get changes from replication slot|has been invalidated")
-_LATER = re.compile(r"is starting up|is shutting down|is in recovery mode|not yet accepting connections")
+_OBJECT_IN_USE = "55006"
+_UNDEFINED_FILE = "58P01"
+_PASSING_CLASSES = ("08", "40", "53", "57", "58")
+"""SQLSTATE classes: connection, rollback, insufficient resources, operator intervention, system error."""
 
 
 def connecting_failed(text: str, asked: Asked) -> PostgresError:
-    """The connection was not made."""
+    """The error for a connection that was not made: RefusedError with advice, or UnreachableError."""
     text = text.strip()
     for pattern, sentence in _CONNECTING:
         if (found := re.search(pattern, text)) is not None:
             return RefusedError(sentence(found, asked))
-    if _LATER.search(text):
-        return UnreachableError(f"the server at {asked.place} is not ready: {_short(text)}")
     if "FATAL:" in text:
-        return RefusedError(f"the server at {asked.place} refuses the connection: {_short(text)}")
+        return UnreachableError(f"the server at {asked.place} does not accept connections now: {_short(text)}")
     return UnreachableError(f"no PostgreSQL answers at {asked.place}: {_short(text)}")
 
 
-def command_failed(text: str, asked: Asked) -> PostgresError:
-    """The server refused a command of the replication protocol."""
+def command_failed(text: str, asked: Asked, sqlstate: str | None = None) -> PostgresError:
+    """The error for a command of the replication protocol that the server rejected."""
     text = text.strip()
-    if _GONE.search(text):
+    if sqlstate == _UNDEFINED_FILE or _GONE.search(text):
         return WalGoneError(_short(text))
-    if (found := _IN_USE.search(text)) is not None:
+    found = _IN_USE.search(text)
+    if sqlstate == _OBJECT_IN_USE or found is not None:
+        slot, holder = (asked.slot, "") if found is None else (found[1], f" (by the server's process {found[2]})")
         return SlotInUseError(
-            f"the slot {found.group(1)!r} is in use (by the server's process {found.group(2)}): another connector runs "
-            "with this name. One is enough; for a second log name another slot with --slot"
+            f"the slot {slot!r} is in use{holder}: another connector runs with this name. One is enough; for a second "
+            "log name another slot with --slot"
         )
     for pattern, sentence in _COMMANDS:
         if (found := re.search(pattern, text)) is not None:
             return RefusedError(sentence(found, asked))
-    if _LATER.search(text) or "terminating" in text:
-        return UnreachableError(_short(text))
+    if sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
+        return UnreachableError(f"the server at {asked.place} says: {_short(text)}")
     return RefusedError(f"the server at {asked.place} says: {_short(text)}")
 
 
-def stream_failed(text: str) -> PostgresError:
-    """A stream that had begun broke off."""
+def stream_failed(text: str, sqlstate: str | None = None) -> PostgresError:
+    """The error for a stream that broke off after it had begun."""
     text = _short(text)
-    if _GONE.search(text):
+    if sqlstate == _UNDEFINED_FILE or _GONE.search(text):
         return WalGoneError(text)
     return UnreachableError(f"the connection to the server is lost: {text}")
 

@@ -2,8 +2,9 @@
 
     python -m ottla.connect.postgres_wal.fetch --wal ... --log ... --system-id ... --segment-bytes ... %f %p
 
-It is what `restore_command` runs, once a file; the `ottla` command itself takes longer to start. Exit codes: 0, here it
-is; 44, the log does not have it; any other, nobody knows (see `recovery_files`).
+`restore_server` calls `fetch_file`. As a command of its own it serves data directories that were laid down before there
+was a restore server. Exit codes: 0, here it is; 44, the log does not have it; any other, nobody knows (see
+`recovery_files`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
@@ -18,7 +20,7 @@ from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.opening import LogPlace
 from ottla.connect.postgres_wal.positions import segment_of_name, timeline_of_history_name
-from ottla.connect.postgres_wal.recovery_files import NOT_IN_LOG
+from ottla.connect.postgres_wal.restore_client import NOT_IN_LOG
 from ottla.connect.postgres_wal.segments import history_file, write_segment
 
 FAILED = 1
@@ -47,8 +49,7 @@ async def fetch_file(
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.fetch")
+def add_log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wal", required=True)
     parser.add_argument("--log", required=True)
     parser.add_argument("--system-id", type=int, required=True)
@@ -56,13 +57,22 @@ def main() -> int:
     parser.add_argument("--archive")
     parser.add_argument("--without-log", action="store_true")
     parser.add_argument("--up-to-gap", action="store_true")
+
+
+def open_log(options: argparse.Namespace) -> AbstractAsyncContextManager[ReadableLog]:
+    place = LogPlace(options.wal, options.log)
+    return place.open_to_read(options.archive, without_log=options.without_log)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.fetch")
+    add_log_options(parser)
     parser.add_argument("name")
     parser.add_argument("path", type=Path)
     wanted = parser.parse_args()
 
     async def work() -> bool:
-        place = LogPlace(wanted.wal, wanted.log)
-        async with place.open_to_read(wanted.archive, without_log=wanted.without_log) as log:
+        async with open_log(wanted) as log:
             return await fetch_file(
                 log, wanted.name, wanted.path, wanted.system_id, wanted.segment_bytes, up_to_gap=wanted.up_to_gap
             )

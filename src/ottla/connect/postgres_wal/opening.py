@@ -6,7 +6,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from ottla.connect.postgres_wal.failures import LogChangedError, PostgresError, RefusedError, UnreachableError
+from ottla.connect.postgres_wal.failures import (
+    InvalidSettingsError,
+    LogChangedError,
+    PostgresError,
+    RefusedError,
+    TakenOverError,
+    UnreachableError,
+)
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.wal import (
     FencedError,
@@ -19,6 +26,8 @@ from ottla.wal import (
     UnknownOutcomeError,
     WalError,
 )
+
+DURABILITIES = ("disk", "cache", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class LogPlace:
     def _as_ours(self, failure: WalError) -> PostgresError:
         match failure:
             case FencedError():
-                return RefusedError(
+                return TakenOverError(
                     f"another connector has taken the log {self.name!r} over. One is enough; for a second database "
                     "name another log with --log"
                 )
@@ -88,5 +97,11 @@ def _tell(note: str | None, news: Callable[[str], None]) -> None:
 
 
 def settings_of_new_log(replicas: int | None, durability: str | None) -> LogSettings:
-    """Only a backup that is kept says what can go (`ottla backup postgres --keep`): neither time nor size does."""
+    """A log without retention: only `ottla backup postgres --keep` removes WAL. Raises InvalidSettingsError."""
+    if durability not in (None, *DURABILITIES):
+        raise InvalidSettingsError(
+            f"there is no durability {durability!r}; it is {', '.join(DURABILITIES[:-1])} or {DURABILITIES[-1]}"
+        )
+    if replicas is not None and replicas < 1:
+        raise InvalidSettingsError(f"a log has at least 1 replica, not {replicas}")
     return LogSettings(replicas=replicas, durability=durability, retention_ms=-1, configs={"retention.bytes": "-1"})

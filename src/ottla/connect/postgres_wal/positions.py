@@ -60,6 +60,11 @@ class Segment:
         number, in_one = self.first_lsn // self.size_bytes, _FOUR_GIB // self.size_bytes
         return f"{self.timeline:08X}{number // in_one:08X}{number % in_one:08X}"
 
+    @property
+    def next(self) -> Segment:
+        """The segment that follows on the same timeline."""
+        return Segment(self.timeline, self.end_lsn, self.size_bytes)
+
 
 def segment_of_name(name: str, segment_bytes: int) -> Segment | None:
     found = _SEGMENT.fullmatch(name)

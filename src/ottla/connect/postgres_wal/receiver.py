@@ -3,22 +3,29 @@
 A session: look where the log ends, take the slot, stream from there, become the log's only writer, make sure that it
 still ends there. The slot keeps a second connector from the server; the log's epoch keeps one from the log. After
 whatever goes wrong in between, the next session looks again: the log alone says where to go on.
+
+Commits wait for this connector, so it does not give up. It retries every failure, with a bounded backoff, because a
+person or time may put it right: a server that recovers, a role that is missing, brokers that are away. Two things end
+it: options that cannot work, and another connector that has taken the log over (two would take it from each other).
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+from ottla.connect.postgres_wal import kept_wal
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.failures import (
+    InvalidSettingsError,
     LogChangedError,
+    PostgresError,
     RefusedError,
-    SlotInUseError,
-    UnreachableError,
+    TakenOverError,
     WalGoneError,
 )
 from ottla.connect.postgres_wal.log_port import WritableLog
@@ -26,14 +33,17 @@ from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogWriter
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text
 from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
-from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, StreamEnd
+from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, Slot, StreamEnd
 from ottla.connect.postgres_wal.slot_bound import SlotWatch, check_bound, parse_size
 from ottla.connect.postgres_wal.stream_pump import Pump
 from ottla.connect.postgres_wal.timelines import parse_history
 
 BACKOFF_S = (0.1, 5.0)
 STABLE_AFTER_S = 10.0
-SLOT_PATIENCE_S = 10.0
+LOOK_EVERY_S = 0.2
+REMIND_S = 600.0
+"""A failure that goes on is logged again after this long."""
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 OpenLog = Callable[[bool], AbstractAsyncContextManager[WritableLog]]
 
@@ -48,16 +58,17 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """Runs until it is cancelled, or until something that only a person can change: RefusedError.
+    """Runs until it is cancelled. Raises InvalidSettingsError or TakenOverError, and retries any other PostgresError.
 
     `open_log(fence)` opens the log, as its only writer if `fence`. `news` gets sentences for a person.
+    `state` is starting, running, waiting (`last_failure` says for what), stopped or failed.
     """
 
     def __init__(self, settings: ReceiverSettings, open_log: OpenLog, news: Callable[[str], None]) -> None:
         self._settings = settings
         self._open_log = open_log
         self._news = news
-        self._was_connected = False
+        self._said_s: dict[str, float] = {}
         self._accept_gap = settings.accept_gap
         self._now: Pump | None = None
         self.state = "starting"
@@ -75,32 +86,34 @@ class Receiver:
             raise
 
     async def _run(self) -> None:
-        delay_s, patient_until_s = BACKOFF_S[0], time.monotonic() + SLOT_PATIENCE_S
+        if _SLOT_NAME.fullmatch(self._settings.slot) is None:
+            raise InvalidSettingsError(
+                f"{self._settings.slot!r} cannot be the name of a slot: up to 63 lower-case letters, digits and "
+                "underscores can (--slot)"
+            )
+        delay_s = BACKOFF_S[0]
         while True:
             began_s = time.monotonic()
             try:
                 await self._session()
-                self._news("the server ended the stream; waiting for it")
-            except LogChangedError as failure:
-                self._again(failure)
-            except SlotInUseError as failure:
-                # The server takes a while to notice that a connector before us was killed.
-                if not self._was_connected and began_s > patient_until_s:
-                    raise
-                self._again(failure)
-            except UnreachableError as failure:
-                if not self._was_connected:
-                    raise
-                self._again(failure)
+                self._wait_for("the server ended the stream; waiting for it")
+            except (InvalidSettingsError, TakenOverError):
+                raise
+            except PostgresError as failure:
+                self._wait_for(str(failure))
             if time.monotonic() - began_s > STABLE_AFTER_S:
                 delay_s = BACKOFF_S[0]
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, BACKOFF_S[1])
 
-    def _again(self, failure: Exception) -> None:
-        self._news(f"{failure}; trying again")
-        self.last_failure = str(failure)
+    def _wait_for(self, reason: str) -> None:
+        """Tells a person the reason once, and again only if it lasts."""
+        self.state, self.last_failure = "waiting", reason
         self.reconnects += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s.get(reason, -REMIND_S) >= REMIND_S:
+            self._said_s[reason] = now_s
+            self._news(f"{reason}; trying again until it works")
 
     def facts(self) -> dict[str, str | int]:
         """Where it is, for a person who asks."""
@@ -119,8 +132,8 @@ class Receiver:
             if last is None and tail.start_offset > 0 and not self._accept_gap:
                 raise RefusedError(
                     "the log is empty, and was not always: what it held has been trimmed, or all its replicas were "
-                    "lost at once. To begin anew, type the same command with --accept-gap, and then take a base "
-                    "backup: ottla backup postgres"
+                    "lost at once. To begin anew, stop this connector, type the same command with --accept-gap, then "
+                    "take a base backup: ottla backup postgres"
                 )
             end = None if last is None else LogEnd.of(last.entry)
             step = await self._plan(server, identity, end)
@@ -140,24 +153,32 @@ class Receiver:
         check_bound(bound, unbounded=self._settings.unbounded_slot)
         self._watch = SlotWatch(bound)
         self._segment_bytes = parse_size(await server.setting("wal_segment_size")) or 0
+        self._kept_before = await self._look_at_kept_wal(server)
         if await server.setting("synchronous_commit") == "remote_apply":
             self._news(
                 "WARNING: synchronous_commit is remote_apply, and a log applies nothing: commits that wait for it "
                 "never return. Set it to 'on'"
             )
 
+    async def _look_at_kept_wal(self, server: Server) -> str | None:
+        """What wal_keep_size was before `ottla restore postgres` raised it; None if it did not, or it is set back."""
+        if await server.setting(kept_wal.SETTING) != kept_wal.KEPT:
+            return None
+        try:
+            return await server.setting(kept_wal.BEFORE) or None
+        except RefusedError:  # the server knows no such setting
+            return None
+
     async def _plan(self, server: Server, identity: Identity, end: LogEnd | None) -> Step:
-        slot = await server.slot(self._settings.slot)
-        if slot is None:
-            await server.create_slot(self._settings.slot)
-            self._news(f"created the replication slot {self._settings.slot!r}")
-            slot = await server.slot(self._settings.slot)
+        """A server whose WAL does not belong into this log gets no slot: nobody would ever advance it."""
         if end is None:
+            slot = await self._slot(server)
             return first_step(identity, None if slot is None else slot.restart_lsn, self._segment_bytes)
         history = None
         if identity.timeline > end.timeline:
             history = parse_history(identity.timeline, await server.history(identity.timeline))
         step = next_step(end, identity, history)
+        await self._slot(server)
         if step.left_out:
             self._news(
                 f"the server left timeline {end.timeline} {step.left_out:,} bytes before the log's end. The "
@@ -165,6 +186,16 @@ class Receiver:
                 f"transactions which only the log has: ottla restore postgres --timeline {end.timeline} shows them"
             )
         return step
+
+    async def _slot(self, server: Server) -> Slot | None:
+        """The slot on the server, which is created if it is missing."""
+        name = self._settings.slot
+        slot = await server.slot(name)
+        if slot is None:
+            await server.create_slot(name)
+            self._news(f"created the replication slot {name!r}")
+            slot = await server.slot(name)
+        return slot
 
     async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: Step) -> None:
         """Until the server ends it. A timeline that ends is followed by the next one."""
@@ -190,7 +221,6 @@ class Receiver:
         return history
 
     async def _pump(self, server: Server, writer: LogWriter, identity: Identity, step: Step) -> StreamEnd:
-        self._was_connected = True
         self._news(f"streaming from {lsn_text(step.start)} on timeline {step.timeline}")
         pump = Pump(
             server,
@@ -202,10 +232,27 @@ class Receiver:
             news=self._news,
         )
         self._now, self.state, self.last_failure = pump, "running", None
+        self._said_s.clear()
+        setting_back = asyncio.create_task(self._set_back_kept_wal(pump, identity))
         try:
             return await pump.run()
         finally:
-            self.state = "restarting"
+            setting_back.cancel()
+            await asyncio.wait([setting_back])
+
+    async def _set_back_kept_wal(self, pump: Pump, identity: Identity) -> None:
+        """Once the log has all WAL that the server had when it was asked. The slot is told what the log has, so it
+        holds everything that comes later."""
+        if self._kept_before is None:
+            return
+        while pump.flushed < identity.flushed:  # noqa: ASYNC110 - the pump has no event for it, and this runs once
+            await asyncio.sleep(LOOK_EVERY_S)
+        try:
+            await kept_wal.set_back(self._settings.dsn, self._kept_before)
+        except PostgresError as failure:
+            self._news(f"WARNING: {failure}")
+            return
+        self._news(f"the log has caught up with the restored server: {kept_wal.command_of(self._kept_before)}")
 
     async def _write_gap(self, server: Server, identity: Identity, end: LogEnd | None, gone: WalGoneError) -> None:
         """The slot is of no use any more; a new one keeps what comes from now on."""
@@ -238,6 +285,6 @@ def _entry(kind: Kind, identity: Identity, timeline: TimelineId, start: Lsn, dat
 def _gap_sentence(step: Step, gone: WalGoneError) -> str:
     return (
         f"the server has removed WAL that the log does not have ({gone}): the log ends at {lsn_text(step.start)}. "
-        "Everything up to there can be restored. To go on after the gap, type the same command with --accept-gap, "
-        "and then take a new base backup: ottla backup postgres"
+        "Everything up to there can be restored. To go on after the gap, stop this connector, type the same command "
+        "with --accept-gap, and then take a new base backup: ottla backup postgres"
     )

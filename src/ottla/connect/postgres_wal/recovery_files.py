@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.connect.postgres_wal import kept_wal, restore_client
 from ottla.connect.postgres_wal.positions import TimelineId
+from ottla.connect.postgres_wal.restore_client import BOOT_ID, NOT_IN_LOG, READY
 from ottla.connect.postgres_wal.slot_bound import parse_size
 
 if TYPE_CHECKING:  # a server that recovers asks for one file after the other, and needs none of this
     from ottla.connect.postgres_wal.backup_store import Backup
 
-WAL_KEPT_BYTES = 1 << 30
-NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
+_EXIT = f"code=$?; [ $code -eq 0 ] && exit 0; [ $code -eq {NOT_IN_LOG} ] && exit 1; exit 255"
 AUTO_CONF = "postgresql.auto.conf"
 _OURS = ("restore_command", "recovery_target", "recovery_end_command", "archive_cleanup_command", "primary_")
 MINIMAL_HBA = """# Written by `ottla restore postgres`: the backup had no pg_hba.conf.
@@ -32,16 +34,28 @@ host   all          all  ::1/128        scram-sha-256
 
 
 def restore_command(fetch: Sequence[str]) -> str:
-    """For a shell, with the server's %f and %p."""
-    command = " ".join(shlex.quote(word.replace("%", "%%")) for word in fetch)
-    return f'{command} %f "%p"; code=$?; [ $code -eq 0 ] && exit 0; [ $code -eq {NOT_IN_LOG} ] && exit 1; exit 255'
+    """For a shell, with the server's %f and %p. `fetch` is a command that takes a file's name and path as its last
+    words."""
+    return f'{_quoted(fetch)} %f "%p"; {_EXIT}'
+
+
+def served_restore_command(server: Sequence[str]) -> str:
+    """The same by way of the restore server, which the command `server` starts. A segment that is ready needs a rename;
+    the client asks for any other file. It starts in 20 ms (`-S` leaves site-packages out)."""
+    ready = f'read -r boot 2>/dev/null <{BOOT_ID}; mv -f "{READY}$boot/%f" "%p" 2>/dev/null && exit 0'
+    client = [sys.executable, "-I", "-S", restore_client.__file__]
+    return f'{ready}; {_quoted(client)} %f "%p" -- {_quoted(server)}; {_EXIT}'
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " ".join(shlex.quote(word.replace("%", "%%")) for word in words)
 
 
 def write_recovery(
     directory: Path,
     backup: Backup,
     *,
-    fetch: Sequence[str],
+    server: Sequence[str],
     timeline: TimelineId,
     target: Mapping[str, str],
     takes_over: bool,
@@ -49,13 +63,14 @@ def write_recovery(
     """Notes for a person: what is different from the server that was backed up. One that takes over goes on in the log,
     and commits wait for it; any other is a copy to look at, which commits by itself."""
     settings = {
-        "restore_command": restore_command(fetch),
+        "restore_command": served_restore_command(server),
         "recovery_target_timeline": str(timeline),
         **target,
     }
     notes = _write_missing_files(directory, backup)
     if takes_over:
-        settings["wal_keep_size"], note = _wal_for_the_connector(backup)
+        kept, note = _wal_for_the_connector(directory / AUTO_CONF, backup)
+        settings |= kept
         notes.append(note)
     else:
         settings["synchronous_standby_names"] = ""
@@ -66,21 +81,23 @@ def write_recovery(
     return notes
 
 
-def _wal_for_the_connector(backup: Backup) -> tuple[str, str]:
+def _wal_for_the_connector(auto_conf: Path, backup: Backup) -> tuple[dict[str, str], str]:
     """The server has no slot before its connector comes, and any checkpoint could remove what that needs."""
-    before = backup.settings.get("wal_keep_size", "0")
-    kept_bytes = max(parse_size(before) or 0, WAL_KEPT_BYTES)
-    note = (
-        f"the server keeps {kept_bytes >> 20:,} MB of WAL (wal_keep_size) for `ottla connect postgres-wal`; when that "
-        f"streams, ALTER SYSTEM SET wal_keep_size = '{before}' sets it back"
-    )
-    return f"{kept_bytes >> 20}MB", note
+    before_bytes = parse_size(backup.settings.get(kept_wal.SETTING, "0")) or 0
+    settings = kept_wal.settings_of_restored(_text_of(auto_conf), before_bytes)
+    kept_bytes = kept_wal.KEPT_BYTES if settings else before_bytes
+    note = f"the server keeps {kept_bytes >> 20:,} MB of WAL (wal_keep_size) until `ottla connect postgres-wal` streams"
+    return settings, f"{note}, which then sets it back" if settings else note
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
     """In the file that comes last, without what an earlier recovery left there."""
-    there = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    dropped = (*_OURS, *settings)
+    there = _text_of(path).splitlines()
+    dropped = (*_OURS, kept_wal.BEFORE, *settings)
     kept = [line for line in there if not line.strip().startswith(dropped)]
     added = [f"{name} = '{_escaped(value)}'" for name, value in settings.items()]
     path.write_text("\n".join([*kept, *added, ""]), encoding="utf-8")

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
-from ottla.connect.postgres_wal.data_directory import lay_down, prepare, sync_tree
+from ottla.connect.postgres_wal.data_directory import check_empty, lay_down, sync_tree
 from ottla.connect.postgres_wal.failures import RefusedError
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import first_entry, last_entry, offset_of
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
 from ottla.connect.postgres_wal.recovery_files import write_recovery
 from ottla.connect.postgres_wal.segments import history_in_log
+from ottla.connect.postgres_wal.server_user import ServerUser, check_server_user, give_to
 from ottla.connect.postgres_wal.targets import Target, choose_backup, recovery_settings
 from ottla.connect.postgres_wal.timelines import History
 
@@ -39,11 +40,17 @@ class Restored:
 
 
 async def restore(
-    log: ReadableLog, store: BackupStore, directory: Path, wanted: Wanted, fetch: Sequence[str]
+    log: ReadableLog,
+    store: BackupStore,
+    directory: Path,
+    wanted: Wanted,
+    server: Sequence[str],
+    user: ServerUser | None = None,
 ) -> Restored:
-    """Lays the directory down; nothing runs yet. `fetch` is the command that gets a WAL file, without its last words.
+    """Lays the directory down; nothing runs yet. `server` is the command that starts the restore server, without the
+    options that depend on the backup; `user` will run PostgreSQL and gets the files (None: whoever calls this).
 
-    Raises PostgresError.
+    Raises PostgresError. A refusal leaves nothing behind.
     """
     last = await last_entry(log)
     if last is None:
@@ -61,20 +68,23 @@ async def restore(
             raise RefusedError(f"there is no backup {wanted.backup!r} in {store.place}; `ottla backup list` shows them")
     backup = choose_backup(backups, wanted.target, history)
     await _check_beginning(log, backup, history)
-    prepare(backup, directory)
-    command = [*fetch, "--system-id", str(backup.system_id), "--segment-bytes", str(backup.segment_bytes)]
+    command = [*server, "--system-id", str(backup.system_id), "--segment-bytes", str(backup.segment_bytes)]
     if wanted.target is not None:
         command.append("--up-to-gap")
+    check_empty(backup, directory)
+    await asyncio.to_thread(check_server_user, user, command, directory)
     tablespaces = await asyncio.to_thread(lay_down, store, backup, directory)
     notes = write_recovery(
         directory,
         backup,
-        fetch=command,
+        server=command,
         timeline=timeline,
         target=recovery_settings(wanted.target, inclusive=wanted.inclusive),
         takes_over=wanted.target is None,
     )
     for place in (*tablespaces.values(), directory):
+        if user is not None:
+            await asyncio.to_thread(give_to, user, place)
         await asyncio.to_thread(sync_tree, place)
     return Restored(backup, timeline, last.entry.end, tablespaces, notes)
 

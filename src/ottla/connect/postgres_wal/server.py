@@ -13,6 +13,7 @@ from ottla.connect.postgres import replication
 from ottla.connect.postgres.replication import Keepalive, ReplicationConnection, WalData, quoted
 from ottla.connect.postgres_wal.failures import (
     Asked,
+    InvalidSettingsError,
     PostgresError,
     RefusedError,
     UnreachableError,
@@ -55,11 +56,13 @@ class Server:
 
     @classmethod
     async def connect(cls, dsn: str, *, application_name: str = APPLICATION_NAME, slot: str = "ottla") -> Self:
-        """Raises UnreachableError or RefusedError."""
+        """Raises InvalidSettingsError if the address cannot be parsed, else UnreachableError or RefusedError."""
         try:
             conninfo = make_conninfo(dsn, application_name=application_name)
         except ProgrammingError as failure:
-            raise RefusedError(f"{failure}".strip() + "; an address looks like postgresql://user@host:5432/") from None
+            raise InvalidSettingsError(
+                f"{failure}".strip() + "; an address looks like postgresql://user@host:5432/"
+            ) from None
         asked = _asked(conninfo, slot)
         try:
             connection = await replication.ReplicationConnection.connect(conninfo, physical=True)
@@ -120,7 +123,7 @@ class Server:
         try:
             await self._connection.start_physical(first, timeline=timeline, slot=slot)
         except replication.RefusedError as failure:
-            raise self._failure(str(failure)) from None
+            raise self._failure(str(failure), failure.sqlstate) from None
 
     async def receive(self, timeout_s: float) -> list[WalData | Keepalive] | StreamEnd:
         """What has come. Raises UnreachableError, or WalGoneError if the server does not have what was asked for."""
@@ -131,7 +134,7 @@ class Server:
                 return StreamEnd()
             return StreamEnd(TimelineId(end.next_timeline), Lsn(end.next_lsn))
         except replication.RefusedError as failure:
-            raise stream_failed(str(failure)) from None
+            raise stream_failed(str(failure), failure.sqlstate) from None
 
     def report(self, flushed: Lsn) -> None:
         """WAL below is safe. It stands for "written" too, so that synchronous_commit=remote_write is not answered with
@@ -139,23 +142,25 @@ class Server:
         try:
             self._connection.send_status(flushed, applied_lsn=0)
         except replication.RefusedError as failure:
-            raise stream_failed(str(failure)) from None
+            raise stream_failed(str(failure), failure.sqlstate) from None
 
     def failure(self, result: pq.abc.PGresult | None) -> PostgresError:
         """Why a command, given to libpq by hand, did not do what it should."""
         message = b"" if result is None else result.error_message
-        return self._failure((message or self.pgconn.error_message).decode("utf-8", errors="replace"))
+        state = None if result is None else result.error_field(pq.DiagnosticField.SQLSTATE)
+        text = (message or self.pgconn.error_message).decode("utf-8", errors="replace")
+        return self._failure(text, None if state is None else state.decode())
 
-    def _failure(self, text: str) -> PostgresError:
+    def _failure(self, text: str, sqlstate: str | None) -> PostgresError:
         if self.pgconn.status != pq.ConnStatus.OK:
             return UnreachableError(f"the connection to the server is lost: {_one_line(text)}")
-        return command_failed(text, self._asked)
+        return command_failed(text, self._asked, sqlstate)
 
     async def _query(self, command: str) -> list[tuple[str | None, ...]]:
         try:
             return await self._connection.query(command)
         except replication.RefusedError as failure:
-            raise self._failure(str(failure)) from None
+            raise self._failure(str(failure), failure.sqlstate) from None
 
     async def close(self) -> None:
         await self._connection.close()

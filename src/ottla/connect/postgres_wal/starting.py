@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from ottla.connect.postgres_wal.server_user import ServerUser
+
 POLL_S = 0.2
 LOG_NAME = "ottla-restore.log"
 _STATUS_LINE = 7  # of postmaster.pid: starting, standby, ready, stopping
@@ -40,14 +42,24 @@ def start_command(program: Path | None, directory: Path, port: int | None) -> li
     return [str(program or "pg_ctl"), "-D", str(directory), "-l", str(directory / LOG_NAME), "-o", options, "start"]
 
 
-def start_and_wait(command: list[str], directory: Path) -> str | None:
-    """Until it is open for business, however long the replay takes; or why it is not."""
-    if os.geteuid() == 0:
+def start_and_wait(command: list[str], directory: Path, user: ServerUser | None) -> str | None:
+    """Until it is open for business, however long the replay takes; or why it is not. None: as whoever runs this."""
+    if os.geteuid() == 0 and user is None:
         return (
             "PostgreSQL does not run as root. Give the directory to its user and start it as that: "
             f"chown -R postgres {shlex.quote(str(directory))} && su postgres -c {shlex.quote(shlex.join(command))}"
         )
-    started = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    started = subprocess.run(
+        command,
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        user=None if user is None else user.uid,
+        group=None if user is None else user.gid,
+        extra_groups=None if user is None else user.groups,
+    )
     pid_file = directory / "postmaster.pid"
     if started.returncode == 0:
         while (status := _status(pid_file)) not in (None, "ready"):

@@ -1,0 +1,160 @@
+"""Segments of WAL read from the log ahead of the server that will ask for them.
+
+Only whole segments of one timeline are prepared: all their bytes are in the log, so they can never change. The last
+segment of the log, and one in which timelines meet, are assembled when they are asked for. A whole segment is renamed
+into the directory `ready`, from where restore_command may take it without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, aclosing
+from pathlib import Path
+from typing import BinaryIO
+
+from ottla.connect.postgres_wal.failures import PostgresError
+from ottla.connect.postgres_wal.log_port import ReadableLog
+from ottla.connect.postgres_wal.pieces import wal_pieces
+from ottla.connect.postgres_wal.positions import Lsn, Segment
+from ottla.connect.postgres_wal.segments import history_in_log
+
+SPOOL_BYTES = 256 << 20
+AHEAD_MIN = 2
+LOOK_EVERY_S = 0.02
+"""For space, when the spool is full."""
+WRITE_BYTES = 1 << 20
+_LAST_LSN = Lsn(2**64 - 1)
+
+OpenLog = Callable[[], AbstractAsyncContextManager[ReadableLog]]
+
+
+class Prefetch:
+    """A run of segments, written in `spool` and moved to `ready`. One coroutine calls `start`, `take` and `stop`."""
+
+    def __init__(
+        self,
+        open_log: OpenLog,
+        spool: Path,
+        ready: Path,
+        *,
+        segment_bytes: int,
+        up_to_gap: bool,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self._open_log = open_log
+        self._spool = spool
+        self._ready_directory = ready
+        self._up_to_gap = up_to_gap
+        self._ahead_max = max(AHEAD_MIN, spool_bytes // segment_bytes)
+        self._ready: dict[Segment, Path] = {}
+        self._next: Segment | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._published = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    async def start(self, first: Segment) -> None:
+        """Prepares segments from `first` on, and forgets those before."""
+        await self.stop()
+        self._next = first
+        self._running = asyncio.create_task(self._run(first))
+
+    async def take(self, segment: Segment, path: Path) -> bool:
+        """Moves the segment to `path`, once it is whole. False if it is not one that this run prepares."""
+        for older in [each for each in self._ready if each.first_lsn < segment.first_lsn]:
+            self._ready.pop(older).unlink(missing_ok=True)
+            self._taken.set()
+        while segment not in self._ready:
+            if segment != self._next or self._running is None or self._running.done():
+                return False
+            self._published.clear()
+            published = asyncio.ensure_future(self._published.wait())
+            await asyncio.wait([published, self._running], return_when=asyncio.FIRST_COMPLETED)
+            published.cancel()
+        move(self._ready.pop(segment), path)
+        self._taken.set()
+        return True
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        for path in self._ready.values():
+            path.unlink(missing_ok=True)
+        self._ready.clear()
+        self._next = self._running = None
+
+    async def _run(self, first: Segment) -> None:
+        """Until the log's end as of now. A failure ends it too: whoever asks for the segment reads the log again, and
+        reports what is wrong with it."""
+        try:
+            await self._prepare(first)
+        except (PostgresError, OSError) as failure:
+            print(
+                f"reading ahead ended before {self._next and self._next.name}: {failure}", file=sys.stderr, flush=True
+            )
+
+    async def _prepare(self, segment: Segment) -> None:
+        async with self._open_log() as log, contextlib.AsyncExitStack() as stack:
+            history = await history_in_log(log, segment.timeline)
+            if history is None or segment.first_lsn < history.begin:
+                return
+            found = wal_pieces(log, segment.timeline, segment.first_lsn, _LAST_LSN, up_to_gap=self._up_to_gap)
+            file = await self._open(segment)
+            stack.callback(lambda: self._discard(file))
+            async for piece in await stack.enter_async_context(aclosing(found)):
+                data = piece.data
+                while (left := segment.end_lsn - (piece.end - len(data))) <= len(data):
+                    file.write(data[:left])
+                    data = data[left:]
+                    self._publish(segment, file)
+                    segment = segment.next
+                    file = await self._open(segment)
+                file.write(data)
+
+    async def _open(self, segment: Segment) -> BinaryIO:
+        """As soon as there is space for it."""
+        self._next = segment
+        while len(self._ready) >= self._ahead_max:
+            self._taken.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._taken.wait()
+            self._ready = {each: path for each, path in self._ready.items() if path.exists()}
+        return _create(self._part(segment))
+
+    def _publish(self, segment: Segment, file: BinaryIO) -> None:
+        file.close()
+        path = self._ready_directory / segment.name
+        os.rename(self._part(segment), path)
+        self._ready[segment] = path
+        self._published.set()
+
+    def _discard(self, file: BinaryIO) -> None:
+        with contextlib.suppress(OSError):
+            file.close()
+        if self._next is not None:
+            self._part(self._next).unlink(missing_ok=True)
+
+    def _part(self, segment: Segment) -> Path:
+        return self._spool / f"{segment.name}.part"
+
+
+def _create(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", WRITE_BYTES)
+
+
+def move(file: Path, path: Path) -> None:
+    """A rename in the server's own directory; a copy for a path that is on another file system."""
+    try:
+        os.rename(file, path)
+    except OSError as failure:
+        if failure.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(file, path)
+        file.unlink()

@@ -1,0 +1,244 @@
+"""The restore server: gives a recovering PostgreSQL its WAL, and reads the log ahead of it.
+
+    python -m ottla.connect.postgres_wal.restore_server --wal ... --log ... --system-id ... --segment-bytes ...
+
+`restore_client` starts it for the first file, in the data directory and as the server's user, and asks it for each one
+over a Unix socket. A request that no prepared file answers reads the log anew, as if nothing had been prepared: so "the
+log does not have it" is said only about the log as it is then, and a broker that does not answer is a failure. It ends
+when the recovery or the PostgreSQL server does, or when nobody asks for long; a later request starts another one.
+
+Segments that are whole wait in a directory that names this boot of the machine, from where restore_command takes them
+by itself. The spool is emptied when the process starts. So nothing is trusted that a machine left there before it
+crashed, when some of it was not on its disk yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
+from ottla.connect.postgres_wal.fetch import add_log_options, fetch_file, open_log
+from ottla.connect.postgres_wal.log_port import ReadableLog
+from ottla.connect.postgres_wal.log_search import last_entry
+from ottla.connect.postgres_wal.positions import segment_of_name
+from ottla.connect.postgres_wal.prefetch import SPOOL_BYTES, Prefetch, move
+from ottla.connect.postgres_wal.restore_client import BOOT_ID, READY, SERVER_LOG, SOCKET, SPOOL
+
+LOCK = os.path.join(SPOOL, "lock")
+LOOK_EVERY_S = 0.5
+GRACE_S = 2.0
+"""It stays at least that long after a request, and after its start."""
+IDLE_S = 600.0
+LOCK_PATIENCE_S = 5.0
+LOCK_POLL_S = 0.05
+REQUEST_BYTES_MAX = 1 << 20
+SIGNALS = ("recovery.signal", "standby.signal")
+
+
+class RestoreServer:
+    """Answers requests one after the other. `options` are its command line's, `command` is how it was started."""
+
+    def __init__(self, options: argparse.Namespace, command: list[str]) -> None:
+        self._options = options
+        self._command = command
+        self._spool = Path(SPOOL)
+        self._prefetch = Prefetch(
+            self._open,
+            self._spool,
+            ready_directory(),
+            segment_bytes=options.segment_bytes,
+            up_to_gap=options.up_to_gap,
+            spool_bytes=options.spool_mb << 20,
+        )
+        self._one_at_a_time = asyncio.Lock()
+        self._asked_s = time.monotonic()
+        self.over = asyncio.Event()
+
+    def _open(self) -> contextlib.AbstractAsyncContextManager[ReadableLog]:
+        return open_log(self._options)
+
+    async def serve(self) -> None:
+        """Until `over`, the end of the recovery, or nobody asks any more."""
+        server = await asyncio.start_unix_server(self._on_connection, SOCKET, limit=REQUEST_BYTES_MAX)
+        async with server:
+            print("ready", flush=True)
+            while not self.over.is_set() and self._is_wanted():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self.over.wait()
+        async with self._one_at_a_time:
+            await self._prefetch.stop()
+
+    def _is_wanted(self) -> bool:
+        idle_s = 0.0 if self._one_at_a_time.locked() else time.monotonic() - self._asked_s
+        return idle_s < GRACE_S or (idle_s < IDLE_S and is_recovering(Path()))
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):  # a client that was killed wants no answer
+            if line := await reader.readline():
+                async with self._one_at_a_time:
+                    answer = await self._answer(json.loads(line))
+                    self._asked_s = time.monotonic()
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, str]:
+        if request["command"] != self._command:
+            self.over.set()
+            return {"result": "other options"}
+        try:
+            found = await self._fetch(request["name"], Path(request["path"]))
+        except (PostgresError, OSError) as failure:
+            return {"result": "failed", "reason": str(failure)}
+        except Exception as fault:
+            return {"result": "failed", "reason": f"this is a fault of ottla itself: {type(fault).__name__}: {fault}"}
+        return {"result": "found" if found else "not in log"}
+
+    async def _fetch(self, name: str, path: Path) -> bool:
+        options = self._options
+        segment = segment_of_name(name, options.segment_bytes)
+        if segment is not None and await self._prefetch.take(segment, path):
+            return True
+        part = self._spool / f"{name}.asked"
+        async with self._open() as log:
+            found = await fetch_file(
+                log, name, part, options.system_id, options.segment_bytes, up_to_gap=options.up_to_gap
+            )
+        if found:
+            move(part, path)
+            if segment is not None:
+                await self._prefetch.start(segment.next)
+        return found
+
+
+def ready_directory() -> Path:
+    """Made if it is missing. Without an id of the machine's boot it has a name that no restore_command looks for."""
+    try:
+        boot = Path(BOOT_ID).read_text().strip()
+    except OSError:
+        boot = "unknown"
+    directory = Path(READY + boot)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+def is_recovering(directory: Path) -> bool:
+    """Whether a PostgreSQL server runs in the directory and has not ended its recovery."""
+    if not any((directory / name).exists() for name in SIGNALS):
+        return False
+    try:
+        os.kill(int((directory / "postmaster.pid").read_text().split(maxsplit=1)[0]), 0)
+    except PermissionError:
+        return True
+    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
+        return False
+    return True
+
+
+def take_spool() -> int | None:
+    """Locks and empties the spool; the lock's descriptor. None if another restore server has it."""
+    deadline_s = time.monotonic() + LOCK_PATIENCE_S
+    while (lock := _try_lock()) is None:
+        if time.monotonic() > deadline_s:
+            return None
+        time.sleep(LOCK_POLL_S)
+    _empty_spool()
+    return lock
+
+
+def _try_lock() -> int | None:
+    Path(SPOOL).mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # the server before is removing its spool
+        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), os.stat(LOCK)):
+                return lock
+        os.close(lock)
+    return None
+
+
+def _empty_spool() -> None:
+    for each in Path(SPOOL).iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+        elif each.name not in (os.path.basename(LOCK), os.path.basename(SERVER_LOG)):
+            each.unlink(missing_ok=True)
+
+
+def give_up_spool(lock: int) -> None:
+    """The lock goes last: who finds none may begin anew."""
+    with contextlib.suppress(OSError):
+        _empty_spool()
+        os.unlink(SERVER_LOG)
+        os.unlink(LOCK)
+        os.rmdir(SPOOL)
+    os.close(lock)
+
+
+async def check(options: argparse.Namespace) -> None:
+    """Whether this user can read the log, and get to the data directory that is to be made. Raises PostgresError."""
+    for parent in Path(options.check).parents:
+        if parent.exists() and not os.access(parent, os.X_OK):
+            raise RefusedError(f"the directory {parent} is closed to this user: chmod o+x {shlex.quote(str(parent))}")
+    async with open_log(options) as log:
+        last = await last_entry(log)
+    if last is None or last.entry.system_id != options.system_id:
+        raise RefusedError("this log does not hold the WAL of this database")
+
+
+async def serve(options: argparse.Namespace, command: list[str]) -> None:
+    server = RestoreServer(options, command)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.over.set)
+    await server.serve()
+
+
+def _run_on_loop(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+        return
+    uvloop.run(work)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.restore_server")
+    add_log_options(parser)
+    parser.add_argument("--spool-mb", type=int, default=SPOOL_BYTES >> 20)
+    parser.add_argument("--check", metavar="DIRECTORY", help="only see whether it could work for this data directory")
+    options = parser.parse_args()
+    if options.check is not None:
+        try:
+            asyncio.run(check(options))
+        except PostgresError as failure:
+            print(failure, file=sys.stderr)
+            return 1
+        return 0
+    lock = take_spool()
+    if lock is None:
+        print("another runs", flush=True)
+        return 0
+    try:
+        _run_on_loop(serve(options, [*sys.orig_argv]))
+    finally:
+        give_up_spool(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

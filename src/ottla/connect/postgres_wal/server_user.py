@@ -1,0 +1,130 @@
+"""The operating system's user that will run a restored PostgreSQL, and whether it can fetch WAL from the log.
+
+It is often not the one who types `ottla restore postgres`. A server that cannot run its restore_command stops in the
+middle of its recovery, so this is looked at before anything is laid down.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import ottla
+from ottla.connect.postgres_wal import restore_client
+from ottla.connect.postgres_wal.failures import RefusedError
+
+DEFAULT_USER = "postgres"
+CHECK_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def groups(self) -> list[int]:
+        return os.getgrouplist(self.name, self.gid)
+
+
+def find_server_user(name: str | None) -> ServerUser | None:
+    """None is whoever runs this process: the default, except for root, as whom PostgreSQL does not run. Then it is
+    `postgres`. Raises RefusedError."""
+    me = os.geteuid()
+    if name is None and me != 0:
+        return None
+    try:
+        entry = pwd.getpwnam(name or DEFAULT_USER)
+    except KeyError:
+        there = f"there is no user {name or DEFAULT_USER!r} on this machine"
+        raise RefusedError(f"{there}: name the one that will run PostgreSQL with --server-user") from None
+    if entry.pw_uid == me:
+        return None
+    if me != 0:
+        raise RefusedError(
+            f"only root can give a data directory to {entry.pw_name!r}. Restore as that user: sudo -u "
+            f"{shlex.quote(entry.pw_name)} ottla restore postgres ..."
+        )
+    return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def check_server_user(user: ServerUser | None, server: Sequence[str], directory: Path) -> None:
+    """That the server's user can run what restore_command runs, and that this reaches the log. Raises RefusedError."""
+    client = [sys.executable, "-I", "-S", restore_client.__file__, "--check"]
+    for command in (client, [*server, "--check", str(directory)]):
+        problem = _try(user, command)
+        if problem is not None:
+            who = "this user" if user is None else f"the user {user.name!r}, who is to run PostgreSQL,"
+            raise RefusedError(
+                f"{who} cannot fetch WAL from the log, and a server without it stops in the middle of its recovery: "
+                f"{problem}. {_advice(user)}Nothing was laid down"
+            )
+
+
+def _try(user: ServerUser | None, command: Sequence[str]) -> str | None:
+    """What is wrong with it. It runs at / because the directory that the server will run in is not there yet."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_S,
+            check=False,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
+        )
+    except OSError as failure:
+        return f"{command[0]} cannot be run ({failure.strerror})"
+    except subprocess.TimeoutExpired:
+        return f"no answer in {CHECK_TIMEOUT_S:g} seconds from {shlex.join(command)}"
+    if done.returncode == 0:
+        return None
+    return str(done.stderr).strip()[-1000:].rstrip(".") or f"{shlex.join(command)} ended with code {done.returncode}"
+
+
+def _advice(user: ServerUser | None) -> str:
+    """Names the first directory that keeps the user out of Python or of ottla."""
+    if user is None:
+        return ""
+    groups = {user.gid, *user.groups}
+    for needed in (sys.executable, os.path.realpath(sys.executable), os.path.dirname(str(ottla.__file__))):
+        for place in _from_root(Path(needed)):
+            if not _may_pass(place, user.uid, groups):
+                return (
+                    f"{place} is closed to it. Open it (chmod o+rx {shlex.quote(str(place))}), or install ottla where "
+                    "every user can run it, such as in a virtual environment below /opt. "
+                )
+    return ""
+
+
+def _from_root(path: Path) -> Iterator[Path]:
+    yield from reversed(path.parents)
+    yield path
+
+
+def _may_pass(place: Path, uid: int, groups: set[int]) -> bool:
+    """Whether a directory can be entered, or a program be run."""
+    found = place.stat()
+    if found.st_uid == uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid in groups:
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)
+
+
+def give_to(user: ServerUser, directory: Path) -> None:
+    """The directory and all that is in it."""
+    for place, directories, files in os.walk(directory):
+        for name in (".", *directories, *files):
+            os.lchown(os.path.join(place, name), user.uid, user.gid)
