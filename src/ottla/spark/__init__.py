@@ -1,4 +1,5 @@
 """The data pipeline on Spark, through PySpark: a source, a sink and the jobs that are built on them.
 
-`spark.read.format("ottla")` and `df.write.format("ottla")` are found by themselves where this package is installed.
+Spark finds `spark.read.format("ottla")` and `df.write.format("ottla")` without registration where its Python has this
+package. In a session that does not find them, call `ottla.spark.registration.register(spark)`.
 """

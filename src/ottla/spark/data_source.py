@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from ottla.spark.options import includes_headers
+from ottla.spark.options_sink import KNOWN
+from ottla.spark.options_text import check_names
+from ottla.spark.shipping import Shipped
 from ottla.spark.source_schema import schema_text
+from ottla.spark.user_errors import USER_ERRORS, in_one_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -17,31 +21,40 @@ if TYPE_CHECKING:
     from ottla.spark.source_stream import StreamReader
 
 
-class OttlaDataSource(DataSource):
+class OttlaDataSource(Shipped, DataSource):
     """Topics of Ottla or of Apache Kafka, with the options and columns of Spark's Kafka connector."""
 
     @classmethod
     def name(cls) -> str:
         return "ottla"
 
+    @in_one_sentence
     def schema(self) -> str:
+        """Called by `load()`, where a misspelt option is easiest to find."""
+        check_names(self.options, KNOWN)
         return schema_text(headers=includes_headers(self.options))
 
+    @in_one_sentence
     def reader(self, schema: StructType) -> BatchReader:
         from ottla.spark.source_batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        from ottla.spark.source_stream import StreamReader
+        from ottla.spark.source_stream import RefusedStreamReader, StreamReader
 
-        return StreamReader(self.options, schema)
+        try:
+            return StreamReader(self.options, schema)
+        except USER_ERRORS as error:
+            return RefusedStreamReader(error)  # type: ignore[return-value] # it has the methods that Spark calls
 
+    @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from ottla.spark.sink import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
+    @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         from ottla.spark.sink import StreamWriter
 

@@ -13,9 +13,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.errors import ClientError
 from ottla.spark.options_sink import read_sink_options
 from ottla.spark.options_text import OptionError
+from ottla.spark.shipping import Shipped
 from ottla.spark.sink_columns import check_columns
 from ottla.spark.sink_commit import SinkCommit, TaskWrite, end_all
 from ottla.spark.sink_task import TaskPlace, task_place, write_in_transaction, write_plain
+from ottla.spark.user_errors import in_one_sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,24 +29,27 @@ log = logging.getLogger("ottla.spark")
 Messages = list[WriterCommitMessage | None]
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Shipped, DataSourceStreamArrowWriter):
     """Each micro-batch is there once. Readers of committed records see the rows of one task at a time."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = read_sink_options(options, streaming=True)
         check_columns(schema, self._options.topic)
 
+    @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._options.exactly_once:
             return TaskWrite("", "", 0, 0, write_plain(self._options, iterator), False, None)
         place = task_place(None, None)
         return write_task(self._options, self.committing(place.query, place.run), place, iterator)
 
+    @in_one_sentence
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         writes = told(messages)
         if self._options.exactly_once and writes:
             asyncio.run(self.committing(writes[0].query, writes[0].run).commit(batchId, writes))
 
+    @in_one_sentence
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         writes = told(messages)
         if self._options.exactly_once and writes:
@@ -54,7 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return SinkCommit(self._options, query, run)
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(Shipped, DataSourceArrowWriter):
     """All of a write is there when it returns, or nothing of it when a task failed.
 
     With a name (`ottla.txn.app.id`) and a version that rises, a write that is run again is not there twice.
@@ -67,6 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
         check_columns(schema, self._options.topic)
         self._job = uuid.uuid4().hex
 
+    @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         options = self._options
         if not options.exactly_once:
@@ -78,6 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         rows, transaction = write_in_transaction(options, place.transactional_id, iterator)
         return TaskWrite(place.query, place.run, place.task, place.attempt, rows, False, transaction)
 
+    @in_one_sentence
     def commit(self, messages: Messages) -> None:
         writes = told(messages)
         if not self._options.exactly_once:
@@ -87,6 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
         elif writes:
             asyncio.run(self.committing().commit(self._options.app_version or 0, writes))
 
+    @in_one_sentence
     def abort(self, messages: Messages) -> None:
         writes = told(messages)
         if not self._options.exactly_once or not writes:

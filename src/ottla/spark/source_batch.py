@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ottla.spark.offsets import OffsetRange, Offsets, split
 from ottla.spark.offsets_lookup import Lookups
 from ottla.spark.options import read_options
+from ottla.spark.shipping import Shipped
 from ottla.spark.source_filters import Wanted, narrowed
 from ottla.spark.source_read import ReadRange, lost, read_range
 from ottla.spark.source_schema import check_schema
+from ottla.spark.user_errors import in_one_sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,18 +22,39 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class BatchReader(DataSourceReader):
+class FilterPushdown:
+    """The `pushFilters` of a reader, for sessions with `spark.sql.python.filterPushdown.enabled` and without.
+
+    In a session without it, which is the default, Spark refuses a reader that overrides `pushFilters`, although it
+    would not call the method. It compares `__func__`, so this object has the one of Spark's base class.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.narrow(filters)
+
+
+class BatchReader(Shipped, DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_schema(schema)
         self._options = read_options(options, streaming=False)
         self._schema = schema
         self._wanted = Wanted()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Spark looks at every row again: what is certain about offsets is less than what a filter says."""
+    @property
+    def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
+        return FilterPushdown(self)
+
+    def narrow(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Spark checks every row again: a filter is stricter than what it says about offsets."""
         self._wanted = narrowed(self._wanted, filters)
         return filters
 
+    @in_one_sentence
     def partitions(self) -> Sequence[ReadRange]:
         lookups = Lookups(self._options)
         try:
@@ -44,6 +67,7 @@ class BatchReader(DataSourceReader):
         parts = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         return [ReadRange(*each.at, each.start, each.end) for each in parts]
 
+    @in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadRange):
             return iter(())  # what Spark makes of a plan without tasks

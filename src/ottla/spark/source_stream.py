@@ -26,8 +26,10 @@ from ottla.client.errors import ClientError
 from ottla.spark.offsets import OffsetRange, Offsets, from_json, limited, split, to_json
 from ottla.spark.offsets_lookup import Lookups
 from ottla.spark.options import EARLIEST, LATEST, read_options
+from ottla.spark.shipping import Shipped
 from ottla.spark.source_read import ReadRange, lost, read_range
 from ottla.spark.source_schema import check_schema
+from ottla.spark.user_errors import in_one_sentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +39,7 @@ log = logging.getLogger("ottla.spark")
 Json = dict[str, Any]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_schema(schema)
         self._options = read_options(options, streaming=True)
@@ -51,6 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # How far.
 
+    @in_one_sentence
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
         bound = self._options.start
         partitions = self._lookups.required_partitions()
@@ -67,9 +70,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_offsets
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = self._lookups.latest(self._lookups.required_partitions())
 
+    @in_one_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
         if not start:
             return to_json(self._lookups.resolve(self._options.start, "startingOffsets"))
@@ -126,6 +131,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What to read.
 
+    @in_one_sentence
     def partitions(self, start: Json, end: Json) -> Sequence[ReadRange]:
         if not start:
             return []
@@ -133,6 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
         return [ReadRange(*each.at, each.start, each.end) for each in parts]
 
+    @in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadRange):
             return iter(())
@@ -161,3 +168,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         """To a worker goes what a task needs; connections stay here."""
         return {"_options": self._options, "_schema": self._schema}
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error of a reader that could not be made, as soon as Spark uses it.
+
+    When `streamReader` itself raises, Spark 4.3 hides the error behind an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @in_one_sentence
+    def _refuse(self, *_: Any) -> Any:
+        raise self._error
+
+    initialOffset = prepareForTriggerAvailableNow = getDefaultReadLimit = _refuse  # noqa: N815 - Spark's names
+    latestOffset = _refuse  # type: ignore[assignment] # noqa: N815 - takes anything, returns nothing
+    partitions = read = _refuse  # type: ignore[assignment] # takes anything, returns nothing
