@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.output import AsJson, count_text, print_json, print_table, say, size_text
-from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, Archive, Dsn, LogName, Store, WalServers, run_postgres
+from ottla.cli.wal_options import (
+    DEFAULT_LOG,
+    DEFAULT_WAL,
+    Archive,
+    Dsn,
+    LogName,
+    Store,
+    WalServers,
+    check_store,
+    run_postgres,
+)
 
 if TYPE_CHECKING:
     from ottla.connect.postgres_wal.backup_store import Backup
@@ -57,6 +67,7 @@ def postgres(
 @commands.command("list")
 def list_backups(store: Store, as_json: AsJson = False) -> None:
     """Lists the backups, the oldest first."""
+    check_store(store)
 
     async def work() -> list[Backup]:
         from ottla.connect.postgres_wal.backup_store import BackupStore
@@ -89,6 +100,7 @@ def list_backups(store: Store, as_json: AsJson = False) -> None:
 @commands.command("check")
 def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LOG, archive: Archive = None) -> None:
     """Reads every backup, and the log from the oldest one on: every byte is there, and no WAL is missing."""
+    check_store(store)
 
     async def work() -> list[str]:
         from ottla.connect.postgres_wal.backup_check import check_backups

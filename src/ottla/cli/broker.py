@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.address_options import check_host
 from ottla.cli.drain import drain
 from ottla.cli.failures import FailedError
-from ottla.cli.serving import log_to_stderr, run_broker
+from ottla.cli.serving import log_to_stderr, run_broker, warn_of_missing_extensions
 from ottla.cli.up import DiskKind, LogLevel, settings_from
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def broker(
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Instead of that in the file.")] = None,
     data: Annotated[Path | None, typer.Option(help="Its data directory, instead of that in the file.")] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", callback=check_host, help="The host that clients are told to connect to."),
+    ] = None,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     ends_with_stdin: Annotated[bool, typer.Option("--ends-with-stdin", hidden=True)] = False,
@@ -51,9 +56,13 @@ def broker(
         raise typer.BadParameter("say which broker: --config FILE")
     log_to_stderr(log_level)
     settings = settings_from(None, port, data, None, config)
+    if advertise is not None:
+        settings.advertised_host = advertise.removeprefix("[").removesuffix("]")
     _demand_cluster_settings(settings, config, data)
     settings.disk = "volatile" if disk is DiskKind.volatile else "real"
     settings.fault_file = None if fault_file is None else str(fault_file)
+    if not ends_with_stdin:  # a broker of `ottla up`, which has said it already
+        warn_of_missing_extensions()
     run_broker(settings, ends_with_stdin=ends_with_stdin)
 
 

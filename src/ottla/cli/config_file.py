@@ -1,29 +1,40 @@
 """Reads a broker's configuration file: Kafka's `.properties`, or TOML.
 
-Every setting is checked here against the table of known ones, so that a mistake is named with its line.
+Every setting is checked here against the table of known ones, so that a mistake is named with its line. Settings that
+only Kafka has are left out and reported, unless a broker without them would be unsafe (`model.foreign_settings`).
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.cli.failures import FailedError
+from ottla.cli.listeners import ADVERTISED, CONTROLLERS, INTER_BROKER, LISTENERS, PROTOCOLS, Listeners, parse_listeners
 from ottla.model.broker_config import BROKER_CONFIGS
-from ottla.model.config_keys import ConfigKey, ConfigType, parse_value, table, unknown_name
+from ottla.model.config_keys import ConfigKey, ConfigType, parse_value, table
 from ottla.model.errors import Refused
+from ottla.model.foreign_settings import notices, refusal
+
+BROKER_ID = "broker.id"
 
 OURS = table(
     [
-        ConfigKey("listeners", ConfigType.STRING, None, "Where to listen: PLAINTEXT://HOST:PORT.", dynamic=False),
-        ConfigKey("advertised.listeners", ConfigType.STRING, None, "What clients are told to call.", dynamic=False),
+        ConfigKey(LISTENERS, ConfigType.STRING, None, "Where to listen: PLAINTEXT://HOST:PORT.", dynamic=False),
+        ConfigKey(ADVERTISED, ConfigType.STRING, None, "Where clients and brokers connect.", dynamic=False),
+        ConfigKey(INTER_BROKER, ConfigType.STRING, None, "The listener for the other brokers.", dynamic=False),
+        ConfigKey(PROTOCOLS, ConfigType.STRING, None, "NAME:PLAINTEXT for each listener.", dynamic=False),
+        ConfigKey(CONTROLLERS, ConfigType.STRING, None, "Listeners to leave out.", dynamic=False),
         ConfigKey("log.dirs", ConfigType.STRING, None, "The data directory.", dynamic=False),
         ConfigKey("log.dir", ConfigType.STRING, None, "The data directory.", dynamic=False),
+        ConfigKey(BROKER_ID, ConfigType.INT, None, "Kafka's former name of node.id.", dynamic=False),
     ]
 )
 """Settings of the process, which `ottla up` has options for as well. The options win."""
+
+_KNOWN: Mapping[str, ConfigKey] = {**BROKER_CONFIGS, **OURS}
 
 
 class Setting(NamedTuple):
@@ -35,52 +46,55 @@ class Setting(NamedTuple):
 class FileSettings(NamedTuple):
     properties: dict[str, str]
     """For the broker."""
-    host: str | None = None
-    port: int | None = None
-    advertised_host: str | None = None
-    advertised_port: int | None = None
-    """None if it is the one that is listened on."""
+    listeners: Listeners = Listeners()
     data_dir: str | None = None
+    notices: tuple[str, ...] = ()
+    """Sentences about settings in the file that have no effect."""
 
 
 def read_config_file(path: Path) -> FileSettings:
     """Raises FailedError with a sentence that names the file and the line."""
+    settings = read_settings(path)
+    problem = next(problems(settings), None)
+    if problem is not None:
+        line, message = problem
+        raise FailedError(f"{path}, line {line}: {message}")
+    values = {each.name: each.value for each in settings}
+    foreign = [name for name in values if name not in _KNOWN]
+    listened = [CONTROLLERS] if CONTROLLERS in values else []
+    own = {name: value for name, value in values.items() if name in _KNOWN}
+    return _split(own, path)._replace(notices=notices([*foreign, *listened], _KNOWN))
+
+
+def read_settings(path: Path) -> list[Setting]:
+    """Every setting of a file, as it is there."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "it is not text in UTF-8"
         raise FailedError(f"the configuration file {path} cannot be read: {reason}") from cause
-    settings = list(_toml(text, path) if path.suffix == ".toml" else parse_properties(text))
-    known: Mapping[str, ConfigKey] = {**BROKER_CONFIGS, **OURS}
-    values: dict[str, str] = {}
+    return list(_toml(text, path) if path.suffix == ".toml" else parse_properties(text))
+
+
+def problems(settings: Iterable[Setting]) -> Iterator[tuple[int, str]]:
+    """The settings that no broker starts with: the line of each, and why."""
     for name, value, line in settings:
-        key = known.get(name)
-        problem = unknown_name("broker", name, known) if key is None else parse_value(key, value)
+        key = _KNOWN.get(name)
+        problem = refusal(name, value, _KNOWN) if key is None else parse_value(key, value)
         if isinstance(problem, Refused):
-            raise FailedError(f"{path}, line {line}: {problem.message}")
-        values[name] = value
-    return _split(values, path)
+            yield line, problem.message or f"{name} is not valid"
 
 
 def _split(values: dict[str, str], path: Path) -> FileSettings:
-    host, port = _listener(values, "listeners", path)
-    advertised_host, advertised_port = _listener(values, "advertised.listeners", path)
+    listeners = parse_listeners(values, path)
     data_dir = values.get("log.dirs") or values.get("log.dir")
     if data_dir is not None and "," in data_dir:
         raise FailedError(f"{path}: log.dirs names several directories; a broker has one")
     properties = {name: value for name, value in values.items() if name not in OURS}
-    return FileSettings(properties, host, port, advertised_host, advertised_port or None, data_dir)
-
-
-def _listener(values: Mapping[str, str], name: str, path: Path) -> tuple[str | None, int | None]:
-    text = values.get(name)
-    if text is None:
-        return None, None
-    scheme, _, address = text.rpartition("://")
-    host, separator, port = address.rpartition(":")
-    if scheme not in ("", "PLAINTEXT") or not separator or not port.isdigit() or int(port) > 65535:
-        raise FailedError(f"{path}: {name}={text} is not PLAINTEXT://HOST:PORT")
-    return host.strip("[]") or None, int(port)
+    broker_id = values.get(BROKER_ID, "-1").strip()
+    if int(broker_id) >= 0 and int(properties.setdefault("node.id", broker_id)) != int(broker_id):
+        raise FailedError(f"{path}: broker.id={broker_id} and node.id={properties['node.id']} are not the same broker")
+    return FileSettings(properties, listeners, data_dir)
 
 
 def parse_properties(text: str) -> Iterator[Setting]:

@@ -11,7 +11,16 @@ import typer
 
 from ottla.cli.connect_running import failures_in_words, run_connectors
 from ottla.cli.failures import FailedError
-from ottla.cli.output import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, AsJson, Bootstrap, print_json, print_table, run, say
+from ottla.cli.output import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    bootstrap_option,
+    print_json,
+    print_table,
+    run,
+    say,
+)
 
 if TYPE_CHECKING:
     from ottla.connect.status import Status
@@ -19,10 +28,7 @@ if TYPE_CHECKING:
 
 def run_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML with [connector.NAME].", show_default=False)],
-    bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, help="Instead of the file's: host:port,..."),
-    ] = None,
+    bootstrap: Annotated[str | None, bootstrap_option("The brokers, instead of those in the file.")] = None,
 ) -> None:
     """Runs the connectors of a file, each in a process of its own, until Ctrl-C."""
     with failures_in_words():

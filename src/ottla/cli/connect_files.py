@@ -8,6 +8,7 @@ import typer
 
 from ottla.cli.connect_postgres import DeadLetters, Name, UntilEnd
 from ottla.cli.connect_running import run_connector
+from ottla.cli.number_options import check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap
 
 
@@ -21,7 +22,9 @@ def file_sink(
     ],
     file_format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="Of the files.")] = "jsonl",
     records_per_file: Annotated[int, typer.Option("--records", min=1, help="At most so many in a file.")] = 100_000,
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds after which a file is finished.")] = 60.0,
+    every_s: Annotated[
+        float, typer.Option("--every", min=0.1, callback=check_seconds, help="Seconds after which a file is finished.")
+    ] = 60.0,
     dead_letters: DeadLetters = None,
     until_end: UntilEnd = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

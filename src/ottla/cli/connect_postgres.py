@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.connect_running import run_connector
-from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap
+from ottla.cli.connect_running import failures_in_words, run_connector
+from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run
 
 Name = Annotated[
     str,
@@ -62,7 +62,21 @@ def postgres_cdc(
         "snapshot": snapshot,
         "tombstones": tombstones,
     }
+    check_first_connection(url)
     run_connector(name, "postgres-cdc", bootstrap, settings)
+
+
+def check_first_connection(url: str) -> None:
+    """FailedError if PostgreSQL cannot be reached at the start; a connector that has begun tries again instead."""
+
+    async def work() -> None:
+        from ottla.connect.postgres.catalog import Catalog
+
+        catalog = await Catalog.connect(url)
+        await catalog.close()
+
+    with failures_in_words():
+        run(work())
 
 
 def postgres_sink(

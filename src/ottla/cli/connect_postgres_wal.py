@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.output import say
-from ottla.cli.wal_options import DEFAULT_LOG, DEFAULT_WAL, Dsn, LogName, WalServers, run_postgres, until_stopped
+from ottla.cli.output import bootstrap_option, say
+from ottla.cli.wal_options import (
+    DEFAULT_LOG,
+    DEFAULT_WAL,
+    Dsn,
+    LogName,
+    NewLogDurability,
+    NewLogReplicas,
+    WalServers,
+    run_postgres,
+    until_stopped,
+)
 
 if TYPE_CHECKING:
     from ottla.connect.postgres_wal.receiver import Receiver
@@ -21,11 +31,10 @@ def postgres_wal(
     log: LogName = DEFAULT_LOG,
     slot: Annotated[str, typer.Option(help="The replication slot on the server; made if it is not there.")] = "ottla",
     name: Annotated[str, typer.Option(help="As synchronous_standby_names has it (application_name).")] = "ottla",
-    replicas: Annotated[int | None, typer.Option(help="Of a new log. Without it: the brokers' default.")] = None,
-    durability: Annotated[str | None, typer.Option(help="Of a new log: disk, cache or memory.")] = None,
+    replicas: NewLogReplicas = None,
+    durability: NewLogDurability = None,
     bootstrap: Annotated[
-        str | None,
-        typer.Option("--bootstrap", "-b", help="Brokers for the news that `ottla connect status` shows: host:port,..."),
+        str | None, bootstrap_option("Brokers that keep the status which `ottla connect status` shows.")
     ] = None,
     unbounded_slot: Annotated[
         bool, typer.Option("--unbounded-slot", help="Go on although max_slot_wal_keep_size is -1.")

@@ -9,8 +9,8 @@ import typer
 
 from ottla.cli.connect_running import run_connector
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap
-from ottla.cli.sqlite_options import LogName, WalServers, seconds_of
-from ottla.cli.wal_options import DEFAULT_WAL
+from ottla.cli.sqlite_options import LogName, seconds_of
+from ottla.cli.wal_options import DEFAULT_WAL, NewLogDurability, NewLogReplicas, WalServers
 
 
 def sqlite(
@@ -20,8 +20,8 @@ def sqlite(
     name: Annotated[
         str | None, typer.Option(help="Of the connector, as `ottla connect status` shows it. Without it: the log's.")
     ] = None,
-    replicas: Annotated[int | None, typer.Option(help="Of a new log. Without it: the brokers' default.")] = None,
-    durability: Annotated[str | None, typer.Option(help="Of a new log: disk, cache or memory.")] = None,
+    replicas: NewLogReplicas = None,
+    durability: NewLogDurability = None,
     snapshot_every: Annotated[
         str, typer.Option(help="How often a snapshot goes into the log, if there is news.")
     ] = "1d",

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
 from ottla.cli.consume_group import GroupProtocol, Membership, consume_in_group
 from ottla.cli.consume_limits import Limits
-from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run
+from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT32_MAX, INT64_MAX, check_seconds
+from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run, say
 from ottla.cli.record_format import DEFAULT_FORMAT, FIELDS_HELP, Part, compile_format, to_json_line
 from ottla.cli.since import since_ms
 
 if TYPE_CHECKING:
     from ottla.client import Consumer, TopicPartition
+
+
+At = TypeVar("At")
 
 
 class Start(NamedTuple):
@@ -32,19 +38,29 @@ def consume(
         False
     ),
     offset: Annotated[
-        int | None, typer.Option(help="Begin at this offset; -10 is ten before the end of each partition.")
+        int | None,
+        typer.Option(
+            min=-INT64_MAX, max=INT64_MAX, help="Begin at this offset; -10 is ten before the end of each partition."
+        ),
     ] = None,
     since: Annotated[str | None, typer.Option(help="Begin so long ago (90s, 10m, 2h, 1d) or at an ISO time.")] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Only this partition; repeatable."),
     ] = None,
     max_records: Annotated[
         int | None, typer.Option("--max-records", "-n", min=0, help="Stop after so many records.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Stop when nothing came for so many seconds.")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, callback=check_seconds, help="Stop when no record came for so many seconds."),
+    ] = None,
     until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")] = False,
     format_: Annotated[str, typer.Option("--format", "-f", help=f"{FIELDS_HELP}, \\n, \\t.")] = DEFAULT_FORMAT,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object a line.")] = False,
+    show_null: Annotated[
+        bool, typer.Option("--show-null", "-Z", help="Print NULL for keys and values that are null.")
+    ] = False,
     committed: Annotated[
         bool, typer.Option("--read-committed", help="Only records of committed transactions.")
     ] = False,
@@ -74,7 +90,7 @@ def consume(
         raise typer.BadParameter("--instance-id goes with --group")
     try:
         start = Start(from_beginning, offset, None if since is None else since_ms(since, time.time_ns() // 1_000_000))
-        part = to_json_line if as_json else compile_format(format_)
+        part = to_json_line if as_json else compile_format(format_, null=b"NULL" if show_null else b"")
     except ValueError as mistake:
         raise typer.BadParameter(str(mistake)) from mistake
     limits = Limits(max_records, timeout, until_end)
@@ -117,9 +133,9 @@ async def _begin(
     else:
         consumer.subscribe([topic])
     if start.offset is not None:
-        ends = await consumer.end_offsets(chosen) if start.offset < 0 else {}
-        for at in chosen:
-            consumer.seek(at, start.offset if start.offset >= 0 else max(0, ends[at] + start.offset))
+        begins, ends = await consumer.beginning_offsets(chosen), await consumer.end_offsets(chosen)
+        for at, offset in offsets_in_range(start.offset, begins, ends, say).items():
+            consumer.seek(at, offset)
     elif start.time_ms is not None:
         found = await consumer.offsets_for_time(dict.fromkeys(chosen, start.time_ms))
         ends = await consumer.end_offsets(chosen)
@@ -127,6 +143,28 @@ async def _begin(
             consumer.seek(at, ends[at] if result is None else result.offset)
     elif not start.from_beginning:
         await consumer.seek_to_end(*chosen)
+
+
+def offsets_in_range(
+    offset: int, begins: Mapping[At, int], ends: Mapping[At, int], tell: Callable[[str], None]
+) -> dict[At, int]:
+    """Where each partition is read from. A negative offset counts from the end.
+
+    FailedError if the offset is past the end of every partition; a partition that does not have it is told.
+    """
+    if offset >= 0 and all(offset > end for end in ends.values()):
+        where = ", ".join(f"{at} ends at {end}" for at, end in ends.items())
+        raise FailedError(f"there is no offset {offset} yet: {where}")
+    chosen: dict[At, int] = {}
+    for at, end in ends.items():
+        begin = begins[at]
+        wanted = offset if offset >= 0 else max(begin, end + offset)
+        chosen[at] = min(max(wanted, begin), end)
+        if wanted > end:
+            tell(f"{at} ends at {end}, before offset {offset}: only new records of it are read")
+        elif wanted < begin:
+            tell(f"{at} begins at {begin}: the records from offset {offset} on are gone")
+    return chosen
 
 
 async def _print_all(consumer: Consumer, chosen: list[TopicPartition], limits: Limits, part: Part) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,4 +81,5 @@ def _as_json(record: ConsumerRecord, origin: Origin) -> dict[str, Any]:
 
 def _shown(record: ConsumerRecord) -> str:
     text = "" if record.value is None else record.value.decode(errors="backslashreplace")
-    return text if len(text) <= _VALUE_SHOWN else text[: _VALUE_SHOWN - 3] + "..."
+    is_cut = len(text) > _VALUE_SHOWN and sys.stdout.isatty()  # a program gets all of it
+    return text[: _VALUE_SHOWN - 3] + "..." if is_cut else text

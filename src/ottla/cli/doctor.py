@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.failures import FailedError
-from ottla.cli.output import AsJson, count_text, print_json
+from ottla.cli.output import AsJson, count_text, print_json, print_rich
 from ottla.cli.up import default_data_dir
 
 if TYPE_CHECKING:
@@ -24,18 +23,26 @@ def doctor(
     data: Annotated[
         Path | None, typer.Option(help="The data directory to look at.  [default: that of `ottla up`]")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A configuration file to check, such as Kafka's server.properties.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Looks at disk, kernel, limits and software. Writes a megabyte for a second, and removes it.
+
+    With `--config`, it also says which settings of the file Ottla refuses, and which have no effect.
 
     Fails if something is bad; warnings are advice.
     """
     from ottla.cli.checks import Status
     from ottla.cli.disk_checks import disk_checks
     from ottla.cli.kernel_checks import kernel_checks
+    from ottla.cli.settings_checks import settings_checks
     from ottla.cli.software_checks import software_checks
 
     groups = {
+        **({} if config is None else {"settings": list(settings_checks(config))}),
         "disk": list(disk_checks(data or default_data_dir())),
         "kernel": list(kernel_checks()),
         "software": list(software_checks()),
@@ -53,7 +60,6 @@ def doctor(
 
 def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -64,4 +70,4 @@ def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:
         table.add_row("", Text(group, style="bold"))
         for each in checks:
             table.add_row(Text(each.status, style=_STYLES[each.status]), each.name, each.value, each.advice)
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False).print(table)
+    print_rich(table)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
 
 if TYPE_CHECKING:
@@ -21,11 +22,15 @@ ROWS_MAX = 100
 
 
 def drain(
-    broker_id: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's id.", show_default=False)],
+    broker_id: Annotated[
+        int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The broker's id.", show_default=False)
+    ],
     leaders_only: Annotated[bool, typer.Option("--leaders-only", help="It keeps its replicas, others lead.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be moved.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until everything has moved.")] = True,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Fail after so many seconds.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, callback=check_seconds, help="Fail after so many seconds.")
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -19,6 +19,7 @@ from ottla.cli.groups_offsets_plan import (
     plan_offsets,
     read_offsets,
 )
+from ottla.cli.number_options import INT64_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
 from ottla.cli.since import since_ms
 
@@ -59,11 +60,14 @@ def reset(
     to_current: Annotated[
         bool, typer.Option("--to-current", help="To what is committed, brought into the log's range.")
     ] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, max=INT64_MAX, help="To this offset.")] = None,
     to_time: Annotated[
         str | None, typer.Option("--to-time", help="To the first record since (90s, 10m, 2h, 1d ago) or an ISO time.")
     ] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="By so many records; back if negative.")] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", min=-INT64_MAX, max=INT64_MAX, help="By so many records; back if negative."),
+    ] = None,
     from_file: Annotated[
         Path | None, typer.Option("--from-file", "-f", help="To topic,partition,offset on each line.")
     ] = None,

@@ -1,4 +1,4 @@
-"""Cuts files and pipes into lines without blocking the event loop.
+"""Cuts files and pipes into records without blocking the event loop.
 
 The thread that reads is a daemon: a command that is interrupted ends at once, even while a terminal's next line is
 still to be typed.
@@ -54,21 +54,35 @@ class BlockReader:
             answer.set_result(block)
 
 
-async def read_lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """Lists of lines as they arrive, without their line ends. What follows the last line end is a line too."""
+async def read_records(fd: int, delimiter: bytes | None) -> AsyncIterator[list[bytes]]:
+    """Lists of records as they arrive, without their delimiters; None makes all of the input one record.
+
+    Data after the last delimiter is a record too. A carriage return before a line feed belongs to the delimiter.
+    """
     reader = BlockReader(fd)
     pieces: list[bytes] = []
+    end = b""  # of the pieces: a delimiter may begin there
     try:
         while block := await reader.next_block():
-            head, separator, tail = block.rpartition(b"\n")
-            if not separator:
-                pieces.append(block)  # joined once, when the line's end is there: a long line costs no more for it
+            if delimiter is None or delimiter not in end + block:
+                pieces.append(block)  # joined once, when the delimiter is there: a long record costs no more for it
+                end = _end_of(end + block, delimiter)
                 continue
-            pieces.append(head)
-            lines = b"".join(pieces).split(b"\n")
-            pieces = [tail]
-            yield [line.removesuffix(b"\r") for line in lines]
+            pieces.append(block)
+            records = b"".join(pieces).split(delimiter)
+            rest = records.pop()
+            pieces, end = [rest], _end_of(rest, delimiter)
+            yield _without_returns(records, delimiter)
     finally:
         reader.close()
-    if rest := b"".join(pieces):
-        yield [rest.removesuffix(b"\r")]
+    rest = b"".join(pieces)
+    if rest or delimiter is None:
+        yield _without_returns([rest], delimiter)
+
+
+def _end_of(data: bytes, delimiter: bytes | None) -> bytes:
+    return b"" if delimiter is None or len(delimiter) == 1 else data[1 - len(delimiter) :]
+
+
+def _without_returns(records: list[bytes], delimiter: bytes | None) -> list[bytes]:
+    return [each.removesuffix(b"\r") for each in records] if delimiter == b"\n" else records

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.failures import FailedError
-from ottla.cli.output import AsJson, count_text, print_json, size_text
+from ottla.cli.number_options import INT32_MAX
+from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, size_text
 from ottla.cli.record_format import iso_time, json_bytes
+from ottla.model.topic_names import check_name
 
 if TYPE_CHECKING:
     from ottla.cli.segment_scan import FoundBatch, Problem
@@ -17,7 +19,19 @@ if TYPE_CHECKING:
 commands = typer.Typer(help="Looks into the files of a log, without a broker.", no_args_is_help=True)
 
 Target = Annotated[
-    Path, typer.Argument(help="A segment file, a partition's directory or a data directory.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="PATH|TOPIC",
+        help="A segment file, a partition's directory, a data directory, or the name of a topic.",
+        show_default=False,
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Where to find a topic.  [default: the data directory of `ottla up`]", show_default=False),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Only this partition of a topic.")
 ]
 
 
@@ -28,12 +42,15 @@ def dump(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a batch and line.")] = False,
     from_offset: Annotated[int, typer.Option(min=0, help="Begin with the batch that has this offset.")] = 0,
     max_batches: Annotated[int | None, typer.Option("--max-batches", "-n", min=1)] = None,
+    partition: Partition = None,
+    data: Data = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Prints the batches of a log."""
+    """Prints the batches of a log. Of a topic in a cluster, one replica of each partition."""
     from ottla.cli.segment_scan import FoundBatch, scan_partition
 
     shown = 0
-    for segments in _segments(path):
+    for segments in _segments(path, partition, data, bootstrap, all_replicas=False):
         for found in scan_partition(segments):
             if isinstance(found, FoundBatch):
                 if found.header.last_offset < from_offset:
@@ -53,14 +70,17 @@ def verify(
     allow_gaps: Annotated[
         bool, typer.Option("--allow-gaps", help="Missing offsets are no damage: for compacted topics.")
     ] = False,
+    partition: Partition = None,
+    data: Data = None,
     as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Checks every batch: checksum, lengths, offsets. Names file, position and offset of damage, and fails then."""
     from ottla.cli.segment_scan import FoundBatch, Problem, scan_partition
 
     batches = record_count = size_bytes = files = 0
     problems: list[Problem] = []
-    for segments in _segments(path):
+    for segments in _segments(path, partition, data, bootstrap, all_replicas=True):
         files += len(segments)
         for found in scan_partition(segments):
             problem = found if isinstance(found, Problem) else (_undecodable(found) if records else None)
@@ -83,10 +103,22 @@ def verify(
         raise FailedError(f"{count_text(len(damage), 'damaged place')} in {path}")
 
 
-def _segments(path: Path) -> list[list[Path]]:
+def _segments(
+    path: Path, partition: int | None, data: Path | None, bootstrap: str, *, all_replicas: bool
+) -> list[list[Path]]:
+    from ottla.cli.log_topics import one_replica_each, topic_directories
     from ottla.cli.segment_scan import find_segments
+    from ottla.cli.up import default_data_dir
 
-    found = find_segments(path)
+    name = str(path)
+    if path.exists() or check_name(name) is not None:
+        if partition is not None or data is not None:
+            raise typer.BadParameter("--partition and --data are for the name of a topic, not for a path")
+        found = find_segments(path)
+    else:
+        directories = topic_directories(name, data or default_data_dir(), partition, bootstrap)
+        chosen = directories if all_replicas else one_replica_each(directories)
+        found = [segments for each in chosen for segments in find_segments(each)]
     if not found:
         raise FailedError(f"{path} has no segment files: they are named by 20 digits and .log")
     return found

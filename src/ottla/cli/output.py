@@ -7,19 +7,37 @@ import json
 import os
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+from ottla.cli.address_options import check_bootstrap
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP"
+PIPE_WIDTH = 1_000_000
+"""Wide enough that no row is folded in a pipe; a table takes only what its values need."""
 
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, help="The brokers to ask first: host:port,..."),
-]
+
+def bootstrap_option(help_text: str) -> Any:
+    """The option of every command that connects to brokers; `--bootstrap-server` is what Kafka's own tools call it."""
+    return typer.Option(
+        "--bootstrap",
+        "-b",
+        "--bootstrap-server",
+        envvar=BOOTSTRAP_VARIABLE,
+        metavar="HOST:PORT,...",
+        callback=check_bootstrap,
+        help=help_text,
+    )
+
+
+Bootstrap = Annotated[str, bootstrap_option("The brokers to connect to first.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -33,9 +51,8 @@ def say(sentence: str) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """A plain table: the same on a terminal, in a pipe and in a log."""
+    """Prints a table: as wide as the terminal or COLUMNS allow, and one line for each row in a pipe."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -44,8 +61,21 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, ri
         table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type] # a Literal of rich's
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    width = None if sys.stdout.isatty() else max(120, int(os.environ.get("COLUMNS", "0") or 0))
-    Console(width=width, highlight=False, markup=False).print(table)
+    print_rich(table)
+
+
+def print_rich(table: Table) -> None:
+    """Long values are folded, never cut off. A program that reads a pipe gets a row on one line."""
+    from rich.console import Console
+
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdigit() and int(columns) > 0:
+        width: int | None = int(columns)
+    else:
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(width=width, highlight=False, markup=False)
+    console.width = max(console.width, 4 * len(table.columns) + 2)  # below this rich drops whole columns
+    console.print(table, crop=False)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, say, size_text
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
 from ottla.cli.pipeline_stop import until_interrupted
-from ottla.cli.since import duration_ms
 
 if TYPE_CHECKING:
     from ottla.spark.jobs.archive import ArchivedBatch
     from ottla.spark.jobs.archive_manifest import Manifest
+    from ottla.spark.jobs.store import Store
 
 commands = typer.Typer(help="Archives topics into Parquet, merges small files, and verifies.", no_args_is_help=True)
 
@@ -47,9 +48,9 @@ def run(
     conf: Settings = None,
 ) -> None:
     """Archives what is in the topics now, beginning where the archive ends."""
-    interval_ms = duration_ms(every)
-    if interval_ms is None:
-        raise typer.BadParameter(f'"{every}" is no duration (90s, 10m)', param_hint="--every")
+    interval_ms = parse_duration_ms(every, "--every")
+    with failures_in_words():
+        _say_who_waits(bootstrap, topics, group)
     with spark_session("archive", master, conf) as spark:
         from ottla.spark.jobs.archive import archive_available, archive_continuously
         from ottla.spark.jobs.archive_compaction import FILES_A_RUN_LEAVES, compact
@@ -58,7 +59,6 @@ def run(
         from ottla.spark.jobs.store import Store
 
         store, log = Store(into), BrokerLog(bootstrap)
-        _say_who_waits(bootstrap, topics, group)
         tell = None if group is None else ArchiveGroup(bootstrap, group, say).tell
 
         def once() -> Iterator[ArchivedBatch]:
@@ -128,8 +128,7 @@ def verify(
         from ottla.spark.jobs.store import Store
 
         store = Store(directory)
-        if not store.exists("_manifest"):
-            raise FailedError(f"{directory} is no archive: it has no _manifest")
+        _check_is_archive(store)
         verdict = verify_archive(store, deep=deep)
     if as_json:
         print_json({**asdict(verdict), "faults": len(verdict.faults)})
@@ -154,7 +153,9 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
         from ottla.spark.jobs.archive_manifest import ManifestLog
         from ottla.spark.jobs.store import Store
 
-        manifest = ManifestLog(Store(directory)).load()
+        store = Store(directory)
+        _check_is_archive(store)
+        manifest = ManifestLog(store).load()
     entries = [_entry(manifest, at) for at in manifest.partitions()]
     if as_json:
         print_json(entries)
@@ -171,6 +172,11 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
         for each in entries
     ]
     print_table(headings, rows, right=["records", "files", "size"])
+
+
+def _check_is_archive(store: Store) -> None:
+    if not store.exists("_manifest"):
+        raise FailedError(f"{store.root} is not an archive: it has no _manifest")
 
 
 def _entry(manifest: Manifest, at: Any) -> dict[str, Any]:
@@ -193,9 +199,12 @@ def compact(
     conf: Settings = None,
 ) -> None:
     """Merges small files. Readers see the old ones or the new ones, never both."""
+    with failures_in_words():
+        from ottla.spark.jobs.store import Store
+
+        _check_is_archive(Store(directory))
     with spark_session("archive compact", master, conf) as spark:
         from ottla.spark.jobs.archive_compaction import compact as compact_archive
-        from ottla.spark.jobs.store import Store
 
         done = compact_archive(spark, Store(directory), files_min=files_min)
     print(f"merged {count_text(done.merged, 'file')} into {done.into}, {count_text(done.rows, 'record')}")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.number_options import parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, say
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
-from ottla.cli.since import duration_ms
-from ottla.cli.sql import keep_jobs_on_interrupt
 from ottla.cli.sql_run import queries_ended, tell_end, watch
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ def run(
     conf: Settings = None,
 ) -> None:
     """Runs a pipeline of your own: each function of the file is a query, exactly once into its topic."""
-    interval_ms = duration_ms(every)
-    if interval_ms is None:
-        raise typer.BadParameter(f'"{every}" is no duration (500ms, 10s)', param_hint="--every")
+    interval_ms = parse_duration_ms(every, "--every")
     with failures_in_words():
         from ottla.spark.pipeline_file import load_pipeline
 
@@ -45,7 +42,6 @@ def run(
         from ottla.spark.sql.catalog import Catalog
         from ottla.spark.sql.context import Context
 
-        keep_jobs_on_interrupt()
         interval = f"{interval_ms} milliseconds" if continuous else None
         context = Context(bootstrap, Catalog(checkpoints), lambda: spark, say, interval)
         with queries_ended(context):

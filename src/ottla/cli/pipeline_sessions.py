@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from ottla.cli.pipeline_stop import Stop, until_interrupted
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+_INTERVAL = re.compile(r"\s*(?:\d+\s+(?:milli|micro)?(?:second|minute|hour|day|week)s?\s*)+", re.IGNORECASE)
 POLL_S = 0.5
 INTERVAL = "1 second"
 BATCH_PATIENCE_S = 30.0
@@ -40,6 +42,10 @@ def sessions(
     conf: Settings = None,
 ) -> None:
     """Makes sessions and counts views of pages, by event time, back into topics; each result once."""
+    for option, text in (("--gap", gap), ("--window", window), ("--late", late)):
+        if not _INTERVAL.fullmatch(text):
+            raise typer.BadParameter(f'"{text}" is not an interval, as 30 seconds or 10 minutes', param_hint=option)
+    run(_check_topic(bootstrap, topic))
     with spark_session("sessions", master, conf) as spark:
         from ottla.spark.jobs.sessions import SessionTopics, session_outputs, start_output
 
@@ -62,6 +68,14 @@ def sessions(
                 query.stop()
         rows = [(query.name, *_totals(query)) for query in queries]
         print_table(["into", "clicks read", "batches"], rows, right=["clicks read", "batches"])
+
+
+async def _check_topic(bootstrap: str, topic: str) -> None:
+    """Raises ClientError for a topic that does not exist, before others are created for its results."""
+    from ottla.client import Admin
+
+    async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
+        await admin.describe_topic(topic)
 
 
 async def _create(bootstrap: str, names: list[str]) -> None:

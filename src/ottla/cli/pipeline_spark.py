@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ottla.cli.failures import FailedError
 from ottla.cli.output import say
+from ottla.cli.spark_interrupts import interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +30,8 @@ _CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 @contextlib.contextmanager
 def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator[SparkSession]:
     """FailedError, in words for the person at the terminal, for whatever a job or Spark refuses inside."""
-    chosen = dict(_setting(text) for text in settings or [])
-    with failures_in_words():
+    chosen = parse_settings(settings)
+    with interrupts.installed(), failures_in_words():
         from pyspark.sql import SparkSession
 
         from ottla.spark.session import new_session
@@ -37,12 +39,32 @@ def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator
         is_mine = SparkSession.getActiveSession() is None  # a program that has one already keeps it
         if is_mine:
             say(f"starting Spark ({master}) ...")
+        if is_mine:
+            _start_in_thread(lambda: new_session(f"ottla {app}", master=master, settings=chosen))
         spark = new_session(f"ottla {app}", master=master, settings=chosen)
         try:
             yield spark
         finally:
             if is_mine:
                 spark.stop()
+
+
+def _start_in_thread(start: Callable[[], object]) -> None:
+    """PySpark replaces the handler of Ctrl-C when a session starts in the main thread; elsewhere it cannot."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            start()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, name="ottla-spark-start", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    if failures:
+        raise failures[0]
 
 
 @contextlib.contextmanager
@@ -81,6 +103,10 @@ def _innermost(text: str) -> str:
         return f"Spark: {text.strip().splitlines()[0]}"
     name, sentence = causes[-1]
     return sentence if name.endswith("PipelineError") else f"Spark: {name}: {sentence}"
+
+
+def parse_settings(settings: list[str] | None) -> dict[str, str]:
+    return dict(_setting(text) for text in settings or [])
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, say
-from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, spark_session
+from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
 from ottla.cli.since import since_ms
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.spark.jobs.table_history import History
     from ottla.spark.jobs.tables import Snapshot
 
+_OFFSETS = re.compile(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*")
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The change log.", show_default=False)]
 EnvelopeName = Annotated[
     Literal["plain", "debezium"],
@@ -51,6 +53,9 @@ def materialize(
     conf: Settings = None,
 ) -> None:
     """Adds a snapshot to a table: the last one and all changes since."""
+    _check_history(archive, offline)
+    with failures_in_words():
+        history = _history(topic, archive, None if offline else bootstrap)
     with spark_session("materialize", master, conf) as spark:
         from ottla.spark.jobs.changes import Envelope, parse_columns
         from ottla.spark.jobs.materialize import MaterializeOptions
@@ -61,7 +66,6 @@ def materialize(
         begun = time.monotonic()
         columns = None if schema is None else parse_columns(schema)
         options = MaterializeOptions(bad_records == "dead-letter", incomplete, columns)
-        history = _history(topic, archive, None if offline else bootstrap)
         made = run(spark, history, Table(Store(table)), Envelope(envelope), options)
         _report_snapshot(made, table, time.monotonic() - begun, as_json=as_json)
 
@@ -123,21 +127,26 @@ def restore(
     conf: Settings = None,
 ) -> None:
     """Writes a table as it was before a time or an offset, from snapshots, the archive and the live log."""
+    _check_history(archive, offline)
+    with failures_in_words():
+        from ottla.spark.jobs.restore_targets import check_is_free, parse_target, table_for_output, write_output
+
+        check_point(at)
+        target = parse_target(to, topic)
+        check_is_free(target, overwrite=overwrite)
+        history = _history(topic, archive, None if offline else bootstrap)
+        point = _point(at, len(history.partitions))
     with spark_session("restore", master, conf) as spark:
         from ottla.spark.jobs.changes import Envelope, parse_columns
         from ottla.spark.jobs.restore import restore as run
-        from ottla.spark.jobs.restore_targets import check_is_free, parse_target, table_for_output, write_output
         from ottla.spark.jobs.store import Store
         from ottla.spark.jobs.tables import Table
 
         begun = time.monotonic()
-        target = parse_target(to, topic)
-        check_is_free(target, overwrite=overwrite)
-        history = _history(topic, archive, None if offline else bootstrap)
         restored = run(
             spark,
             history,
-            _point(at, len(history.partitions)),
+            point,
             Envelope(envelope),
             table=None if table is None else Table(Store(table)),
             skip_bad=bad_records == "skip",
@@ -158,6 +167,25 @@ def _history(topic: str, archive: str | None, bootstrap: str | None) -> History:
     return History.open(topic, archive=None if archive is None else Store(archive), log=log)
 
 
+def _check_history(archive: str | None, offline: bool) -> None:
+    if offline and archive is None:
+        raise typer.BadParameter("--offline reads only the archive: name it with --archive", param_hint="--offline")
+
+
+def check_point(text: str) -> None:
+    """The form of --at, which can be known before the topic is."""
+    if text == "end" or text.isdecimal() or _OFFSETS.fullmatch(text):
+        return
+    _time(text)
+
+
+def _time(text: str) -> int:
+    try:
+        return since_ms(text, time.time_ns() // 1_000_000)
+    except ValueError as mistake:
+        raise typer.BadParameter(f"{mistake}, nor offsets (1200, or 0:1200,1:900)", param_hint="--at") from mistake
+
+
 def _point(text: str, partition_count: int) -> Point:
     from ottla.spark.jobs.restore import AtEnd, AtTime, parse_offsets
 
@@ -166,10 +194,7 @@ def _point(text: str, partition_count: int) -> Point:
     offsets = parse_offsets(text, partition_count)
     if offsets is not None:
         return offsets
-    try:
-        return AtTime(since_ms(text, time.time_ns() // 1_000_000))
-    except ValueError as mistake:
-        raise typer.BadParameter(f"{mistake}, nor offsets (1200, or 0:1200,1:900)", param_hint="--at") from mistake
+    return AtTime(_time(text))
 
 
 def _report_restored(restored: Restored, path: str, duration_s: float, *, as_json: bool) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import sys
+import stat
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,14 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.failures import FailedError
-from ottla.cli.lines import read_lines
-from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, size_text
-from ottla.cli.topics import parse_pairs
+from ottla.cli.lines import read_records
+from ottla.cli.number_options import INT32_MAX
+from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, say, size_text
+from ottla.cli.produce_progress import Progress
+from ottla.cli.record_input import Headers, Parse, ParsedRecord, json_parser, parse_headers, text_parser, unescape
 
 if TYPE_CHECKING:
     from ottla.client import Producer
 
-PROGRESS_EVERY_S = 0.2
+STDIN = Path("-")
+STDIN_FD = 0
+RECORD_BYTES_MAX = 100 * 1024 * 1024 - 64 * 1024
+"""Brokers close the connection of a larger request (socket.request.max.bytes); max.message.bytes decides below it."""
+LAST_ACKNOWLEDGEMENTS_S = 5.0
+"""How long an interrupted command waits for acknowledgements of records that are under way."""
 
 
 class Codec(StrEnum):
@@ -37,54 +46,122 @@ class AcksChoice(StrEnum):
     zero = "0"
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is read, and how it is cut into records."""
+
+    files: list[Path]
+    delimiter: bytes | None
+    """None: a file is one record."""
+    parse: Parse
+
+
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic to write to.", show_default=False)],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files whose lines to send; stdin if there are none.")
+        list[Path] | None, typer.Argument(help="Files to read; stdin if there are none, or for -.", show_default=False)
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="What stands between a line's key and its value.")
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Separates a record's key from its value."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Ends a record: \\n, \\t, \\0, \\x1e or any text.")
+    ] = "\\n",
+    lines: Annotated[
+        bool, typer.Option("--lines/--whole-files", "-l", help="A record for each line, or one for each file.")
+    ] = True,
+    json_lines: Annotated[
+        bool, typer.Option("--json-lines", "-J", help="A JSON object a line, as `ottla consume --json` prints them.")
+    ] = False,
+    empty_is_null: Annotated[
+        bool, typer.Option("--empty-as-null", "-Z", help="Send empty values and keys as null: tombstones.")
+    ] = False,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On each record; repeatable.")
     ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.none,
     acks: Annotated[AcksChoice, typer.Option(help="all: idempotent, in order, once. 1 and 0: neither.")] = (
         AcksChoice.all
     ),
-    partition: Annotated[int | None, typer.Option("--partition", "-p", help="Instead of choosing by key.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On each record; repeatable.")
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Instead of choosing by key.")
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Sends each line as a record and waits for the acknowledgements.
+    """Sends each line as a record and waits for the acknowledgements. Ctrl-C prints what was acknowledged.
 
     Fails if a single record was not acknowledged. A line without the separator has no key.
     """
-    separator = None if key_separator is None else _separator(key_separator)
-    headers = tuple((name, value.encode()) for name, value in parse_pairs(header, "--header").items())
-    options: dict[str, Any] = {"compression": compression.value, "client_id": "ottla-cli"}
+    try:
+        headers = parse_headers(header or [])
+        if json_lines:
+            _check_json_alone(key_separator, key, delimiter, lines, empty_is_null)
+            source = Source(files or [STDIN], b"\n", json_parser(headers))
+        else:
+            parse = _text_parser(key_separator, key, headers, empty_is_null)
+            source = Source(files or [STDIN], _delimiter(delimiter) if lines else None, parse)
+    except ValueError as mistake:
+        raise typer.BadParameter(str(mistake)) from None
+    check_inputs(source.files)
+    options: dict[str, Any] = {
+        "compression": compression.value,
+        "client_id": "ottla-cli",
+        "max_request_bytes": RECORD_BYTES_MAX,
+    }
     if acks is not AcksChoice.all:
         options |= {"acks": int(acks.value), "idempotence": False}
-    run(_produce(topic, files or [], separator, headers, partition, options, bootstrap, as_json))
+    run(_produce(topic, source, partition, options, bootstrap, as_json))
 
 
-def _separator(text: str) -> bytes:
-    """Backslash escapes make a tab typable."""
-    separator = text.encode().decode("unicode_escape").encode("latin-1") if "\\" in text else text.encode()
-    if not separator:
-        raise typer.BadParameter("--key-separator must not be empty")
-    return separator
+def _check_json_alone(
+    key_separator: str | None, key: str | None, delimiter: str, lines: bool, empty_is_null: bool
+) -> None:
+    if key_separator is not None or key is not None or delimiter != "\\n" or not lines or empty_is_null:
+        raise ValueError(
+            "--json-lines goes without --key-separator, --key, --delimiter, --whole-files and --empty-as-null: "
+            "the JSON says what is the key, and null is null"
+        )
+
+
+def _text_parser(key_separator: str | None, key: str | None, headers: Headers, empty_is_null: bool) -> Parse:
+    if key_separator is not None and key is not None:
+        raise ValueError("choose one of --key-separator and --key")
+    separator = None if key_separator is None else unescape(key_separator)
+    if separator == b"":
+        raise ValueError("--key-separator must not be empty")
+    fixed = None if key is None else key.encode()
+    return text_parser(key_separator=separator, key=fixed, headers=headers, empty_is_null=empty_is_null)
+
+
+def _delimiter(text: str) -> bytes:
+    found = unescape(text)
+    if not found:
+        raise ValueError("--delimiter must not be empty; --whole-files sends each file as one record")
+    return found
+
+
+def check_inputs(files: list[Path]) -> None:
+    """Before anything is sent. FailedError for a file that cannot be read."""
+    for path in files:
+        try:
+            mode = os.fstat(STDIN_FD).st_mode if path == STDIN else path.stat().st_mode
+        except OSError as failure:
+            raise FailedError(f"{_name(path)}: {failure.strerror}") from failure
+        if stat.S_ISDIR(mode):
+            raise FailedError(f"{_name(path)} is a directory; name the files to send")
+        if path != STDIN and not os.access(path, os.R_OK):
+            raise FailedError(f"{path}: Permission denied")
+
+
+def _name(path: Path) -> str:
+    return "stdin" if path == STDIN else str(path)
 
 
 async def _produce(
-    topic: str,
-    files: list[Path],
-    separator: bytes | None,
-    headers: tuple[tuple[str, bytes], ...],
-    partition: int | None,
-    options: dict[str, Any],
-    bootstrap: str,
-    as_json: bool,
+    topic: str, source: Source, partition: int | None, options: dict[str, Any], bootstrap: str, as_json: bool
 ) -> None:
     from ottla.client import ClientError, Producer
 
@@ -92,87 +169,70 @@ async def _produce(
     started_s = time.monotonic()
     progress = Progress(producer)
     failure: Exception | None = None
+    interruption: asyncio.CancelledError | None = None
     await producer.start()
     try:
-        async for lines in _all_lines(files):
-            for line in lines:
-                key, value = _split(line, separator)
-                await producer.enqueue(topic, value, key, headers, None, partition)
-            progress.show(len(lines), sum(map(len, lines)))
-        await producer.flush()
-    except ClientError as cause:
+        await _send_all(producer, topic, source, partition, progress)
+    except (ClientError, FailedError) as cause:
         failure = cause
-    except OSError as cause:
-        failure = FailedError(f"{cause.filename or 'stdin'}: {cause.strerror}")
+    except asyncio.CancelledError as cause:  # Ctrl-C
+        interruption = cause
     finally:
         progress.clear()
-        try:
-            await producer.close()
-        except ClientError as cause:
-            failure = failure or cause
-    progress.summarise(topic, time.monotonic() - started_s, as_json)
+    try:
+        await asyncio.wait_for(producer.close(), None if interruption is None else LAST_ACKNOWLEDGEMENTS_S)
+    except (ClientError, TimeoutError) as cause:
+        failure = failure or cause
+    summary = progress.summary(topic, time.monotonic() - started_s)
+    missing = progress.sent - producer.acknowledged_count
+    if as_json:
+        print_json(summary.as_json())
+    else:
+        print(summary.text())
+    if interruption is not None:
+        if missing:
+            say(f"interrupted: {count_text(missing, 'record')} not acknowledged, and may or may not be written")
+        raise interruption
     if failure is not None:
-        missing = progress.sent - producer.acknowledged_count
-        raise FailedError(f"{count_text(missing, 'record')} not acknowledged: {failure}") from failure
+        what = f"{count_text(missing, 'record')} not acknowledged: " if missing else ""
+        raise FailedError(f"{what}{failure}") from failure
 
 
-async def _all_lines(files: list[Path]) -> AsyncIterator[list[bytes]]:
-    if not files:
-        async for lines in read_lines(sys.stdin.fileno()):
-            yield lines
-        return
-    for path in files:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            async for lines in read_lines(fd):
-                yield lines
-        finally:
+async def _send_all(producer: Producer, topic: str, source: Source, partition: int | None, progress: Progress) -> None:
+    from ottla.client.errors import RecordTooLargeError
+
+    for path in source.files:
+        number = 0
+        async for some in _read(path, source.delimiter):
+            for data in some:
+                number += 1
+                key, value, headers, timestamp_ms = _parsed(source, path, number, data)
+                progress.add(len(data))
+                try:
+                    await producer.enqueue(topic, value, key, headers, timestamp_ms, partition)
+                except RecordTooLargeError:
+                    limit = size_text(RECORD_BYTES_MAX)
+                    where = f"{_name(path)}, record {number}"
+                    raise FailedError(f"{where}: it has {size_text(len(data))}, more than {limit}") from None
+    await producer.flush()
+
+
+def _parsed(source: Source, path: Path, number: int, data: bytes) -> ParsedRecord:
+    try:
+        return source.parse(data)
+    except ValueError as mistake:
+        raise FailedError(f"{_name(path)}, record {number}: {mistake}") from None
+
+
+async def _read(path: Path, delimiter: bytes | None) -> AsyncIterator[list[bytes]]:
+    fd = None
+    try:
+        if path != STDIN:
+            fd = os.open(path, os.O_RDONLY)
+        async for some in read_records(STDIN_FD if fd is None else fd, delimiter):
+            yield some
+    except OSError as failure:
+        raise FailedError(f"{_name(path)}: {failure.strerror}") from failure
+    finally:
+        if fd is not None:
             os.close(fd)
-
-
-def _split(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    return (key, value) if found else (None, line)
-
-
-class Progress:
-    """A line on stderr that moves while records go out, if a person is watching."""
-
-    def __init__(self, producer: Producer) -> None:
-        self.sent = 0
-        self._bytes = 0
-        self._producer = producer
-        self._shown_s = 0.0
-        self._is_terminal = sys.stderr.isatty()
-
-    def show(self, more: int, more_bytes: int) -> None:
-        self.sent += more
-        self._bytes += more_bytes
-        now_s = time.monotonic()
-        if self._is_terminal and now_s - self._shown_s >= PROGRESS_EVERY_S:
-            self._shown_s = now_s
-            acknowledged = self._producer.acknowledged_count
-            print(f"\r{self.sent:,} sent, {acknowledged:,} acknowledged ", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._is_terminal and self._shown_s:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    def summarise(self, topic: str, seconds: float, as_json: bool) -> None:
-        acknowledged = self._producer.acknowledged_count
-        if as_json:
-            print_json(
-                {
-                    "topic": topic,
-                    "sent": self.sent,
-                    "acknowledged": acknowledged,
-                    "bytes": self._bytes,
-                    "seconds": round(seconds, 3),
-                }
-            )
-            return
-        rate = acknowledged / seconds if seconds else 0.0
-        amount = f"{count_text(acknowledged, 'record')} of {self.sent:,} acknowledged by {topic}"
-        print(f"{amount}: {size_text(self._bytes)} in {seconds:.2f} s, {rate:,.0f} records/s")

@@ -42,7 +42,7 @@ def program_of(names: Iterable[str]) -> typer.Typer:
         name="ottla",
         help="A write-ahead log that speaks the Kafka protocol.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -60,6 +60,9 @@ def program_of(names: Iterable[str]) -> typer.Typer:
 
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show where in the code a failure happened.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
 ) -> None:
     if debug:
         want_debug()
@@ -68,6 +71,12 @@ def options(
 def version() -> None:
     """Prints the version."""
     typer.echo(f"ottla {__version__}")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        version()
+        raise typer.Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

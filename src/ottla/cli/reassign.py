@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -52,7 +53,9 @@ class Wish:
 def reassign(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A plan, in the JSON of Kafka's tool.")] = None,
     topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; several with --balance.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="A partition of it.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="A partition of it.")
+    ] = None,
     replicas: Annotated[
         str | None,
         typer.Option("--replicas", "-r", metavar="ID,ID,...", help="Its replicas, the preferred leader first."),
@@ -65,7 +68,9 @@ def reassign(
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="With --execute: until all replicas are there.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0, help="With --wait: fail after so many seconds.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, callback=check_seconds, help="With --wait: fail after so many seconds.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Whether the plan is carried out; fails if not.")] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel what is under way of the plan, or all with --all.")

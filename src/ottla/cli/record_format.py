@@ -33,8 +33,6 @@ class Record(Protocol):
 Part = Callable[[Record], bytes]
 
 _FIELDS: dict[str, Part] = {
-    "k": lambda record: record.key or b"",
-    "v": lambda record: record.value or b"",
     "o": lambda record: b"%d" % record.offset,
     "p": lambda record: b"%d" % record.partition,
     "t": lambda record: b"%d" % record.timestamp_ms,
@@ -46,15 +44,23 @@ _FIELDS: dict[str, Part] = {
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
-def compile_format(text: str) -> Part:
-    """A function that prints a record. ValueError names what it does not know. A line end is added if none is there."""
+def compile_format(text: str, *, null: bytes = b"") -> Part:
+    """A function that prints a record. ValueError names what it does not know. A line end is added if none is there.
+
+    `null` stands for keys and values that are null.
+    """
+    fields = {
+        **_FIELDS,
+        "k": lambda record: null if record.key is None else record.key,
+        "v": lambda record: null if record.value is None else record.value,
+    }
     plain = re.sub(r"\\(.)", lambda found: _ESCAPES.get(found.group(1), found.group(0)), text)
     parts: list[Part] = []
     for piece in re.findall(r"%.?|[^%]+", plain, re.DOTALL):
         if not piece.startswith("%"):
             parts.append(_literal(piece.encode()))
-        elif piece[1:] in _FIELDS:
-            parts.append(_FIELDS[piece[1:]])
+        elif piece[1:] in fields:
+            parts.append(fields[piece[1:]])
         else:
             raise ValueError(f'the format has "{piece}"; it knows {FIELDS_HELP}')
     if not plain.endswith(("\n", "\0")):

@@ -11,6 +11,7 @@ import typer
 
 from ottla.cli import restore_sqlite
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import UINT32_MAX
 from ottla.cli.output import say
 from ottla.cli.wal_options import (
     DEFAULT_LOG,
@@ -21,12 +22,15 @@ from ottla.cli.wal_options import (
     WalServers,
     WithoutLog,
     absolute_place,
+    check_store,
     check_without_log,
     run_postgres,
 )
+from ottla.model.addresses import PORT_MAX
 
 if TYPE_CHECKING:
     from ottla.connect.postgres_wal.restore import Restored, Wanted
+    from ottla.connect.postgres_wal.server_user import ServerUser
 
 commands = typer.Typer(help="Restores databases from backups and the log.", no_args_is_help=True)
 commands.command("sqlite")(restore_sqlite.sqlite)
@@ -41,10 +45,27 @@ def postgres(
         typer.Option(help="The moment: a time, an LSN (16/B374D848) or a transaction id. Without it: the log's end."),
     ] = None,
     before: Annotated[bool, typer.Option("--before", help="Stop just before that moment, not after it.")] = False,
-    timeline: Annotated[int | None, typer.Option(help="Along this timeline. Without it: the log's last one.")] = None,
+    timeline: Annotated[
+        int | None, typer.Option(min=1, max=UINT32_MAX, help="Along this timeline. Without it: the log's last one.")
+    ] = None,
     backup: Annotated[str | None, typer.Option(help="From this backup. Without it: the newest one that fits.")] = None,
     start: Annotated[bool, typer.Option("--start", help="Also start it, and wait until it is recovered.")] = False,
-    port: Annotated[int | None, typer.Option(help="The restored server's port, with --start.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=PORT_MAX, help="The restored server's port, with --start.")
+    ] = None,
+    server_user: Annotated[
+        str | None,
+        typer.Option(
+            help="Who will run PostgreSQL, and gets the files. Without it: you, or the user postgres if you are root.",
+            show_default=False,
+        ),
+    ] = None,
+    spool_mb: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Space in pg_wal for WAL that is read ahead during the recovery; 2 segments at least."
+        ),
+    ] = 256,
     wal: WalServers = DEFAULT_WAL,
     log: LogName = DEFAULT_LOG,
     archive: Archive = None,
@@ -53,21 +74,26 @@ def postgres(
     """Makes a data directory that recovers to a chosen moment when it is started, and says how to start it."""
     wanted = _wanted(at, before, timeline, backup)
     check_without_log(without_log, archive)
-    fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch", "--wal", wal, "--log", log]
+    check_store(store)
+    server = [sys.executable, "-m", "ottla.connect.postgres_wal.restore_server", "--wal", wal, "--log", log]
+    server += ["--spool-mb", str(spool_mb)]
     archive = absolute_place(archive)
     if archive is not None:
-        fetch += ["--archive", archive, *(["--without-log"] if without_log else [])]
+        server += ["--archive", archive, *(["--without-log"] if without_log else [])]
 
-    async def work() -> Restored:
+    async def work() -> tuple[Restored, ServerUser | None]:
         from ottla.connect.postgres_wal.backup_store import BackupStore
         from ottla.connect.postgres_wal.opening import LogPlace
         from ottla.connect.postgres_wal.restore import restore
+        from ottla.connect.postgres_wal.server_user import find_server_user
 
+        user = find_server_user(server_user)
         async with LogPlace(wal, log).open_to_read(archive, say, without_log=without_log) as opened:
-            return await restore(opened, BackupStore(store), to.absolute(), wanted, fetch)
+            return await restore(opened, BackupStore(store), to.absolute(), wanted, server, user), user
 
-    restored = run_postgres(work())
-    _tell(restored, to.absolute(), at, start, port)
+    restored, user = run_postgres(work())
+    _tell(restored, to.absolute())
+    _start(restored, to.absolute(), at, start=start, port=port, user=user)
 
 
 def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | None) -> Wanted:
@@ -85,20 +111,30 @@ def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | No
     return Wanted(target=target, inclusive=not before, timeline=line, backup=backup)
 
 
-def _tell(restored: Restored, directory: Path, at: str | None, start: bool, port: int | None) -> None:
-    from ottla.connect.postgres_wal.positions import lsn_text
-    from ottla.connect.postgres_wal.starting import find_pg_ctl, start_and_wait, start_command
-
-    version = restored.backup.server_version
+def _tell(restored: Restored, directory: Path) -> None:
     print(f"laid down {directory} from the backup {restored.backup.name}, timeline {restored.timeline}")
     for note in restored.notes:
         print(f"note: {note}")
     for oid, place in restored.tablespaces.items():
         print(f"tablespace {oid} is in {place}")
+
+
+def _start(
+    restored: Restored, directory: Path, at: str | None, *, start: bool, port: int | None, user: ServerUser | None
+) -> None:
+    from ottla.connect.postgres_wal.positions import lsn_text
+    from ottla.connect.postgres_wal.starting import find_pg_ctl, start_and_wait, start_command
+
+    version = restored.backup.server_version
     program = find_pg_ctl(version)
     command = start_command(program, directory, port)
     if not start:
-        print(f"to start it, with PostgreSQL {version} and as a user that is not root:\n\n    {shlex.join(command)}\n")
+        words = (
+            shlex.join(command)
+            if user is None
+            else f"su -s /bin/sh {shlex.quote(user.name)} -c {shlex.quote(shlex.join(command))}"
+        )
+        print(f"to start it, with PostgreSQL {version} and as a user that is not root:\n\n    {words}\n")
         return
     if program is None:
         raise FailedError(
@@ -106,7 +142,7 @@ def _tell(restored: Restored, directory: Path, at: str | None, start: bool, port
             f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then: {shlex.join(command)}"
         )
     say("starting it; it replays the log")
-    ended = start_and_wait(command, directory)
+    ended = start_and_wait(command, directory, user)
     if ended is not None:
         raise FailedError(ended)
     print(f"it runs, recovered up to {at or 'the end of the log, ' + lsn_text(restored.log_end)}")

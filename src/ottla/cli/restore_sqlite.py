@@ -13,8 +13,8 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.output import count_text, say
 from ottla.cli.since import since_ms
-from ottla.cli.sqlite_options import LogName, WalServers, failures_in_words
-from ottla.cli.wal_options import DEFAULT_WAL, Archive, WithoutLog, check_without_log
+from ottla.cli.sqlite_options import LogName, failures_in_words
+from ottla.cli.wal_options import DEFAULT_WAL, Archive, WalServers, WithoutLog, check_without_log
 
 if TYPE_CHECKING:
     from ottla.connect.archived_log import SyncArchivedLog, SyncLoneArchive

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from ottla.app import BrokerSettings, RunningBroker
 
 READY = "ottla ready bootstrap="
+ALL_ADDRESSES = ("0.0.0.0", "::", "")
+ADVERTISES_LOOPBACK = (
+    "this broker listens on every address (%s) but tells clients to connect to %s, so that clients on other machines "
+    "cannot use it: give an address that they can reach with --advertise HOST, or with advertised.listeners in the "
+    "configuration file"
+)
 STDIN_CLOSED = "the end of its parent"
 
 log = logging.getLogger("ottla.up")
@@ -35,6 +41,15 @@ def log_to_stderr(level: str) -> None:
     if number is None:
         raise typer.BadParameter(f"--log-level is debug, info, warning or error, not {level}")
     logging.basicConfig(level=number, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def warn_of_missing_extensions() -> None:
+    """Logged by the process that a user starts, so once for all the brokers of `ottla up`."""
+    from ottla.extensions import missing_sentence
+
+    sentence = missing_sentence()
+    if sentence is not None:
+        log.warning(sentence)
 
 
 def run_broker(settings: BrokerSettings, *, ends_with_stdin: bool = False) -> None:
@@ -69,6 +84,8 @@ async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
     _calm_collector()
     for warning in running.warnings:
         log.warning(warning)
+    if settings.advertised_host is None and settings.host in ALL_ADDRESSES:
+        log.warning(ADVERTISES_LOOPBACK, settings.host, running.bootstrap)
     log.info("data in %s, process %d", os.path.abspath(settings.data_dir), os.getpid())
     if running.metrics is not None:
         log.info("metrics at %s", running.metrics.url)

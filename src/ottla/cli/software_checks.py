@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 import sqlite3
 import sys
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.checks import Check, ok, warn
+from ottla.extensions import ADVICE, extension_names, missing_extensions
 
 SQLITE_WAL_FIXED = (3, 51, 3)
 
@@ -40,21 +39,11 @@ def _event_loop() -> Check:
 
 
 def _extensions() -> Check:
-    """Each Cython source beside our modules must have its compiled form."""
-    package = Path(__file__).parent.parent
-    names = sorted(
-        ".".join(("ottla", *source.relative_to(package).with_suffix("").parts)) for source in package.rglob("_*.pyx")
-    )
-    missing = [name for name in names if not _is_compiled(name)]
+    names, missing = extension_names(), missing_extensions()
     if missing:
-        advice = f"plain Python stands in, many times slower: install a C compiler and reinstall; {', '.join(missing)}"
+        advice = f"plain Python is used instead and is much slower. {ADVICE} Missing: {', '.join(missing)}"
         return warn("compiled extensions", f"{len(names) - len(missing)} of {len(names)}", advice)
     return ok("compiled extensions", f"all {len(names)}")
-
-
-def _is_compiled(name: str) -> bool:
-    spec = importlib.util.find_spec(name)
-    return spec is not None and spec.origin is not None and not spec.origin.endswith((".py", ".pyx"))
 
 
 def _sqlite() -> Check:

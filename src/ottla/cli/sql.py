@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, say
 from ottla.cli.pipeline_spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
-from ottla.cli.since import duration_ms
+from ottla.cli.spark_interrupts import interrupts
 from ottla.cli.sql_run import Showing, queries_ended, run_statement, watch
 
 if TYPE_CHECKING:
@@ -67,14 +66,12 @@ def sql(
     """
     if start not in ("earliest", "latest"):
         raise typer.BadParameter(f'"{start}" is neither earliest nor latest', param_hint="--from")
-    interval_ms = duration_ms(every)
-    if interval_ms is None:
-        raise typer.BadParameter(f'"{every}" is no duration (500ms, 10s)', param_hint="--every")
+    interval_ms = parse_duration_ms(every, "--every")
     if statements is not None and file is not None:
         raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
     showing = Showing(as_json, limit, start, once, f"{interval_ms} milliseconds")
     text = _text(statements, file)
-    with failures_in_words(), contextlib.ExitStack() as stack:
+    with interrupts.installed(), failures_in_words(), contextlib.ExitStack() as stack:
         from ottla.spark.sql.catalog import Catalog
         from ottla.spark.sql.context import Context
 
@@ -138,13 +135,6 @@ def _lazily(stack: contextlib.ExitStack, master: str, conf: list[str] | None) ->
     def session() -> SparkSession:
         if not found:
             found.append(stack.enter_context(spark_session("sql", master, conf)))
-            keep_jobs_on_interrupt()
         return found[0]
 
     return session
-
-
-def keep_jobs_on_interrupt() -> None:
-    """PySpark's own handler of Ctrl-C cancels the jobs of all queries, also of those that are to go on."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)

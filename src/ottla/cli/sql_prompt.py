@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.failures import FailedError
 from ottla.cli.output import say
 from ottla.cli.pipeline_spark import failures_in_words
+from ottla.cli.spark_interrupts import interrupts
 from ottla.cli.sql_run import Showing, run_statement, tell_progress
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[
     from ottla.spark.sql.failures import SqlError
     from ottla.spark.sql.parser import parse
 
+    interrupts.ends_if_stuck = False
     say('statements end with ";"; "help" says which there are')
     with history(directory):
         for text in statements(read):
@@ -38,7 +40,7 @@ def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[
                 say(HELP)
                 continue
             try:
-                with failures_in_words():
+                with interrupts.orderly(), failures_in_words():
                     for statement in parse(text):
                         run_statement(context, statement, text, showing)
                     tell_queries(context)
@@ -69,7 +71,8 @@ def statements(read: Callable[[str], str]) -> Iterator[str]:
     lines: list[str] = []
     while True:
         try:
-            line = read(MORE if lines else FIRST)
+            with interrupts.raising():
+                line = read(MORE if lines else FIRST)
         except EOFError:
             return
         except KeyboardInterrupt:

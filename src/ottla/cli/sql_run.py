@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.output import count_text, print_json, print_table, say
+from ottla.cli.spark_interrupts import interrupts
 from ottla.cli.sql_output import AddedRows, ChangingRows, plain, print_result
 
 if TYPE_CHECKING:
@@ -116,13 +117,15 @@ def _run_live(context: Context, select: Select, text: str, showing: Showing) -> 
 
     live = select_live(context, select, text, on_rows, start=showing.start, every=showing.every)
     try:
-        while not full.wait(POLL_S):
-            for news in live.poll():
-                _tell_trouble(context, news)
+        while not full.is_set():
+            with interrupts.orderly(lambda: bool(shown or context.running)):
+                if not full.wait(POLL_S):
+                    for news in live.poll():
+                        _tell_trouble(context, news)
     finally:
-        live.running.stop()
         for each in shown:
             each.close()
+        live.running.stop()
 
 
 def _display(mode: str, keys: Sequence[str], showing: Showing) -> AddedRows | ChangingRows:
@@ -143,12 +146,13 @@ def watch(context: Context) -> None:
     """Says what each query does, until all have ended. Raises what one of them failed with."""
     pause = threading.Event()
     while True:
-        is_active = context.is_active()
-        for news in context.tend():
-            tell_progress(news)
-        if not is_active:
-            return
-        pause.wait(POLL_S)
+        with interrupts.orderly():
+            is_active = context.is_active()
+            for news in context.tend():
+                tell_progress(news)
+            if not is_active:
+                return
+            pause.wait(POLL_S)
 
 
 def tell_end(query: Running) -> None:

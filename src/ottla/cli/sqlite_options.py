@@ -9,12 +9,8 @@ from typing import Annotated
 import typer
 
 from ottla.cli.failures import FailedError
-from ottla.cli.since import duration_ms
+from ottla.cli.number_options import parse_duration_ms
 
-WalServers = Annotated[
-    str,
-    typer.Option("--wal", "--wal-servers", envvar="OTTLA_WAL", help="The brokers' append streams: host:port,..."),
-]
 LogName = Annotated[str, typer.Option("--log", help="The name of the log: one for each database.", show_default=False)]
 
 
@@ -32,7 +28,4 @@ def failures_in_words() -> Iterator[None]:
 
 
 def seconds_of(text: str, option: str) -> float:
-    found = duration_ms(text)
-    if found is None or found <= 0:
-        raise typer.BadParameter(f'"{text}" is no duration; {option} takes 90s, 10m, 2h or 7d')
-    return found / 1000
+    return parse_duration_ms(text, option, min_ms=1) / 1000

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT16_MAX, INT32_MAX, check_count_or_default
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
 
 if TYPE_CHECKING:
@@ -33,11 +34,35 @@ def parse_pairs(entries: list[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
+def parse_assignment(text: str | None) -> list[list[int]] | None:
+    """`1:2,2:3` has the replicas 1 and 2 for partition 0, and 2 and 3 for partition 1: the format of kafka-topics."""
+    if text is None:
+        return None
+    try:
+        return [[int(broker_id) for broker_id in partition.split(":")] for partition in text.split(",")]
+    except ValueError:
+        reason = f"--replica-assignment takes broker ids such as 1:2,2:3 (one list for each partition), not {text!r}"
+        raise typer.BadParameter(reason) from None
+
+
 @commands.command()
 def create(
     name: Name,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the broker's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the broker's default.")] = -1,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", callback=check_count_or_default, max=INT32_MAX, help="-1: the broker's default."
+        ),
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(callback=check_count_or_default, max=INT16_MAX, help="-1: the broker's default.")
+    ] = -1,
+    replica_assignment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID:ID,ID:ID,...", help="The brokers of each partition, the preferred leader first, as 1:2,2:3."
+        ),
+    ] = None,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it is already there.")] = False,
     as_json: AsJson = False,
@@ -45,6 +70,9 @@ def create(
 ) -> None:
     """Creates a topic."""
     configs = parse_pairs(config, "--config")
+    assignment = parse_assignment(replica_assignment)
+    if assignment is not None and (partitions, replication_factor) != (-1, -1):
+        raise typer.BadParameter("--replica-assignment takes the place of --partitions and --replication-factor")
 
     async def work() -> tuple[bool, TopicDescription]:
         from ottla.client import Admin
@@ -54,7 +82,11 @@ def create(
             created = True
             try:
                 await admin.create_topic(
-                    name, partitions=partitions, replication_factor=replication_factor, configs=configs
+                    name,
+                    partitions=partitions,
+                    replication_factor=replication_factor,
+                    assignment=assignment,
+                    configs=configs,
                 )
             except TopicExistsError:
                 if not if_not_exists:
@@ -136,7 +168,9 @@ def describe(
 @commands.command()
 def alter(
     name: Name,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new total.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="The new total.")
+    ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Back to its default; repeatable.")

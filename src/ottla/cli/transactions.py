@@ -11,8 +11,8 @@ import typer
 from ottla.cli.failures import FailedError
 from ottla.cli.groups import duration_text
 from ottla.cli.groups_offsets_plan import parse_topic
+from ottla.cli.number_options import INT64_MAX, parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
-from ottla.cli.since import duration_ms
 from ottla.cli.transactions_abort import Name, abort
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def list_transactions(
         list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing or Empty; repeatable.")
     ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", min=0, help="Only of this producer; repeatable.")
+        list[int] | None, typer.Option("--producer-id", min=0, max=INT64_MAX, help="Only of this producer; repeatable.")
     ] = None,
     min_duration: Annotated[
         str | None, typer.Option("--min-duration", help="Only what is open for so long: 90s, 10m, 2h.")
@@ -66,10 +66,7 @@ def list_transactions(
 
 
 def _least_ms(text: str | None) -> int | None:
-    found = None if text is None else duration_ms(text)
-    if text is not None and found is None:
-        raise typer.BadParameter(f'"{text}" is not a duration, as 90s, 10m, 2h or 1d')
-    return found
+    return None if text is None else parse_duration_ms(text, "--min-duration")
 
 
 def _states(names: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT32_MAX, INT64_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, say
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ def abort(
         typer.Argument(metavar="[TRANSACTIONAL-ID]", help="Whose transaction to abort.", show_default=False),
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="For one that hangs: where.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX)] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", min=0, help="Where it begins, as `list --hanging` says.")
+        int | None,
+        typer.Option("--start-offset", min=0, max=INT64_MAX, help="Where it begins, as `list --hanging` says."),
     ] = None,
     fence: Annotated[
         bool, typer.Option("--fence", help="Also if nothing is open: whoever uses the id has to begin anew.")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.address_options import check_host
 from ottla.cli.data_layout import brokers_to_run
-from ottla.cli.serving import log_to_stderr, run_broker
+from ottla.cli.serving import log_to_stderr, run_broker, warn_of_missing_extensions
 
 if TYPE_CHECKING:
     from ottla.app import BrokerSettings
@@ -39,8 +40,39 @@ class DiskKind(StrEnum):
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        callback=check_host,
+        help="The host name or address that clients are told to connect to.  [default: that of --host]",
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Serves metrics for Prometheus at http://127.0.0.1:PORT/metrics: of the first broker, the others take "
+        "the next ports; 0 takes free ones.  [default: none]",
+    ),
+]
+WalPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Serves the append stream of write-ahead logs (gRPC) at this port: of the first broker, the others "
+        "take the next ports; 0 takes free ones.  [default: none]",
+    ),
+]
+
+
 def up(
-    host: Annotated[str | None, typer.Option(help=f"The address to listen on.  [default: {DEFAULT_HOST}]")] = None,
+    host: Annotated[
+        str | None, typer.Option(callback=check_host, help=f"The address to listen on.  [default: {DEFAULT_HOST}]")
+    ] = None,
+    advertise: Advertise = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -63,24 +95,8 @@ def up(
             min=1, max=100, help=f"How many brokers.  [default: {DEFAULT_BROKERS}, or as the data directory has]"
         ),
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Serves metrics for Prometheus at http://127.0.0.1:PORT/metrics: of the first broker, the others take "
-            "the next ports; 0 takes free ones.  [default: none]",
-        ),
-    ] = None,
-    wal_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Serves the append stream of write-ahead logs (gRPC) at this port: of the first broker, the others "
-            "take the next ports; 0 takes free ones.  [default: none]",
-        ),
-    ] = None,
+    metrics_port: MetricsPort = None,
+    wal_port: WalPort = None,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
@@ -93,6 +109,8 @@ def up(
 
     log_to_stderr(log_level)
     settings = settings_from(host, port, data, storage, config)
+    if advertise is not None:
+        settings.advertised_host = advertise.removeprefix("[").removesuffix("]")
     settings.properties = {**DEVELOPMENT_DEFAULTS, **settings.properties}
     settings.disk = "volatile" if disk is DiskKind.volatile else "real"
     settings.fault_file = None if fault_file is None else str(fault_file)
@@ -101,6 +119,7 @@ def up(
     if wal_port is not None:
         settings.properties[WAL_PORT] = str(wal_port)
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
+    warn_of_missing_extensions()
     if count == 1:
         run_broker(settings)
     else:
@@ -125,18 +144,26 @@ def settings_from(
     host: str | None, port: int | None, data: Path | None, storage: Storage | None, config: Path | None
 ) -> BrokerSettings:
     """Options win over the file, the file over the defaults."""
-    from ottla.app import BrokerSettings
+    from ottla.app import BrokerSettings, InterBrokerSettings
     from ottla.cli.config_file import FileSettings, read_config_file
     from ottla.model.durability import Durability
 
     found = FileSettings({}) if config is None else read_config_file(config)
+    for notice in found.notices:
+        log.warning("%s: %s", config, notice)
     chosen_data = data or (Path(found.data_dir) if found.data_dir else default_data_dir())
+    client, internal = found.listeners
     return BrokerSettings(
         data_dir=str(chosen_data.expanduser()),
-        host=host or found.host or DEFAULT_HOST,
-        port=port if port is not None else found.port if found.port is not None else DEFAULT_PORT,
+        host=host or client.host or DEFAULT_HOST,
+        port=port if port is not None else client.port if client.port is not None else DEFAULT_PORT,
         storage=None if storage is None else Durability(storage.value),
         properties=found.properties,
-        advertised_host=found.advertised_host,
-        advertised_port=found.advertised_port if port is None else None,
+        advertised_host=client.advertised_host,
+        advertised_port=client.advertised_port if port is None else None,
+        inter_broker=None
+        if internal is None
+        else InterBrokerSettings(
+            internal.host or DEFAULT_HOST, internal.port or 0, internal.advertised_host, internal.advertised_port
+        ),
     )

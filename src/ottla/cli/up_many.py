@@ -14,14 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.adapters.lock import DirectoryInUseError, DirectoryLock
 from ottla.cli.broker_child import BrokerChild
 from ottla.cli.data_layout import broker_directory, broker_file, coordination_directory
 from ottla.cli.failures import FailedError
 from ottla.cli.serving import say_ready, stop_on_signals
 from ottla.cli.up import METRICS_PORT, WAL_PORT
+from ottla.model.broker_config import parse_broker_config
+from ottla.model.errors import Refused
 from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 if TYPE_CHECKING:
@@ -43,8 +47,13 @@ class Cluster:
         for name in (METRICS_PORT, WAL_PORT):
             if _port_of(settings, name, count) > PORT_MAX:
                 raise FailedError(f"{count} brokers need more ports than there are: choose a lower {name}")
+        if settings.inter_broker is not None:
+            raise FailedError("a file with inter.broker.listener.name is for one broker: start it with `ottla broker`")
         self._settings = settings
-        self._files = _write_files(settings, data, count)
+        refused = parse_broker_config(settings.properties)
+        if isinstance(refused, Refused):
+            raise FailedError(refused.message or "a setting is not valid")
+        self._lock, self._files = _locked_files(settings, data, count)
         self._arguments = ["--log-level", log_level, "--disk", settings.disk]
         if settings.fault_file is not None:
             self._arguments += ["--fault-file", settings.fault_file]
@@ -79,6 +88,7 @@ class Cluster:
             for child in children if still_there else ():
                 child.kill()
             await asyncio.gather(*lives, starting, return_exceptions=True)
+            self._lock.release()
         log.info("stopped")
 
     async def _all_ready(self, children: list[BrokerChild]) -> list[str]:
@@ -105,22 +115,40 @@ async def _until_it_knows_all(address: str, count: int) -> None:
             await asyncio.sleep(LOOK_AGAIN_S * 10)
 
 
-def _write_files(settings: BrokerSettings, data: Path, count: int) -> list[Path]:
-    """A configuration file for each broker."""
-    files = []
+def _locked_files(settings: BrokerSettings, data: Path, count: int) -> tuple[DirectoryLock, list[Path]]:
+    """A configuration file for each broker. Writes nothing unless no other process uses the directory.
+
+    A broker may also run by itself, with a file from here: then its own directory is locked, and not the one above.
+    """
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        for number in range(1, count + 1):
-            path = broker_file(data, number)
-            path.write_text(_properties_text(_values(settings, data, number, count)), encoding="utf-8")
-            files.append(path)
+        with ExitStack() as locks:
+            lock = DirectoryLock(str(data))
+            locks.callback(lock.release)
+            numbers = range(1, count + 1)
+            with ExitStack() as of_brokers:
+                for directory in (broker_directory(data, number) for number in numbers):
+                    if directory.exists():
+                        of_brokers.callback(DirectoryLock(str(directory)).release)
+                files = [broker_file(data, number) for number in numbers]
+                for number, path in zip(numbers, files, strict=True):
+                    _replace_file(path, _properties_text(_values(settings, data, number, count)))
+            locks.pop_all()
+            return lock, files
+    except DirectoryInUseError as failure:
+        raise FailedError(str(failure)) from failure
     except OSError as failure:
         reason = (failure.strerror or str(failure)).lower()
         raise FailedError(
             f"the data directory {data} cannot be used: {failure.filename or data}: {reason}; choose another one with "
             "--data"
         ) from failure
-    return files
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """All or nothing: a broker that is started again must not read half a file."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> dict[str, str]:

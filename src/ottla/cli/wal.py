@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from ottla.cli.failures import FailedError
+from ottla.cli.number_options import INT32_MAX, INT64_MAX
 from ottla.cli.output import AsJson, print_json, say
+from ottla.cli.wal_options import DEFAULT_WAL, OLD_WAL_VARIABLE, WAL_VARIABLE, check_servers
+from ottla.model.addresses import split_address
 
 if TYPE_CHECKING:
     from ottla.wal import Log
 
-DEFAULT_SERVERS = "127.0.0.1:9192"
 PATIENCE_S = 15.0
+CONNECT_S = 5.0
+REFUSALS = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
+IS_IT_A_WAL_PORT = "Brokers have one if they are started with `ottla up --wal-port 9192`; --servers names it"
 T = TypeVar("T")
 
 commands = typer.Typer(help="Appends to, reads, trims and fences write-ahead logs.", no_args_is_help=True)
 Servers = Annotated[
     str,
-    typer.Option("--servers", "-s", envvar="OTTLA_WAL_SERVERS", help="host:port[,...] of append streams (--wal-port)."),
+    typer.Option(
+        "--servers",
+        "-s",
+        "--wal",
+        envvar=[WAL_VARIABLE, OLD_WAL_VARIABLE],
+        metavar="HOST:PORT,...",
+        callback=check_servers,
+        help="The brokers' append streams (`ottla up --wal-port`).",
+    ),
 ]
 Topic = Annotated[str, typer.Argument(help="The log's topic.")]
-Partition = Annotated[int, typer.Option(min=0, help="The log's partition.")]
+Partition = Annotated[int, typer.Option(min=0, max=INT32_MAX, help="The log's partition.")]
 
 
 @commands.command("append")
 def append(
     topic: Topic,
     file: Annotated[Path | None, typer.Argument(help="One record a line; stdin if it is left out.")] = None,
-    servers: Servers = DEFAULT_SERVERS,
+    servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
     create: Annotated[bool, typer.Option("--create", help="Create the log if it is not there.")] = False,
     fence: Annotated[bool, typer.Option("--fence", help="Become the single writer first.")] = False,
-    acks: Annotated[str, typer.Option(help="all, leader or none.")] = "all",
+    acks: Annotated[Literal["all", "leader", "none"], typer.Option(help="Which replicas must have a record.")] = "all",
 ) -> None:
     """Appends lines, and says at which offsets they are."""
     from ottla.wal import LogSettings
@@ -61,10 +76,14 @@ def append(
 @commands.command("read")
 def read(
     topic: Topic,
-    servers: Servers = DEFAULT_SERVERS,
+    servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
-    first: Annotated[int | None, typer.Option("--from", min=0, help="The offset; the log's start without it.")] = None,
-    until: Annotated[int | None, typer.Option(min=0, help="Exclusive; the end as of now without it.")] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, max=INT64_MAX, help="The offset; the log's start without it.")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(min=0, max=INT64_MAX, help="Exclusive; the end as of now without it.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="The offset and a tab before each record.")] = False,
 ) -> None:
@@ -82,7 +101,7 @@ def read(
 
 
 @commands.command("tail")
-def tail(topic: Topic, servers: Servers = DEFAULT_SERVERS, partition: Partition = 0, as_json: AsJson = False) -> None:
+def tail(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0, as_json: AsJson = False) -> None:
     """Where the log begins and ends, and the epoch of its single writer."""
 
     async def work(log: Log) -> tuple[int, int, int]:
@@ -98,8 +117,8 @@ def tail(topic: Topic, servers: Servers = DEFAULT_SERVERS, partition: Partition 
 @commands.command("trim")
 def trim(
     topic: Topic,
-    before: Annotated[int, typer.Argument(min=0, help="Records below this offset are given up.")],
-    servers: Servers = DEFAULT_SERVERS,
+    before: Annotated[int, typer.Argument(min=0, max=INT64_MAX, help="Records below this offset are given up.")],
+    servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
 ) -> None:
     """Gives up the oldest records."""
@@ -111,7 +130,7 @@ def trim(
 
 
 @commands.command("fence")
-def fence(topic: Topic, servers: Servers = DEFAULT_SERVERS, partition: Partition = 0) -> None:
+def fence(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0) -> None:
     """Shuts out whoever writes to the log now."""
 
     async def work(log: Log) -> tuple[int | None, int | None]:
@@ -125,17 +144,37 @@ def _with_log(
     servers: str, topic: str, partition: int, work: Callable[[Log], Coroutine[Any, Any, T]], **options: Any
 ) -> T:
     try:
-        from ottla.wal import Log, WalError
+        from ottla.wal import Log, UnavailableError, WalError
     except ImportError as failure:
         raise FailedError(f"'{failure.name}' is not installed: pip install 'ottla[wal]'") from failure
     from ottla.wal.log import Limits
 
     async def run() -> T:
+        await _check_somebody_listens(servers)
         limits = Limits(patience_s=PATIENCE_S)
         async with await Log.open(servers, topic, partition=partition, limits=limits, **options) as log:
             return await work(log)
 
     try:
         return asyncio.run(run())
+    except UnavailableError as failure:
+        raise FailedError(f"{failure}. {IS_IT_A_WAL_PORT}") from failure
     except (WalError, ValueError) as failure:
         raise FailedError(str(failure)) from failure
+
+
+async def _check_somebody_listens(servers: str) -> None:
+    """FailedError at once where every address refuses: then waiting for a leader is of no use."""
+    reasons = []
+    for address in filter(None, map(str.strip, servers.split(","))):
+        host, port = split_address(address)
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
+        except TimeoutError:
+            reasons.append(f"{address} did not answer in {CONNECT_S:g} s")
+        except OSError as failure:
+            reasons.append(f"{address}: {os.strerror(failure.errno).lower() if failure.errno in REFUSALS else failure}")
+        else:
+            writer.close()
+            return
+    raise FailedError(f"no append stream: {'; '.join(reasons)}. {IS_IT_A_WAL_PORT}")

@@ -6,21 +6,54 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from ottla.cli.address_options import check_wal_servers
 from ottla.cli.failures import FailedError
-from ottla.cli.output import run
+from ottla.cli.number_options import INT16_MAX
+from ottla.cli.output import run, say
 
 T = TypeVar("T")
 
 DEFAULT_WAL = "127.0.0.1:9192"
 DEFAULT_LOG = "postgres-wal"
 
+WAL_VARIABLE = "OTTLA_WAL_SERVERS"
+OLD_WAL_VARIABLE = "OTTLA_WAL"
+
+
+def note_old_variable(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    """Says so if the servers come from the variable's old name."""
+    source = context.get_parameter_source(parameter.name or "")
+    is_old = not os.environ.get(WAL_VARIABLE) and bool(os.environ.get(OLD_WAL_VARIABLE))
+    if is_old and source is not None and source.name == "ENVIRONMENT":
+        say(f"note: the variable {OLD_WAL_VARIABLE} is called {WAL_VARIABLE} now, and the old name will go")
+    return value
+
+
+def check_servers(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+    """Checks the addresses of append streams."""
+    check_wal_servers(value)
+    return note_old_variable(context, parameter, value)
+
+
 WalServers = Annotated[
-    str, typer.Option("--wal", envvar="OTTLA_WAL", help="The brokers' append streams: host:port,...")
+    str,
+    typer.Option(
+        "--wal",
+        "--wal-servers",
+        envvar=[WAL_VARIABLE, OLD_WAL_VARIABLE],
+        metavar="HOST:PORT,...",
+        callback=check_servers,
+        help="The brokers' append streams (`ottla up --wal-port`).",
+    ),
 ]
+NewLogReplicas = Annotated[
+    int | None, typer.Option(min=1, max=INT16_MAX, help="Of a new log. Without it: the brokers' default.")
+]
+NewLogDurability = Annotated[Literal["disk", "cache", "memory"] | None, typer.Option(help="Of a new log.")]
 LogName = Annotated[str, typer.Option("--log", help="The name of the log that holds the database's WAL.")]
 Dsn = Annotated[
     str,
@@ -57,6 +90,12 @@ Store = Annotated[
 def absolute_place(place: str | None) -> str | None:
     """For a program that runs in another directory."""
     return place if place is None or "://" in place else os.path.abspath(place)
+
+
+def check_store(store: str) -> None:
+    """For commands that read backups: opening a store would create a directory that is not there."""
+    if "://" not in store and not os.path.isdir(store):
+        raise FailedError(f"there is no directory {store} (--store): it has no backups")
 
 
 def check_without_log(without_log: bool, archive: str | None) -> None:

@@ -1,0 +1,62 @@
+"""Finds the files of a topic by its name, for `ottla log`.
+
+Directories are named by topic id. A broker alone keeps the names in its data directory; a cluster's are asked of the
+brokers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from uuid import UUID
+
+from ottla.cli.failures import FailedError
+from ottla.cli.output import run
+
+CATALOG = "catalog.db"
+
+
+def topic_directories(name: str, data: Path, partition: int | None, bootstrap: str) -> list[Path]:
+    """The directories of a topic's partitions, those of partition 0 first; in a cluster, of all replicas."""
+    if not data.is_dir():
+        raise FailedError(
+            f"{name} is neither a file nor a directory, and there is no data directory {data} to look for a topic in: "
+            "name it with --data"
+        )
+    identity = _id_in_catalog(name, data / CATALOG) if (data / CATALOG).exists() else _id_of_brokers(name, bootstrap)
+    if identity is None:
+        raise FailedError(f"{name} is neither a file, nor a directory, nor a topic in {data}: see `ottla topics list`")
+    found: list[tuple[int, Path]] = []
+    for path in sorted(data.rglob(f"{identity.hex}-*")):
+        number = path.name.rpartition("-")[2]
+        if path.is_dir() and number.isdecimal() and partition in (None, int(number)):
+            found.append((int(number), path))
+    if not found:
+        which = "" if partition is None else f" of partition {partition}"
+        raise FailedError(f"{data} has no files{which} of the topic {name}: --data names another directory")
+    return [path for _, path in sorted(found, key=lambda each: each[0])]
+
+
+def one_replica_each(directories: list[Path]) -> list[Path]:
+    """The first directory of each partition."""
+    return list({path.name: path for path in reversed(directories)}.values())[::-1]
+
+
+def _id_in_catalog(name: str, path: Path) -> UUID | None:
+    try:
+        with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
+            row = connection.execute("SELECT id FROM topics WHERE name = ?", (name,)).fetchone()
+    except sqlite3.Error as failure:
+        raise FailedError(f"{path} cannot be read: {failure}") from failure
+    return None if row is None else UUID(bytes=row[0])
+
+
+def _id_of_brokers(name: str, bootstrap: str) -> UUID | None:
+    async def work() -> UUID | None:
+        from ottla.client import Admin
+
+        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+            listed = await admin.list_topics(internal=True)
+            return next((UUID(str(topic.id)) for topic in listed if topic.name == name), None)
+
+    return run(work())

@@ -1,0 +1,40 @@
+"""Ranges of numbers and durations that options share, checked before a command does anything."""
+
+from __future__ import annotations
+
+import math
+
+import typer
+
+from ottla.model.durations import duration_ms
+
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+UINT32_MAX = 2**32 - 1
+INT64_MAX = 2**63 - 1
+SECONDS_MAX = 100 * 365 * 86_400.0
+DURATION_EXAMPLES = "500ms, 90s, 10m, 2h or 1d"
+
+
+def check_seconds(seconds: float | None) -> float | None:
+    """A range check lets NaN through, and a timer overflows on infinity."""
+    if seconds is not None and (math.isnan(seconds) or seconds > SECONDS_MAX):
+        raise typer.BadParameter(f"{seconds} is not a number of seconds up to {SECONDS_MAX:.0f} (100 years)")
+    return seconds
+
+
+def check_count_or_default(count: int) -> int:
+    """For counts where -1 stands for the broker's default."""
+    if count == 0 or count < -1:
+        raise typer.BadParameter(f"{count} is neither at least 1 nor -1, the broker's default")
+    return count
+
+
+def parse_duration_ms(text: str, option: str, *, min_ms: int = 0) -> int:
+    """Raises BadParameter, naming the option, if the text is not a duration or out of range."""
+    found = duration_ms(text)
+    if found is None:
+        raise typer.BadParameter(f'"{text}" is not a duration, as {DURATION_EXAMPLES}', param_hint=option)
+    if not min_ms <= found <= SECONDS_MAX * 1000:
+        raise typer.BadParameter(f'"{text}" is not between {min_ms} ms and 100 years', param_hint=option)
+    return found

@@ -1,0 +1,25 @@
+"""The settings of a configuration file, as `ottla doctor --config` reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ottla.cli.checks import Check, bad, ok, warn
+from ottla.cli.config_file import problems, read_config_file, read_settings
+from ottla.cli.failures import FailedError
+
+
+def settings_checks(path: Path) -> Iterator[Check]:
+    settings = read_settings(path)
+    refused = list(problems(settings))
+    if refused:
+        yield from (bad(f"{path.name}, line {line}", "refused", message) for line, message in refused)
+        return
+    try:
+        found = read_config_file(path)
+    except FailedError as failure:
+        yield bad(path.name, "refused", str(failure))
+        return
+    yield ok(path.name, f"{len(settings)} settings, a broker starts with them")
+    yield from (warn(path.name, "no effect", notice) for notice in found.notices)
