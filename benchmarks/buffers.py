@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ottla.adapters.buffers import AnyBuffer, BufferPool
+from ottla.bench.quotients import per, rate
 
 SOCKET_BUFFER_BYTES = 4 << 20
 
@@ -46,7 +47,7 @@ def receive(
         frames.append(view)
         received += frame_bytes
     cpu_s = time.process_time() - cpu_start
-    return received / (time.perf_counter() - start) / 1e6, cpu_s / received * 1e9
+    return rate(received / 1e6, time.perf_counter() - start), per(cpu_s, received / 1e9)
 
 
 def main() -> None:

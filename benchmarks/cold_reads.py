@@ -28,6 +28,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ottla.bench.quotients import rate
+
 PIECE_BYTES = 1 << 20
 
 
@@ -134,7 +136,7 @@ def main() -> None:
     for name, figures in found.items():
         reading_s, receiving_s, took_s = (statistics.median(each) for each in zip(*figures, strict=True))
         gb = size / 1e9
-        table.add_row(name, f"{reading_s / gb:.2f}", f"{receiving_s / gb:.2f}", f"{size / 1e6 / took_s:,.0f}")
+        table.add_row(name, f"{reading_s / gb:.2f}", f"{receiving_s / gb:.2f}", f"{rate(size / 1e6, took_s):,.0f}")
     Console().print(table)
 
 

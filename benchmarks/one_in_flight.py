@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.bench.processes import cpu_seconds_in_ticks
+from ottla.bench.quotients import per, rate
 from ottla.testing.cluster_processes import ClusterProcesses
 
 TOPIC = "records"
@@ -75,10 +76,10 @@ def print_row(acks: str, took_s: float, latencies_s: list[float], spent_s: dict[
     count = len(latencies_s)
     ordered_ms = [each * 1000 for each in sorted(latencies_s)]
     costs = [
-        f"{'leader' if number == leader else 'follower'} {spent_s[number] / count * 1e6:.0f}" for number in spent_s
+        f"{'leader' if number == leader else 'follower'} {per(spent_s[number], count) * 1e6:.0f}" for number in spent_s
     ]
     print(
-        f"acks={acks:3}  {count / took_s:6,.0f} requests/s  p50 {ordered_ms[count // 2]:.2f} ms  "
+        f"acks={acks:3}  {rate(count, took_s):6,.0f} requests/s  p50 {ordered_ms[count // 2]:.2f} ms  "
         f"p99 {ordered_ms[count * 99 // 100]:.2f} ms  CPU us a record: {', '.join(costs)}"
     )
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from ottla.bench.quotients import rate, ratio, times_text
 from ottla.cli.output import print_table
 from ottla.recovery import END, Kind, Position, Replayer, RowTables, SqliteApplier, put
 from ottla.recovery.appliers import Run
@@ -263,8 +264,8 @@ class Clock:
         yield
         took_s, took_cpu_s = time.monotonic() - began_s, cpu_s() - began_cpu_s
         self._first_s = self._first_s or took_s
-        rate, ratio = f"{self._count / took_s:,.0f}", f"{self._first_s / took_s:.2f}"
-        self._rows.append((str(self._number), name, rate, ratio, f"{took_cpu_s:.2f}"))
+        speed, times = f"{rate(self._count, took_s):,.0f}", times_text(ratio(self._first_s, took_s))
+        self._rows.append((str(self._number), name, speed, times, f"{took_cpu_s:.2f}"))
 
 
 if __name__ == "__main__":

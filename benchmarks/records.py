@@ -19,6 +19,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from rich.console import Console
 from rich.table import Table
 
+from ottla.bench.quotients import rate
 from ottla.records import _decoding, _encoding, bridge, decoding, encoding
 from ottla.records.arrow import decode_record_batch, encode_table
 from ottla.records.encoding import Row
@@ -73,7 +74,7 @@ def per_second(work: Callable[[], object], seconds: float) -> float:
     while not passes or time.perf_counter() - start < seconds:
         work()
         passes += 1
-    return passes / (time.process_time() - cpu_start)
+    return rate(passes, time.process_time() - cpu_start)
 
 
 def measure(record_bytes: int, seconds: float) -> list[Result]:
@@ -95,11 +96,11 @@ def measure(record_bytes: int, seconds: float) -> list[Result]:
     for name, work in works.items():
         for by, twins in (("ottla", COMPILED), ("ottla, plain twin", PLAIN)):
             vars(bridge).update(twins)  # what the bridge chose when it was imported
-            rate = per_second(work, seconds)
-            results.append(Result(record_bytes, name, by, rate * len(rows), rate * len(blob) / 1e6))
+            passes = per_second(work, seconds)
+            results.append(Result(record_bytes, name, by, passes * len(rows), passes * len(blob) / 1e6))
         if name in others:
-            rate = per_second(others[name], seconds)
-            results.append(Result(record_bytes, name, "aiokafka", rate * len(rows), rate * len(blob) / 1e6))
+            passes = per_second(others[name], seconds)
+            results.append(Result(record_bytes, name, "aiokafka", passes * len(rows), passes * len(blob) / 1e6))
     return results
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ottla.bench.processes import cpu_seconds_below
+from ottla.bench.quotients import rate
 from ottla.cli.output import print_table, say
 from ottla.client.fetched import TopicPartition
 from ottla.spark.jobs.archive_files import DATA, FILE_SCHEMA, FileWriter
@@ -196,7 +197,7 @@ def main() -> None:
     shown = []
     for step in chosen:
         rows, first_s, best_s, cpu_s = took[step]
-        speed = f"{step.changes / best_s:,.0f}"
+        speed = f"{rate(step.changes, best_s):,.0f}"
         counts = (f"{step.changes:,}", f"{rows:,}")
         shown.append((step.name, *counts, f"{first_s:.1f}", f"{best_s:.1f}", speed, f"{cpu_s:.1f}"))
     headings = ["step", "changes", "rows", "first run s", "best s", "changes/s", "CPU s"]

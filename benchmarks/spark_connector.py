@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ottla.bench.processes import cpu_seconds_below
+from ottla.bench.quotients import rate, ratio, times_text
 from ottla.bench.suite.kafka_cluster import KafkaCluster
 from ottla.bench.suite.spark_connector_jars import class_path, connector_libraries, connector_version
 from ottla.cli.output import print_table, say
@@ -245,10 +246,10 @@ def lines(broker: Broker, measured: Measured, took: Mapping[Way, list[Took]]) ->
     peer_s, peer_cpu_s = (statistics.median(each) for each in zip(*took[measured.ways[0]], strict=True))
     for way, runs in took.items():
         wall_s, cpu_s = (statistics.median(each) for each in zip(*runs, strict=True))
-        rate = f"{measured.rows / wall_s:,.0f}" if measured.rows else f"{wall_s:.1f} s"
-        ratio = "" if way is CONNECTOR else f"{peer_s / wall_s:.2f}"
-        cpu_ratio = "" if way is CONNECTOR else f"{cpu_s / peer_cpu_s:.2f}"
-        yield broker.name, measured.name, way.label, rate, ratio, f"{cpu_s:.1f}", cpu_ratio
+        speed = f"{rate(measured.rows, wall_s):,.0f}" if measured.rows else f"{wall_s:.1f} s"
+        times = "" if way is CONNECTOR else times_text(ratio(peer_s, wall_s))
+        cpu_times = "" if way is CONNECTOR else times_text(ratio(cpu_s, peer_cpu_s))
+        yield broker.name, measured.name, way.label, speed, times, f"{cpu_s:.1f}", cpu_times
 
 
 def main() -> None:

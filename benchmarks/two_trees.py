@@ -22,6 +22,7 @@ from statistics import median
 from ottla.bench.frames import prepare_batch
 from ottla.bench.pipeline import Measured
 from ottla.bench.produce import CASES, TOPIC_CONFIGS, ProduceCase, run_on_broker, run_on_floor
+from ottla.bench.quotients import per
 from ottla.bench.targets import OneBroker
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 from ottla.testing.broker_process import BrokerProcess
@@ -51,14 +52,14 @@ def compare(bench: Workbench, case: ProduceCase, trees: list[Path], classes: lis
         for durability in classes:
             for tree in trees if repetition % 2 else reversed(trees):
                 run = run_on_broker(bench, case, batch, f"t-{durability}", brokers[tree], bench.pace)
-                found[durability, str(tree)].append((run, run.requests_per_s / floor.requests_per_s))
+                found[durability, str(tree)].append((run, per(run.requests_per_s, floor.requests_per_s)))
     return found
 
 
 def show(case: ProduceCase, found: Found) -> None:
     print(f"{case.name}\n{'':<8} {'requests/s':>11} {'CPU us':>8} {'lowest':>8}   of floor")
     for (subject, tree), runs in sorted(found.items()):
-        cpu_us = [run.server_cpu_s / run.requests * 1e6 for run, _ in runs]
+        cpu_us = [per(run.server_cpu_s, run.requests) * 1e6 for run, _ in runs]
         shares = [share for _, share in runs]
         print(
             f"{subject:<8} {median(run.requests_per_s for run, _ in runs):>11,.0f} {median(cpu_us):>8.2f}"

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from ottla.bench.plan import Step, chosen, steps_for
 from ottla.bench.report import write_report
 from ottla.bench.results import Row, append_rows, read_history, this_run
-from ottla.bench.tables import print_rows
+from ottla.bench.tables import print_failures, print_rows
 from ottla.bench.workbench import FULL, QUICK, Workbench
 
 RESULTS = Path("bench-results")
@@ -30,7 +30,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 190)
     run = this_run(" ".join(sys.argv[1:]))
     rows: list[Row] = []
-    failures: list[tuple[str, Exception]] = []
+    failures: list[str] = []
     begin = time.perf_counter()
     with progress_bar(console) as progress:
         task = progress.add_task("starting", total=None)
@@ -51,16 +51,15 @@ def main() -> int:
                 try:
                     rows += step.measure()
                 except Exception as failure:
-                    failures.append((step.name, failure))
+                    failures.append(f"{step.name}: {failure}")
                 done_s += step.estimate_s
                 progress.update(task, completed=done_s)
             progress.update(task, description="done")
+    print_failures(console, failures)
     print_rows(console, rows)
     path = append_rows(options.results, run, rows)
-    report = write_report(options.results / "report.html", run, rows, read_history(options.results))
+    report = write_report(options.results / "report.html", run, rows, read_history(options.results), failures)
     console.print(f"{time.perf_counter() - begin:.0f} s; load average before: {run.load_before}; {path}, {report}")
-    for name, error in failures:
-        console.print(f"[red]{name} could not be measured:[/red] {error}", highlight=False)
     return 1 if failures else 0
 
 

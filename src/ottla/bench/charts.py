@@ -54,8 +54,10 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
 
 
 def range_chart(title: str, ranges: Sequence[Range], unit: str) -> str:
-    """On a logarithmic axis."""
+    """On a logarithmic axis. Empty if no value is positive."""
     values = [value for found in ranges for value in (found.low, found.middle, found.high) if value > 0]
+    if not values:
+        return ""
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     scale = PLOT_WIDTH / max(math.log10(high / low), 1e-9)
 

@@ -19,6 +19,7 @@ from ottla.bench.frames import PreparedBatch, prepare_batch, produce_frame
 from ottla.bench.latencies import Latencies, percentiles
 from ottla.bench.processes import cpu_seconds, resident_bytes
 from ottla.bench.produce import CASES, run_on_broker
+from ottla.bench.quotients import rate
 from ottla.bench.results import Goal, Row
 from ottla.bench.targets import OneBroker
 from ottla.bench.workbench import Workbench
@@ -89,7 +90,7 @@ def _compact(bench: Workbench, broker: BrokerProcess, topic: str, percent: int, 
     case = f"{size_bytes // MB} MB, {KEYS:,} keys, {percent}% of a core"
     figures = {
         "seconds": seconds,
-        "mb_per_s": bytes_before / seconds / 1e6,
+        "mb_per_s": rate(bytes_before / 1e6, seconds),
         "left_mb": _log_bytes(directory) / 1e6,
         "cpu_s": cpu_seconds(broker.pid) - cpu_before,
         "resident_mb": resident_bytes(broker.pid) / 1e6,

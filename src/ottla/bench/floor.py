@@ -36,6 +36,7 @@ from crc32c import crc32c
 from ottla.bench.latencies import Percentiles, percentiles
 from ottla.bench.pipeline import Load, Measured, drive
 from ottla.bench.processes import end_process, leave_interrupts_to_the_parent
+from ottla.bench.quotients import per
 
 REPLY_BYTES = 12
 READ_BYTES = 512 * 1024
@@ -58,7 +59,7 @@ class FloorResult:
 
     @property
     def cpu_s_per_gb(self) -> float:
-        return self.measured.server_cpu_s / (self.measured.requests * self.frame_bytes / 1e9)
+        return per(self.measured.server_cpu_s, self.measured.requests * self.frame_bytes / 1e9)
 
     @property
     def latency(self) -> Percentiles:

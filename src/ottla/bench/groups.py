@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ottla.bench.group_members import ClassicMember, ConsumerMember, Group, Member, Watch, connect, until_coordinated
 from ottla.bench.latencies import percentiles
 from ottla.bench.processes import cpu_seconds, resident_bytes
+from ottla.bench.quotients import per, rate
 from ottla.bench.results import Goal, Row
 from ottla.bench.workbench import Workbench
 from ottla.model.errors import ErrorCode
@@ -114,7 +115,7 @@ class Drive:
         figures = {
             "seconds": seconds,
             "mb": resident_bytes(self._pid) / 1e6,
-            "broker_busy": (cpu_seconds(self._pid) - cpu_s) / seconds,
+            "broker_busy": rate(cpu_seconds(self._pid) - cpu_s, seconds),
         }
         return Measured(f"{groups} groups of {members} come together", figures)
 
@@ -127,13 +128,13 @@ class Drive:
         count = sum(watch.latencies.values())
         busy_s = cpu_seconds(self._pid) - cpu_s
         figures = {
-            "requests_per_s": count / took_s,
+            "requests_per_s": rate(count, took_s),
             "p50_us": p50_us,
             "p99_us": p99_us,
             "p999_us": p999_us,
-            "broker_busy": busy_s / took_s,
-            "cpu_us_per_request": busy_s / max(count, 1) * 1e6,
-            "driver_busy": (time.process_time() - own_cpu_s) / took_s,
+            "broker_busy": rate(busy_s, took_s),
+            "cpu_us_per_request": per(busy_s, count) * 1e6,
+            "driver_busy": rate(time.process_time() - own_cpu_s, took_s),
         }
         return Measured(case, figures)
 

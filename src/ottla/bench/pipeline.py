@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from ottla.bench.processes import cpu_seconds_of_all
+from ottla.bench.quotients import rate
 
 RECEIVE_BYTES = 1 << 20
 SILENCE_S = 20.0
@@ -62,7 +63,7 @@ class Measured:
 
     @property
     def requests_per_s(self) -> float:
-        return self.requests / self.seconds
+        return rate(self.requests, self.seconds)
 
 
 def drive(load: Load) -> Measured:
@@ -113,9 +114,9 @@ class Driving:
         return measured
 
     def _turn_until(self, end: float, latencies: dict[int, int]) -> int:
-        """Returns how many were answered."""
+        """Returns how many were answered: at least one, however slow the server or busy the machine is."""
         clock, requests = time.perf_counter, 0
-        while clock() < end:
+        while not requests or clock() < end:
             for pipeline in self._readable():
                 requests += pipeline.take_turn(latencies)
         return requests

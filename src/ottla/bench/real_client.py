@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 from ottla.bench.processes import cpu_seconds
+from ottla.bench.quotients import per, rate
 from ottla.bench.results import Row
 from ottla.bench.workbench import CLASSES, Workbench
 
@@ -57,10 +58,10 @@ def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> l
 def figures_of(traffic: Traffic, record_bytes: int) -> dict[str, float]:
     total_bytes = traffic.records * record_bytes
     return {
-        "mb_per_s": total_bytes / traffic.seconds / 1e6,
-        "records_per_s": traffic.records / traffic.seconds,
-        "cpu_s_per_gb": traffic.broker_cpu_s / (total_bytes / 1e9),
-        "broker_busy": traffic.broker_cpu_s / traffic.seconds,
+        "mb_per_s": rate(total_bytes / 1e6, traffic.seconds),
+        "records_per_s": rate(traffic.records, traffic.seconds),
+        "cpu_s_per_gb": per(traffic.broker_cpu_s, total_bytes / 1e9),
+        "broker_busy": rate(traffic.broker_cpu_s, traffic.seconds),
     }
 
 

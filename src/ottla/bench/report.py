@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.bench.charts import Bar, Range, bar_chart, line_chart, range_chart
 from ottla.bench.results import Row, Run
-from ottla.bench.tables import COLUMNS, TITLES, cell, columns_of
+from ottla.bench.tables import COLUMNS, TITLES, cell, columns_of, failed_heading
 from ottla.bench.throughput import FLOORS
 
 RUNS_SHOWN = 30
@@ -47,13 +47,17 @@ th:first-child, td:first-child, td.words { text-align: left; }
 """
 
 
-def write_report(path: Path, run: Run, rows: Sequence[Row], history: Sequence[dict[str, Any]]) -> Path:
+def write_report(
+    path: Path, run: Run, rows: Sequence[Row], history: Sequence[dict[str, Any]], failures: Sequence[str] = ()
+) -> Path:
+    """Steps that could not be measured come first, each in one line."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>Ottla against the floor</title><style>{STYLE}</style></head><body>",
         "<h1>Ottla against the floor</h1>",
         f"<p>{escape(_where(run))}</p>",
+        _failed(failures),
         _goals(rows),
         *_plots(rows),
         *_history(history),
@@ -70,6 +74,13 @@ def _where(run: Run) -> str:
         f"{run.at}, commit {run.commit or 'unknown'}, {run.machine}, Linux {run.kernel}, Python {run.python}, "
         f"load average {run.load_before} before the run. {run.options}"
     )
+
+
+def _failed(failures: Sequence[str]) -> str:
+    if not failures:
+        return ""
+    items = "".join(f"<li>{escape(text)}</li>" for text in failures)
+    return f'<h2 class="missed">{failed_heading(failures)}</h2><ul class="missed">{items}</ul>'
 
 
 def _goals(rows: Sequence[Row]) -> str:

@@ -88,6 +88,18 @@ def goal_text(goal: Goal | None) -> Text:
     return Text(goal.text, style="green" if goal.met else "yellow")
 
 
+def failed_heading(failures: Sequence[str]) -> str:
+    return f"{len(failures)} step{'' if len(failures) == 1 else 's'} could not be measured"
+
+
+def print_failures(console: Console, failures: Sequence[str]) -> None:
+    """Nothing without failures."""
+    if failures:
+        console.print(failed_heading(failures), style="bold red")
+    for failure in failures:
+        console.print(f"  {failure}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
     for group, found in groupby(sorted(rows, key=_group_order), key=lambda row: row.group):
         console.print(table_of(TITLES.get(group, group), list(found)))

@@ -8,6 +8,7 @@ from statistics import median
 
 from ottla.bench.latencies import median_percentiles
 from ottla.bench.pipeline import Measured
+from ottla.bench.quotients import per, rate
 
 FLOOR = "floor"
 KEEPING_FLOOR = "floor + CRC, kept"
@@ -27,26 +28,26 @@ class Content:
 def figures_of(content: Content, runs: Sequence[Measured], floor: Sequence[Measured]) -> dict[str, float]:
     """Medians over the repetitions. A share compares each run with the floor's run of the same repetition."""
     rates = [run.requests_per_s for run in runs]
-    rate = median(rates)
+    middle = median(rates)
     cpu = [cpu_s_per_gb(content, run) for run in runs]
     floor_cpu = [cpu_s_per_gb(content, run) for run in floor]
     latency = median_percentiles(run.latencies for run in runs)
     return {
-        "mb_per_s": rate * content.value_bytes / 1e6,
-        "records_per_s": rate * content.record_count,
-        "requests_per_s": rate,
+        "mb_per_s": middle * content.value_bytes / 1e6,
+        "records_per_s": middle * content.record_count,
+        "requests_per_s": middle,
         **latency._asdict(),
         "cpu_s_per_gb": median(cpu),
         "cpu_us_per_request": median(cpu) * content.value_bytes / 1e3,
         "share_of_floor": median(_ratios(rates, [run.requests_per_s for run in floor])),
         "cpu_to_floor": median(_ratios(cpu, floor_cpu)),
-        "driver_busy": median(run.driver_cpu_s / run.seconds for run in runs),
-        "spread": (max(rates) - min(rates)) / rate,
+        "driver_busy": median(rate(run.driver_cpu_s, run.seconds) for run in runs),
+        "spread": per(max(rates) - min(rates), middle),
     }
 
 
 def cpu_s_per_gb(content: Content, run: Measured) -> float:
-    return run.server_cpu_s / (run.requests * content.value_bytes / 1e9) if run.requests else 0.0
+    return per(run.server_cpu_s, run.requests * content.value_bytes / 1e9)
 
 
 def rate_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float:
@@ -55,4 +56,4 @@ def rate_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float:
 
 
 def _ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
-    return [value / other if other else 0.0 for value, other in zip(values, others, strict=True)]
+    return [per(value, other) for value, other in zip(values, others, strict=True)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ottla.bench.group_members import connect
 from ottla.bench.processes import cpu_seconds
+from ottla.bench.quotients import rate
 from ottla.bench.transactional_producer import TooEarlyError, TransactionalProducer, batch_of
 
 RECORD_BYTES = 1024
@@ -34,7 +35,7 @@ class Measured:
 
     @property
     def records_per_s(self) -> float:
-        return self.records / self.seconds
+        return rate(self.records, self.seconds)
 
 
 class Meter:
@@ -118,10 +119,13 @@ class Load:
         return True
 
     async def _write_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
+        """At least one batch."""
         ((count, batch),) = self._prepared
-        while time.perf_counter() < end_s:
+        while True:
             await producer.write(batch, count)
             meter.measured.records += count
+            if time.perf_counter() >= end_s:
+                break
         await producer.settle()
 
 

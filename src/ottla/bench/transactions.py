@@ -14,6 +14,7 @@ from statistics import median
 
 from ottla.bench import transactional_load, transactions_librdkafka
 from ottla.bench.latencies import median_percentiles
+from ottla.bench.quotients import per, rate
 from ottla.bench.results import Goal, Row
 from ottla.bench.transactional_load import RECORD_BYTES, Measured
 from ottla.bench.workbench import Workbench
@@ -55,7 +56,7 @@ class Runs:
 
     def shares(self, size: int) -> list[float]:
         plain, found = self.found[PLAIN], self.found[size]
-        return [each.records_per_s / other.records_per_s for each, other in zip(found, plain, strict=True)]
+        return [per(each.records_per_s, other.records_per_s) for each, other in zip(found, plain, strict=True)]
 
 
 def estimate_s(seconds: float, repetitions: int) -> float:
@@ -103,13 +104,13 @@ def case_of(size: int) -> str:
 
 def _row(subject: Subject, size: int, runs: Runs) -> Row:
     found = runs.found[size]
-    rate = median(each.records_per_s for each in found)
+    records_per_s = median(each.records_per_s for each in found)
     figures = {
-        "mb_per_s": rate * RECORD_BYTES / 1e6,
-        "records_per_s": rate,
+        "mb_per_s": records_per_s * RECORD_BYTES / 1e6,
+        "records_per_s": records_per_s,
         "share_of_plain": median(runs.shares(size)),
-        "broker_busy": median(each.broker_cpu_s / each.seconds for each in found),
-        "driver_busy": median(each.driver_cpu_s / each.seconds for each in found),
+        "broker_busy": median(rate(each.broker_cpu_s, each.seconds) for each in found),
+        "driver_busy": median(rate(each.driver_cpu_s, each.seconds) for each in found),
     }
     if size != PLAIN:
         figures |= _of_transactions(found)
@@ -121,11 +122,11 @@ def _row(subject: Subject, size: int, runs: Runs) -> Row:
 def _of_transactions(found: Sequence[Measured]) -> dict[str, float]:
     latencies = [each.latencies for each in found]
     return {
-        "transactions_per_s": median(_count(each.latencies) / each.seconds for each in found),
-        "cpu_us_per_transaction": median(each.broker_cpu_s / _count(each.latencies) * 1e6 for each in found),
+        "transactions_per_s": median(rate(_count(each.latencies), each.seconds) for each in found),
+        "cpu_us_per_transaction": median(per(each.broker_cpu_s, _count(each.latencies)) * 1e6 for each in found),
         **median_percentiles(latencies)._asdict(),
     }
 
 
 def _count(latencies: Counter[int]) -> int:
-    return max(sum(latencies.values()), 1)
+    return sum(latencies.values())

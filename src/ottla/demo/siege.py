@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.deliveries import RecordMetadata
-from ottla.demo.story import Story
+from ottla.demo.story import Event, Sample, Story
 from ottla.testing.cluster_processes import ClusterProcesses
 from ottla.testing.ledger import Found, Ledger
 
@@ -25,6 +25,7 @@ SETTLE_EVERY = 500
 FETCH_RECORDS_MAX = 5000
 QUIET_S = 20.0
 LOOK_AGAIN_S = 0.02
+SAMPLE_S = 0.05
 PROBE = 1000
 """Added to a partition's number, it is the source of the records that are sent to measure."""
 
@@ -51,14 +52,17 @@ class Siege:
         self._ledger = Ledger()
         self._written = 0
         self._killed = asyncio.Event()
+        self._began_s = 0.0
 
     async def run(self, on_read: Progress) -> None:
         async with Admin(self._cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-            started = time.monotonic()
+            self._began_s = time.monotonic()
+            self._story.samples.append(Sample(0.0, 0))
             deaths = asyncio.create_task(self._kill_the_leader(admin))
             await self._write_all()
-            self._story.write_s = time.monotonic() - started
+            self._story.write_s = time.monotonic() - self._began_s
+            self._story.samples.append(Sample(self._story.write_s, self._written))
             await deaths
         await self._kill_all()
         await self._read_back(on_read)
@@ -96,9 +100,15 @@ class Siege:
             settled += 1
         self._written += settled
         self._on_written(settled)
+        at_s = time.monotonic() - self._began_s
+        if at_s - self._story.samples[-1].at_s >= SAMPLE_S:
+            self._story.samples.append(Sample(at_s, self._written))
         for mark, event in self._marks.items():
             if self._written >= mark:
                 event.set()
+
+    def _note(self, text: str, at_s: float | None = None) -> None:
+        self._story.events.append(Event((time.monotonic() if at_s is None else at_s) - self._began_s, text))
 
     # -- deaths -------------------------------------------------------------------------------------------------------
 
@@ -113,6 +123,7 @@ class Siege:
             killed_at = time.monotonic()
             await asyncio.to_thread(self._cluster.broker(story.victim).kill)
             story.acknowledged_before_kill = self._written
+            self._note(f"broker {story.victim} is killed", killed_at)
             self._killed.set()
             self._say(
                 f"{self._written:,} records: broker {story.victim} is killed with -9, the leader of partitions "
@@ -134,6 +145,7 @@ class Siege:
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
         self._story.new_leaders_s = time.monotonic() - killed_at
+        self._note("new leaders")
 
     async def _probe(self, prober: Producer, partition: int, sequence: int, killed_at: float | None = None) -> None:
         source = PROBE + partition
@@ -148,12 +160,14 @@ class Siege:
         started = time.monotonic()
         await asyncio.to_thread(self._cluster.broker(story.victim).start)
         story.restart_s = time.monotonic() - started
+        self._note(f"broker {story.victim} is back")
         self._say(f"{self._written:,} records: broker {story.victim} is back, and follows")
         while True:
             if await _all_in_sync(admin):
                 break
             await asyncio.sleep(LOOK_AGAIN_S)
         story.in_sync_s = time.monotonic() - started
+        self._note("in sync again")
         self._say(f"{self._written:,} records: broker {story.victim} has everything again")
 
     async def _kill_all(self) -> None:

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.testing.ledger import Findings
+
+
+class Sample(NamedTuple):
+    at_s: float
+    """Since the first record was sent."""
+    acknowledged: int
+
+
+class Event(NamedTuple):
+    at_s: float
+    text: str
 
 
 @dataclass(slots=True)
@@ -28,6 +40,9 @@ class Story:
     """From the restart of all brokers, after all of them were killed, until all serve."""
     probes: int = 0
     """Records that were written beside the others, to measure."""
+    samples: list[Sample] = field(default_factory=list)
+    """How many records were acknowledged, several times a second."""
+    events: list[Event] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
 
     @property

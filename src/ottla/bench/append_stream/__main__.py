@@ -22,6 +22,7 @@ from typing import Any
 
 from ottla.bench.append_stream.drivers import Case, Measured, append_stream, librdkafka
 from ottla.bench.append_stream.floors import echo_latencies_s, echo_server, sync_latencies_s
+from ottla.bench.quotients import ratio, times_text
 from ottla.testing.cluster_processes import ClusterProcesses
 
 FLOOR_COUNT = 500
@@ -113,14 +114,15 @@ def print_goals(rows: dict[tuple[str, Case | None], Measured]) -> None:
     for (name, case), found in rows.items():
         if name == "append stream" and case is not None and case.durability == "disk" and case.in_flight == 1:
             floor = rows[f"bare gRPC echo, {case.size_bytes} B", None].at(50) + sync
-            print(f"{describe(case)}: {found.at(50):.3f} ms, {found.at(50) / floor:.2f} x echo + sync ({floor:.3f} ms)")
+            times = times_text(ratio(found.at(50), floor))
+            print(f"{describe(case)}: {found.at(50):.3f} ms, {times} x echo + sync ({floor:.3f} ms)")
     for (name, case), found in rows.items():
         if name != "append stream" or case is None or (case.durability, case.replicas) != ("memory", 3):
             continue
         waiting = rows.get(("Apache Kafka, librdkafka", replace(case, in_flight=1)))
         if waiting is not None:
-            ratio = f"{found.rate / waiting.rate:.2f} x Apache Kafka's sync producer"
-            print(f"{describe(case)}: {found.rate:,.0f}/s, {ratio} ({waiting.rate:,.0f}/s)")
+            times = f"{times_text(ratio(found.rate, waiting.rate))} x Apache Kafka's sync producer"
+            print(f"{describe(case)}: {found.rate:,.0f}/s, {times} ({waiting.rate:,.0f}/s)")
 
 
 def parse_options() -> argparse.Namespace:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ottla.bench.quotients import rate
 from ottla.wal import Log, LogSettings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        return len(self.latencies_s) / self.seconds if self.seconds else 0.0
+        return rate(len(self.latencies_s), self.seconds)
 
     def at(self, percent: float) -> float:
         """Milliseconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ottla.bench.quotients import per, rate
 from ottla.bench.suite.histogram import Histogram, merged
 from ottla.bench.suite.loads import Consumed, Produced
 
@@ -24,18 +25,18 @@ def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, fl
     if not records:
         return {"records_per_s": 0.0, "mb_per_s": 0.0}
     figures = {
-        "records_per_s": records / seconds,
-        "mb_per_s": value_bytes / 1e6 / seconds,
+        "records_per_s": rate(records, seconds),
+        "mb_per_s": rate(value_bytes / 1e6, seconds),
         **_latencies(produced),
-        "clients_cpu_s_per_gb": costs.cpu_s("clients", begin_ns, end_ns) / (value_bytes / 1e9),
+        "clients_cpu_s_per_gb": per(costs.cpu_s("clients", begin_ns, end_ns), value_bytes / 1e9),
         "clients_memory_mb": sum(costs.resident_bytes_max("clients", begin_ns, end_ns)) / 1e6,
-        "others_cpu_share": costs.cpu_s("others", begin_ns, end_ns) / seconds,
-        "behind_share": max(0.0, 1 - records / offered),
+        "others_cpu_share": rate(costs.cpu_s("others", begin_ns, end_ns), seconds),
+        "behind_share": max(0.0, 1 - records / max(offered, records)),
     }
     if any(each.has_rate for each in produced):
-        figures["offered_per_s"] = offered / seconds
+        figures["offered_per_s"] = rate(offered, seconds)
     if memory := costs.resident_bytes_max("brokers", begin_ns, end_ns):
-        figures["brokers_cpu_s_per_gb"] = costs.cpu_s("brokers", begin_ns, end_ns) / (value_bytes / 1e9)
+        figures["brokers_cpu_s_per_gb"] = per(costs.cpu_s("brokers", begin_ns, end_ns), value_bytes / 1e9)
         figures["broker_memory_mb"] = max(memory) / 1e6
     return figures
 
@@ -63,11 +64,11 @@ def consumed_figures(consumed: Sequence[Consumed], costs: Costs | None = None) -
     seconds = (end_ns - begin_ns) / 1e9
     value_bytes = sum(each.value_bytes for each in consumed)
     figures = {
-        "read_records_per_s": sum(each.records for each in consumed) / seconds,
-        "read_mb_per_s": value_bytes / 1e6 / seconds,
+        "read_records_per_s": rate(sum(each.records for each in consumed), seconds),
+        "read_mb_per_s": rate(value_bytes / 1e6, seconds),
     }
     if costs is not None and value_bytes and costs.resident_bytes_max("brokers", begin_ns, end_ns):
-        figures["read_brokers_cpu_s_per_gb"] = costs.cpu_s("brokers", begin_ns, end_ns) / (value_bytes / 1e9)
+        figures["read_brokers_cpu_s_per_gb"] = per(costs.cpu_s("brokers", begin_ns, end_ns), value_bytes / 1e9)
     return figures
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from ottla.bench.processes import ending_with_us
+from ottla.bench.quotients import per
 from ottla.bench.suite.kafka_jars import require_java
 from ottla.bench.suite.loads import (
     BUFFER_BYTES,
@@ -89,7 +90,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
     return Produced(
         records=records,
         value_bytes=int(records * value_bytes),
-        begin_ns=ended_ns - int(records / per_s * 1e9),
+        begin_ns=ended_ns - int(per(records, per_s) * 1e9),
         end_ns=ended_ns,
         sent_in_all=sent,
         offered=records,

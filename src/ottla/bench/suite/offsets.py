@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ottla.bench.suite.ottla_producer import run_on_uvloop
 from ottla.client import Consumer
 
 
-def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+def end_offsets(bootstrap: str, topic: str, partitions: int, timeout_s: float | None = None) -> dict[int, int]:
+    """Raises TimeoutError if there is a timeout and the brokers do not answer in time."""
+
     async def ask() -> dict[int, int]:
-        async with Consumer(bootstrap) as consumer:
+        async with asyncio.timeout(timeout_s), Consumer(bootstrap) as consumer:
             found = await consumer.end_offsets([(topic, index) for index in range(partitions)])
             return {at.partition: offset for at, offset in found.items()}
 

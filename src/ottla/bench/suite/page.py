@@ -6,9 +6,19 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from ottla.bench.suite.failures import failures_of, heading_of
 from ottla.bench.suite.figures import FIGURES, shown
 from ottla.bench.suite.page_style import STYLE
-from ottla.bench.suite.plots import RatioRow, Series, ShareRow, lines_chart, ratio_chart, shares_chart
+from ottla.bench.suite.plots import (
+    RatioRow,
+    Series,
+    ShareRow,
+    SpreadRow,
+    lines_chart,
+    ratio_chart,
+    shares_chart,
+    spread_chart,
+)
 from ottla.bench.suite.results_of_run import MeasuredRatio, Results
 from ottla.bench.suite.settings import SETTINGS
 from ottla.bench.suite.statistics import summary
@@ -29,9 +39,10 @@ def write_page(directory: Path, results: Results) -> Path:
         f"<title>{name}</title><style>{STYLE}</style></head><body>",
         f"<h1>{name}</h1>",
         f"<p>{escape(str(results.matrix.get('about', '')))}</p>",
+        *_failed(results),
         _where(results),
         *_ratio_parts(results),
-        *_section("Throughput over repetitions", [_throughput(group) for group in throughput_groups(results)]),
+        *_section("Throughput", [_throughput(group, results) for group in throughput_groups(results)]),
         *_section(
             "Latency against offered load",
             [part for curves in latency_curves(results) for part in (_latency(curves), _taken(curves))],
@@ -39,7 +50,7 @@ def write_page(directory: Path, results: Results) -> Path:
         *_section("Which setting matters how much", _rankings(results)),
         *_section("All figures", [_note(results), _table(results)]),
         *_section("Targets", [_targets(results)]),
-        *_section("Left out, failed", _missing(results)),
+        *_section("Left out", _left_out(results)),
         "</body></html>",
     ]
     path.write_text("\n".join(parts), encoding="utf-8")
@@ -48,6 +59,15 @@ def write_page(directory: Path, results: Results) -> Path:
 
 def _section(title: str, parts: Sequence[str]) -> list[str]:
     return [f"<h2>{escape(title)}</h2>", *parts] if parts else []
+
+
+def _failed(results: Results) -> list[str]:
+    """First on the page: whoever reads figures must know which are missing."""
+    failures = failures_of(results)
+    if not failures:
+        return []
+    items = "".join(f"<li>{escape(failure.text)}</li>" for failure in failures)
+    return [f'<section class="failed"><h2>{heading_of(failures)}</h2><ul>{items}</ul></section>']
 
 
 def _where(results: Results) -> str:
@@ -72,16 +92,20 @@ def _ratio_parts(results: Results) -> list[str]:
         )
         for each in found
     ]
-    if not rows:
+    failed = results.without_ratio()
+    if not rows and not failed:
         return []
-    title = f"{results.subject} / {results.peer}"
-    plot = ratio_chart(title, rows, f"{results.peer} has more", f"{results.subject} has more")
+    title = f"{results.subject} / {results.peer}, median of the repetitions"
+    plot = ratio_chart(title, rows, f"{results.peer} has more", f"{results.subject} has more") if rows else ""
     head = _cells("th", ["configuration", "figure", "ratio", "lowest", "highest", "goal", ""])
     lines = [_ratio_line(each) for each in found]
+    lines += [
+        f'<tr>{_cells("td", [label])}<td class="text-missed">{escape(targets)} failed</td></tr>'
+        for label, targets in failed
+    ]
     note = (
-        "<p>Of each repetition the ratio of the two, which ran one after the other; then their median. The line is "
-        "from the lowest to the highest, the mark across it the goal. Of records, more is better; of milliseconds, "
-        "CPU seconds and MB, less is.</p>"
+        "<p>Each repetition runs the two one after the other and has a ratio; the plot shows the median of the ratios. "
+        "Of records, more is better; of milliseconds, CPU seconds and MB, less is.</p>"
     )
     return [f"<h2>Against {escape(results.peer)}</h2>", note, plot, _wide(f"<tr>{head}</tr>{''.join(lines)}")]
 
@@ -104,14 +128,10 @@ def _plain_heading(figure: str) -> str:
     return FIGURES[figure].heading.removesuffix(" ms")
 
 
-def _throughput(group: Group) -> str:
-    series = []
-    for at, cell in enumerate(group.cells):
-        values = sorted(cell.figures["mb_per_s"].items())
-        points = [(float(repetition + 1), value) for repetition, value in values]
-        series.append(Series(cell.label, points, at))
-    repetitions = sorted({x for each in series for x, _ in each.points})
-    return lines_chart(group.title, series, "repetition", "MB/s", x_ticks=repetitions)
+def _throughput(group: Group, results: Results) -> str:
+    rows = [SpreadRow(cell.label, list(cell.figures["mb_per_s"].values())) for cell in group.cells]
+    title = f"Throughput of {group.title}, in MB/s of acknowledged records"
+    return spread_chart(title, rows, "MB/s", results.targets.index(group.cells[0].target))
 
 
 def _latency(curves: Sequence[Curve]) -> str:
@@ -129,13 +149,19 @@ def _latency(curves: Sequence[Curve]) -> str:
                     hollow.append(behind is not None and behind.median > BEHIND)
             shown_name = name.replace("p999", "p99.9")
             series.append(Series(f"{curve.target} {shown_name}", points, at, hollow, dash))
-    kind = (
-        "end to end, from when a record was due" if end_to_end else "of an acknowledgement, from when a record was due"
+    kind = "end to end" if end_to_end else "of an acknowledgement"
+    return lines_chart(
+        _titled(f"Latency {kind}, from when a record was due", curves[0].label),
+        series,
+        "records/s offered",
+        "ms (logarithmic)",
+        log_y=True,
+        hollow_text="Hollow points: the target did not take all that was offered",
     )
-    title = f"{curves[0].label}: latency {kind}".removeprefix(": ")
-    note = "<p>Hollow points: the target did not take all that was offered.</p>"
-    plot = lines_chart(title, series, "records/s offered", "ms", log_y=True)
-    return plot + (note if any(any(each.hollow) for each in series) else "")
+
+
+def _titled(title: str, configuration: str) -> str:
+    return f"{title}: {configuration}" if configuration else title
 
 
 def _taken(curves: Sequence[Curve]) -> str:
@@ -147,7 +173,7 @@ def _taken(curves: Sequence[Curve]) -> str:
             (float(cell.configuration["producer.rate"]), speed.median) for cell, speed in found if speed is not None
         ]
         series.append(Series(curve.target, points, at))
-    title = f"{curves[0].label}: acknowledged against offered".removeprefix(": ")
+    title = _titled("Records acknowledged against records offered", curves[0].label)
     return lines_chart(title, series, "records/s offered", "records/s acknowledged")
 
 
@@ -224,10 +250,9 @@ def _targets(results: Results) -> str:
     return f"<dl>{''.join(parts)}</dl>"
 
 
-def _missing(results: Results) -> list[str]:
+def _left_out(results: Results) -> list[str]:
     left_out = [f"{each['target']}: {each['label']}: {each['reason']}" for each in results.matrix.get("left_out", [])]
-    failed = [f"{cell.target}: {cell.label}: {failure}" for cell in results.cells.values() for failure in cell.failures]
-    items = "".join(f"<li>{escape(text)}</li>" for text in (*left_out, *failed))
+    items = "".join(f"<li>{escape(text)}</li>" for text in left_out)
     return [f"<ul>{items}</ul>"] if items else []
 
 

@@ -10,9 +10,9 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 1160px;
        margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 2.2rem; }
-svg { width: 100%; max-width: 960px; display: block; margin: 1.2rem 0; }
+figure { margin: 1.6rem 0; max-width: 960px; } figcaption { font-size: 14px; font-weight: 600; margin-bottom: .3rem; }
+svg { width: 100%; display: block; }
 svg text { font: 11px system-ui, sans-serif; fill: var(--text); }
-svg .title { font-size: 13px; font-weight: 600; }
 .quiet, svg .quiet { color: var(--quiet); fill: var(--quiet); }
 ul.quiet, p.quiet { font-size: 13px; }
 svg .grid { stroke: var(--line); stroke-width: 1; }
@@ -25,8 +25,13 @@ svg polyline { fill: none !important; }
 .s4 { fill: var(--s4); stroke: var(--s4); } .s5 { fill: var(--s5); stroke: var(--s5); }
 .s6 { fill: var(--s6); stroke: var(--s6); } .s7 { fill: var(--s7); stroke: var(--s7); }
 .met { fill: var(--met); stroke: var(--met); } .missed { fill: var(--missed); stroke: var(--missed); }
+svg line.thin { stroke-width: 1.5; opacity: .6; }
 svg .hollow { fill: var(--page); stroke-width: 2; }
 .text-met { color: var(--met); } .text-missed { color: var(--missed); }
+.failed { border-left: 4px solid var(--missed); padding: .1rem 1rem .4rem; margin: 1.5rem 0; overflow-wrap: anywhere;
+          background: color-mix(in srgb, var(--missed) 9%, var(--page)); }
+.failed h2 { margin: .6rem 0 .2rem; color: var(--missed); font-size: 1.15rem; }
+.failed li { font-size: 13px; margin: .3rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }

@@ -1,19 +1,30 @@
-"""Plots of the report, as inline SVG: lines over an axis, ranges around one, and bars of shares."""
+"""Plots of the report, as inline SVG: lines over an axis, repetitions with their median, ranges around one, and bars.
+
+Each has a title and, unless all of its marks are alike, a legend below it. Long labels are wrapped, not cut.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from html import escape
+from statistics import median
+from textwrap import wrap
 from typing import NamedTuple
 
-from ottla.bench.charts import WIDTH, svg, text_at
+from ottla.bench.charts import WIDTH, text_at
 
 COLOURS = 8
-LEGEND_WIDTH = 270
-LEFT, TOP, HEIGHT = 62, 34, 250
+LEFT, TOP, HEIGHT = 62, 26, 250
+RIGHT = 20
 LINE_HEIGHT = 17
 LABEL_WIDTH = 330
+LABEL_CHARACTERS = 50
+"""As many fit into the width of a label."""
+WORD_HEIGHT = 13
+VALUE_WIDTH = 170
+CHARACTER_WIDTH = 6.2
+"""Of the font of the plots, on the safe side: how wide a legend's entry is."""
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 
 Place = Callable[[float], float]
@@ -71,19 +82,20 @@ def lines_chart(
     y_title: str,
     *,
     log_y: bool = False,
-    x_ticks: Sequence[float] = (),
+    hollow_text: str = "",
 ) -> str:
+    """`hollow_text` says in the legend what hollow points mean."""
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points]
     y_axis = log_axis(ys) if log_y else linear_axis(ys)
-    x_axis = Axis(min(x_ticks) - 0.3, max(x_ticks) + 0.3, list(x_ticks), is_log=False) if x_ticks else linear_axis(xs)
-    right, bottom = WIDTH - LEGEND_WIDTH, TOP + HEIGHT
+    x_axis = linear_axis(xs)
+    right, bottom = WIDTH - RIGHT, TOP + HEIGHT
 
     def at(point: tuple[float, float]) -> tuple[float, float]:
         return LEFT + x_axis.place(point[0]) * (right - LEFT), bottom - y_axis.place(point[1]) * HEIGHT
 
-    x_label = f'<text x="{right}" y="{bottom + 30}" text-anchor="end">{escape(x_title)}</text>'
-    parts = [text_at(0, TOP - 6, y_title), x_label]
+    x_label = f'<text x="{right}" y="{bottom + 31}" text-anchor="end" class="quiet">{escape(x_title)}</text>'
+    parts = [f'<text x="0" y="{TOP - 12}" class="quiet">{escape(y_title)}</text>', x_label]
     for tick in y_axis.ticks:
         y = at((x_axis.low, tick))[1]
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -93,10 +105,13 @@ def lines_chart(
         parts.append(
             f'<text x="{x:.1f}" y="{bottom + 15}" text-anchor="middle" class="quiet">{number_text(tick)}</text>'
         )
-    for row, each in enumerate(series):
+    for each in series:
         parts += _line(each, [at(point) for point in each.points])
-        parts += _legend(each, right + 14, TOP + 4 + row * LINE_HEIGHT)
-    return svg(title, parts, max(bottom + 38, TOP + 12 + len(series) * LINE_HEIGHT))
+    entries = [(_swatch(each), each.name) for each in series]
+    if hollow_text and any(any(each.hollow) for each in series):
+        entries.append(('<circle class="hollow s0" cx="9" cy="0" r="3.5"/>', hollow_text))
+    marks, end = legend(entries, LEFT, bottom + 48)
+    return figure(title, parts + marks, end)
 
 
 def _line(series: Series, places: Sequence[tuple[float, float]]) -> list[str]:
@@ -111,10 +126,99 @@ def _line(series: Series, places: Sequence[tuple[float, float]]) -> list[str]:
     return found
 
 
-def _legend(series: Series, x: float, y: float) -> list[str]:
+def _swatch(series: Series) -> str:
     dash = f' stroke-dasharray="{series.dash}"' if series.dash else ""
-    swatch = f'<line class="s{series.colour % COLOURS}" x1="{x}" x2="{x + 18}" y1="{y}" y2="{y}"{dash}/>'
-    return [swatch, text_at(x + 24, y + 4, shortened(series.name, 38))]
+    return f'<line class="s{series.colour % COLOURS}" x1="0" x2="18" y1="0" y2="0"{dash}/>'
+
+
+def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[list[str], float]:
+    """Marks (drawn around (9, 0)) with what they mean, in as many lines as they need; and where the legend ends."""
+    parts, x, y = [], left, top
+    for mark, text in entries:
+        width = 24 + len(text) * CHARACTER_WIDTH
+        if x > left and x + width > WIDTH:
+            x, y = left, y + LINE_HEIGHT
+        parts.append(f'<g class="legend" transform="translate({x:.1f} {y:.1f})">{mark}{text_at(24, 4, text)}</g>')
+        x += width + 14
+    return parts, y + LINE_HEIGHT
+
+
+def _row_label(text: str, y: float) -> list[str]:
+    """To the left of a row whose middle is `y`, in as many lines as it needs."""
+    lines = label_lines(text)
+    first = y + 4 - (len(lines) - 1) * WORD_HEIGHT / 2
+    return [
+        f'<text x="{LABEL_WIDTH - 10}" y="{first + at * WORD_HEIGHT:.1f}" text-anchor="end">{escape(line)}</text>'
+        for at, line in enumerate(lines)
+    ]
+
+
+def label_lines(text: str) -> list[str]:
+    return wrap(text, LABEL_CHARACTERS, break_on_hyphens=False) or [""]
+
+
+def row_places(labels: Sequence[str], top: float) -> tuple[list[float], float]:
+    """The middle of each row, and the end of the last."""
+    places, y = [], top
+    for label in labels:
+        height = max(LINE_HEIGHT, len(label_lines(label)) * WORD_HEIGHT + 6)
+        places.append(y + height / 2)
+        y += height
+    return places, y
+
+
+class SpreadRow(NamedTuple):
+    label: str
+    values: Sequence[float]
+    """One for each repetition."""
+
+
+def spread_chart(title: str, rows: Sequence[SpreadRow], unit: str, colour: int) -> str:
+    """A row has its repetitions as points, a line from the lowest to the highest, and their median."""
+    axis = linear_axis([value for row in rows for value in row.values])
+    right = WIDTH - VALUE_WIDTH
+    places, bottom = row_places([row.label for row in rows], TOP + 6)
+
+    def x_of(value: float) -> float:
+        return LABEL_WIDTH + axis.place(value) * (right - LABEL_WIDTH)
+
+    parts = []
+    for tick in axis.ticks:
+        x = x_of(tick)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom:.1f}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{TOP - 6}" text-anchor="middle" class="quiet">{number_text(tick)}</text>')
+    parts.append(f'<text x="{right + 24}" y="{TOP - 6}" class="quiet">median (range)</text>')
+    kind = f"s{colour % COLOURS}"
+    for row, y in zip(rows, places, strict=True):
+        parts += _row_label(row.label, y)
+        parts += _spread_marks(row, y, x_of, kind, unit, right + 24)
+    entries = [
+        (f'<circle class="{kind}" cx="9" cy="0" r="4.5"/>', "median"),
+        (f'<circle class="hollow {kind}" cx="9" cy="0" r="3"/>', "one repetition"),
+        (f'<line class="thin {kind}" x1="0" x2="18" y1="0" y2="0"/>', "lowest to highest"),
+    ]
+    marks, bottom = legend(entries, LABEL_WIDTH, bottom + 16)
+    return figure(title, parts + marks, bottom)
+
+
+def _spread_marks(row: SpreadRow, y: float, x_of: Place, kind: str, unit: str, text_x: float) -> list[str]:
+    middle, low, high = median(row.values), min(row.values), max(row.values)
+    found = [f'<line class="thin {kind}" x1="{x_of(low):.1f}" x2="{x_of(high):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
+    for value in row.values if len(row.values) > 1 else ():
+        tip = escape(f"{row.label}: {number_text(value)} {unit}")
+        place = f'cx="{x_of(value):.1f}" cy="{y:.1f}" r="3"'
+        found.append(f'<circle class="hollow {kind}" {place}><title>{tip}</title></circle>')
+    tip = escape(f"{row.label}: median {number_text(middle)} {unit}")
+    place = f'cx="{x_of(middle):.1f}" cy="{y:.1f}" r="4.5"'
+    found.append(f'<circle class="{kind}" {place}><title>{tip}</title></circle>')
+    text = rounded(middle) + (f" ({rounded(low)} to {rounded(high)})" if len(row.values) > 1 else "")
+    return [*found, text_at(text_x, y + 4, text)]
+
+
+def figure(title: str, parts: Sequence[str], height: float) -> str:
+    """The title is text of the page, where a long one goes on in a second line."""
+    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+    return "\n".join([f"<figure><figcaption>{escape(title)}</figcaption>", head, *parts, "</svg></figure>"])
 
 
 class RatioRow(NamedTuple):
@@ -131,7 +235,8 @@ def ratio_chart(title: str, rows: Sequence[RatioRow], left_text: str, right_text
     """Around one, on a logarithmic axis, so that twice and half lie equally far from it."""
     values = [value for row in rows for value in (row.ratio, row.low, row.high, row.goal or 1.0, 1.0)]
     axis = log_axis([*values, min(values) * 0.95, max(values) * 1.05])
-    right, bottom = WIDTH - 70, TOP + 14 + len(rows) * LINE_HEIGHT
+    right = WIDTH - 70
+    places, bottom = row_places([row.label for row in rows], TOP + 6)
 
     def x_of(value: float) -> float:
         return LABEL_WIDTH + axis.place(value) * (right - LABEL_WIDTH)
@@ -143,18 +248,29 @@ def ratio_chart(title: str, rows: Sequence[RatioRow], left_text: str, right_text
         parts.append(f'<text x="{x_of(tick):.1f}" y="{TOP - 4}" text-anchor="middle" class="quiet">{mark}</text>')
     one = x_of(1.0)
     parts.append(f'<line class="one" x1="{one:.1f}" x2="{one:.1f}" y1="{TOP}" y2="{bottom}"/>')
-    for at, row in enumerate(rows):
-        parts += _ratio_row(row, TOP + 14 + at * LINE_HEIGHT, x_of)
+    for row, y in zip(rows, places, strict=True):
+        parts += _ratio_row(row, y, x_of)
     parts.append(
         f'<text x="{one - 8:.1f}" y="{bottom + 15}" text-anchor="end" class="quiet">{escape(left_text)}</text>'
     )
     parts.append(f'<text x="{one + 8:.1f}" y="{bottom + 15}" class="quiet">{escape(right_text)}</text>')
-    return svg(title, parts, bottom + 24)
+    marks, bottom = legend(_ratio_legend(rows), LABEL_WIDTH, bottom + 36)
+    return figure(title, parts + marks, bottom)
+
+
+def _ratio_legend(rows: Sequence[RatioRow]) -> list[tuple[str, str]]:
+    texts = {"": "median", "met": "median, goal met", "missed": "median, goal missed"}
+    verdicts = [verdict for verdict in texts if any(row.verdict == verdict for row in rows)]
+    entries = [(f'<circle class="{each or "s0"}" cx="9" cy="0" r="4.5"/>', texts[each]) for each in verdicts]
+    entries.append(('<line class="s0" x1="0" x2="18" y1="0" y2="0"/>', "lowest to highest"))
+    if any(row.goal is not None for row in rows):
+        entries.append(('<line class="goal" x1="9" x2="9" y1="-6" y2="6"/>', "goal"))
+    return entries
 
 
 def _ratio_row(row: RatioRow, y: float, x_of: Place) -> list[str]:
     kind = row.verdict or "s0"
-    found = [f'<text x="{LABEL_WIDTH - 10}" y="{y + 4}" text-anchor="end">{escape(shortened(row.label, 56))}</text>']
+    found = _row_label(row.label, y)
     found.append(f'<line class="{kind}" x1="{x_of(row.low):.1f}" x2="{x_of(row.high):.1f}" y1="{y}" y2="{y}"/>')
     if row.goal is not None:
         x = x_of(row.goal)
@@ -182,7 +298,11 @@ def shares_chart(title: str, rows: Sequence[ShareRow], colour: int) -> str:
             f'<rect class="s{colour}" x="{left}" y="{y}" width="{width:.1f}" height="{LINE_HEIGHT - 2}" rx="2"/>'
         )
         parts.append(text_at(left + width + 6, y + 12, f"{row.share:.0%}  {row.text}"))
-    return svg(title, parts, TOP + len(rows) * (LINE_HEIGHT + 3) + 8)
+    return figure(title, parts, TOP + len(rows) * (LINE_HEIGHT + 3) + 8)
+
+
+def rounded(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else number_text(value)
 
 
 def number_text(value: float) -> str:
@@ -191,7 +311,3 @@ def number_text(value: float) -> str:
     if value >= 10_000:
         return f"{value / 1e3:.4g}k"
     return f"{value:.4g}"
-
-
-def shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -23,7 +23,17 @@ class MeasuredCell:
     configuration: dict[str, Value]
     figures: dict[str, dict[int, float]] = field(default_factory=dict)
     """Values by figure and repetition."""
-    failures: list[str] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why a repetition could not be measured. One that was measured later is not in here."""
+
+    @property
+    def failures(self) -> list[str]:
+        return list(self.failed.values())
+
+    @property
+    def repetitions(self) -> int:
+        """How many were measured."""
+        return max(map(len, self.figures.values()), default=0)
 
     def summary(self, figure: str) -> Summary | None:
         values = list(self.figures.get(figure, {}).values())
@@ -46,6 +56,8 @@ class Results:
         self.starts: dict[str, dict[str, list[float]]] = {}
         """Figures of every start, by target."""
         self.facts: dict[str, dict[str, Any]] = {}
+        self.unavailable: dict[tuple[str, str], str] = {}
+        """Targets that could not be started, by name and storage, and why."""
         self.matrix: Line = {}
         self.runs: list[Line] = []
         """Commit, machine and time of each run that is in here."""
@@ -60,8 +72,11 @@ class Results:
             self.matrix = line
         elif line.get("kind") == "start":
             self.facts[line["target"]] = line["facts"]
+            self.unavailable.pop((line["target"], line["storage"]), None)
             for name, value in line["figures"].items():
                 self.starts.setdefault(line["target"], {}).setdefault(name, []).append(value)
+        elif line.get("kind") == "unavailable":
+            self.unavailable[line["target"], line["storage"]] = line["reason"]
         elif line.get("kind") == "cell":
             self._take_cell(line)
         if line.get("at") not in [run["at"] for run in self.runs]:
@@ -73,8 +88,9 @@ class Results:
             at, MeasuredCell(line["key"], line["label"], line["target"], line["configuration"])
         )
         if "failure" in line:
-            cell.failures.append(line["failure"])
+            cell.failed[line["repetition"]] = line["failure"]
             return
+        cell.failed.pop(line["repetition"], None)
         self.lines.append(line)
         for name, value in line["figures"].items():
             cell.figures.setdefault(name, {})[line["repetition"]] = value
@@ -143,6 +159,16 @@ class Results:
                 if ratio is not None:
                     found.append(MeasuredRatio(key, self.label(key), figure, ratio, goal))
         return found + self._start_ratios()
+
+    def without_ratio(self) -> list[tuple[str, str]]:
+        """Rows that have no ratio because a target failed: their labels, and the targets."""
+        found = []
+        for key in self.keys:
+            cells = [self.cells.get((key, target)) for target in (self.subject, self.peer)]
+            failed = [cell.target for cell in cells if cell is not None and cell.failures and not cell.figures]
+            if failed:
+                found.append((self.label(key), " and ".join(failed)))
+        return found
 
     def _start_ratios(self) -> list[MeasuredRatio]:
         """Starts are few and not in pairs."""

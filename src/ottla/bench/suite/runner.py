@@ -68,8 +68,11 @@ class Runner:
         try:
             target = stage.get(cell.target, str(cell.row.configuration["storage"]))
         except Exception as failure:  # whatever keeps it from running, others are measured, and this one is named
-            self._outcome.unavailable[where] = failure_text(failure)
-            self._say(f"{place} {where} cannot be had and is left out: {failure_text(failure)}")
+            reason = failure_text(failure)
+            self._outcome.unavailable[where] = reason
+            storage = str(cell.row.configuration["storage"])
+            self._store.append(self._run, {"kind": "unavailable", "target": name, "storage": storage, "reason": reason})
+            self._say(f"{place} {where} cannot be started and is left out: {reason}")
             return
         begin_s, topic = time.monotonic(), f"bench-{cell.row.key}-{cell.repetition}-{time.time_ns()}"
         try:

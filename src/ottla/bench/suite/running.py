@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -75,11 +76,21 @@ class RunningTarget(ABC):
 
 
 def drop_page_cache_of(directory: Path) -> None:
-    """Brokers remove and rename meanwhile, such as what is left of deleted topics: a walk takes no notice of that."""
+    """Drops the pages of all regular files below the directory. Ignores files that brokers remove or rename meanwhile.
+
+    Other kinds of files have no pages: a named pipe refuses the advice, and opening one can block.
+    """
     for parent, _, names in os.walk(directory):
         for name in names:
-            with contextlib.suppress(FileNotFoundError), open(os.path.join(parent, name), "rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(FileNotFoundError):
+                drop_pages_of(os.path.join(parent, name))
+
+
+def drop_pages_of(path: str) -> None:
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        return
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class OttlaTarget(RunningTarget):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ottla.bench.suite.failures import failures_of, heading_of
 from ottla.bench.suite.figures import FIGURES, shown
 from ottla.bench.suite.results_of_run import MeasuredRatio, Results
 from ottla.bench.suite.statistics import Summary
@@ -26,17 +27,18 @@ LABEL_WIDTH_MAX = 52
 def print_results(results: Results) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     name = results.matrix.get("name", "")
+    if failures := failures_of(results):
+        console.print(heading_of(failures), style="bold red")
+        for failure in failures:
+            console.print(f"  {failure.text}", style="red", markup=False, soft_wrap=True)
     for title, names in ((f"{name}: writing; medians, ± is half of the spread", WRITING), ("reading", READING)):
         if any(_says_something(results, each) for each in names):
             console.print(_figures(results, title, names))
     starts = _starts(results)
     if starts.row_count:
         console.print(starts)
-    if results.peer and results.ratios():
+    if results.peer and (results.ratios() or results.without_ratio()):
         console.print(_ratios(results))
-    for cell in results.cells.values():
-        for failure in cell.failures if not cell.figures else []:
-            console.print(f"failed: {cell.target}: {cell.label}: {failure}", markup=False)
     for each in results.matrix.get("left_out", []):
         console.print(f"left out: {each['target']}: {each['label']}: {each['reason']}", markup=False)
 
@@ -50,10 +52,14 @@ def _figures(results: Results, title: str, all_names: Sequence[str]) -> Table:
         table.add_column(FIGURES[name].heading, justify="right")
     previous = ""
     for (key, target), cell in results.cells.items():
-        if not any(name in cell.figures for name in names):
+        has_failed = bool(cell.failures) and not cell.figures
+        if not has_failed and not any(name in cell.figures for name in names):
             continue
         label = cell.label if key != previous else ""
         previous = key
+        if has_failed:
+            table.add_row(label, target, Text("failed", style="red"))
+            continue
         table.add_row(label, target, *(summary_text(name, cell.summary(name)) for name in names))
     return table
 
@@ -89,6 +95,8 @@ def _ratios(results: Results) -> Table:
     for each in results.ratios():
         numbers = [f"{value:.2f}" for value in each.ratio]
         table.add_row(each.label, FIGURES[each.figure].heading.replace(" ms", ""), *numbers, _goal(each))
+    for label, targets in results.without_ratio():
+        table.add_row(label, Text(f"{targets} failed", style="red"))
     return table
 
 

@@ -1,0 +1,1 @@
+"""Offered load above capacity: what a cluster acknowledges, and how long other clients wait meanwhile."""

@@ -1,0 +1,59 @@
+"""Starts processes together: each arrives when it is connected, and all begin at one moment.
+
+Without it, a slow start of a process on a busy machine would be measured as a slow cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.01
+LEAD_S = 0.2
+"""From the moment when all have arrived to the start: every process has seen the file by then."""
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """In a directory of its own, which exists. Sent to the processes that meet there."""
+
+    directory: Path
+
+    @property
+    def _start(self) -> Path:
+        return self.directory / "start"
+
+    @property
+    def _end(self) -> Path:
+        return self.directory / "end"
+
+    def arrive(self, name: str) -> float:
+        """Waits for the others and returns when to start, in the time of `time.monotonic`, which processes share."""
+        (self.directory / f"arrived-{name}").touch()
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self._start.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} waited {TIMEOUT_S:.0f} s for the other processes of the benchmark")
+            time.sleep(POLL_S)
+        return float(self._start.read_text(encoding="ascii"))
+
+    def begin(self, count: int, is_hopeless: Callable[[], bool]) -> None:
+        """Starts when so many have arrived, or at once if one of them will not, so that the rest can end."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(list(self.directory.glob("arrived-*"))) < count and not is_hopeless():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        unfinished = self.directory / "start.new"
+        unfinished.write_text(repr(time.monotonic() + LEAD_S), encoding="ascii")
+        unfinished.rename(self._start)
+
+    def end(self) -> None:
+        self._end.touch()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._end.exists()

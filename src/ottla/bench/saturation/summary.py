@@ -1,0 +1,175 @@
+"""From what producers and the probe saw to the figures of a row, and the property that all rows should have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ottla.bench.quotients import per, rate
+from ottla.bench.results import Row
+from ottla.bench.saturation.plan import BURST, PEAK, Configuration, Load
+from ottla.bench.saturation.probe import Probed, Waits
+from ottla.bench.saturation.producers import Offered
+
+GROUP = "saturation"
+GOODPUT_SHARE = 0.8
+PROBE_MAX_MS = 250.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything that was observed in one row."""
+
+    configuration: Configuration
+    load: Load
+    seconds: float
+    """The measured time. Goodput is what was acknowledged in it. A peak and a burst last until all is acknowledged."""
+    offered: Sequence[Offered]
+    written: int | None
+    """By how much the log end offsets grew. None: they could not be read."""
+    shrinks: int
+    probed: Probed
+    memory_bytes: int = 0
+    """The most that one broker had."""
+    ended_brokers: int = 0
+    """Broker processes that ended."""
+
+    @property
+    def acknowledged_in_time(self) -> int:
+        if self.load.name in (PEAK, BURST):
+            return self.acknowledged
+        return sum(each.acknowledged_in_time for each in self.offered)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(each.acknowledged for each in self.offered)
+
+    @property
+    def warm_up(self) -> int:
+        return sum(each.warm_up for each in self.offered)
+
+    @property
+    def records_per_s(self) -> float:
+        return rate(self.acknowledged_in_time, self.seconds)
+
+
+def figures_of(row: Measured) -> dict[str, float]:
+    offered = sum(each.offered for each in row.offered)
+    record_bytes = row.configuration.record_bytes
+    figures = {
+        "seconds": row.seconds,
+        "factor": row.load.factor,
+        "offered_records_per_s": rate(offered, row.seconds),
+        "shed": sum(each.shed for each in row.offered),
+        "mb_per_s": row.records_per_s * record_bytes / 1e6,
+        "records_per_s": row.records_per_s,
+        "acknowledged": row.acknowledged,
+        "failed": sum(each.failed + each.unresolved for each in row.offered),
+        "drain_s": max((each.last_acknowledged_s for each in row.offered), default=0.0)
+        - max((each.offered_s for each in row.offered), default=0.0),
+        "isr_shrinks": row.shrinks,
+        "broker_memory_mb": row.memory_bytes / 1e6,
+        "ended_brokers": row.ended_brokers,
+        **_waits("probe", row.probed.requests),
+        **_waits("produce", row.probed.produces),
+    }
+    if row.written is not None:
+        unexpected = row.written - row.warm_up - row.acknowledged
+        figures["duplicates"], figures["lost"] = max(unexpected, 0), max(-unexpected, 0)
+    return figures
+
+
+def _waits(name: str, waits: Waits) -> dict[str, float]:
+    latencies = waits.latencies
+    return {
+        f"{name}_p50_ms": latencies.percentile(0.5) / 1000,
+        f"{name}_p99_ms": latencies.percentile(0.99) / 1000,
+        f"{name}_max_ms": latencies.largest_us / 1000,
+        f"{name}_late_max_ms": waits.late_max_us / 1000,
+        f"{name}_count": latencies.count,
+        f"{name}_errors": waits.errors,
+    }
+
+
+def rows_of(measured: Sequence[Measured], durability: str) -> list[Row]:
+    """The rows of one configuration. Their ratio is to the highest goodput among them."""
+    peak = max((each.records_per_s for each in measured), default=0.0)
+    rows = []
+    for each in measured:
+        figures = figures_of(each)
+        figures["share_of_peak"] = per(each.records_per_s, peak)
+        figures["share_of_expected"] = share_of_expected(each, peak)
+        errors: dict[str, int] = {}
+        for one in each.offered:
+            for name, count in one.errors.items():
+                errors[name] = errors.get(name, 0) + count
+        notes = {"errors": ", ".join(f"{name} {count}" for name, count in sorted(errors.items()))} if errors else {}
+        rows.append(Row(GROUP, f"{each.configuration.name}, {each.load.name}", durability, figures, notes=notes))
+    return rows
+
+
+def share_of_expected(row: Measured, peak: float) -> float:
+    """Goodput as a share of what should be acknowledged: what was offered, or the peak if that is less."""
+    offered = rate(sum(each.offered for each in row.offered), row.seconds)
+    expected = peak if row.load.name in (PEAK, BURST) else min(offered, peak)
+    return per(row.records_per_s, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One part of the property, over all rows."""
+
+    what: str
+    is_kept: bool
+    worst: str
+    """The row that is furthest from it, and its figure."""
+    broken: int
+    rows: int
+
+
+def checks_of(rows: Sequence[Row]) -> list[Check]:
+    """Empty without rows."""
+    if not rows:
+        return []
+    return [
+        _check(
+            f"goodput stays within {1 - GOODPUT_SHARE:.0%} of its peak, or of the offered load if that is less",
+            rows,
+            "share_of_expected",
+            lambda value: value >= GOODPUT_SHARE,
+            lambda value: f"{value:.0%}",
+            largest_is_worst=False,
+        ),
+        _check_zero("no replica leaves the ISR", rows, "isr_shrinks"),
+        _check_wait("no ApiVersions or Metadata of another client waits", rows, "probe_max_ms"),
+        _check_wait("no small produce of another client waits", rows, "produce_max_ms"),
+        _check_zero("no record fails or times out", rows, "failed"),
+        _check_zero("no acknowledged record is lost", rows, "lost"),
+        _check_zero("no broker ends", rows, "ended_brokers"),
+    ]
+
+
+def _check_zero(what: str, rows: Sequence[Row], figure: str) -> Check:
+    return _check(what, rows, figure, lambda value: value == 0, lambda value: f"{value:.0f}")
+
+
+def _check_wait(what: str, rows: Sequence[Row], figure: str) -> Check:
+    what = f"{what} more than {PROBE_MAX_MS:.0f} ms"
+    return _check(what, rows, figure, lambda value: value <= PROBE_MAX_MS, lambda value: f"{value:.0f} ms")
+
+
+def _check(
+    what: str,
+    rows: Sequence[Row],
+    figure: str,
+    is_kept: Callable[[float], bool],
+    text: Callable[[float], str],
+    *,
+    largest_is_worst: bool = True,
+) -> Check:
+    known = [row for row in rows if figure in row.figures]
+    if not known:
+        return Check(what, False, "not measured", 0, 0)
+    worst = (max if largest_is_worst else min)(known, key=lambda row: row.figures[figure])
+    broken = sum(not is_kept(row.figures[figure]) for row in known)
+    return Check(what, not broken, f"{text(worst.figures[figure])}: {worst.case}", broken, len(known))

@@ -1,0 +1,36 @@
+"""The rows of a run that could not be measured. They come first in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.bench.suite.results_of_run import Results
+
+
+class Failure(NamedTuple):
+    what: str
+    """The target and the row."""
+    reason: str
+    """Of the last repetition that failed."""
+    extent: str
+    """How many repetitions failed. Empty for a target that could not be started."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.what}: {self.reason}" + (f" ({self.extent})" if self.extent else "")
+
+
+def failures_of(results: Results) -> list[Failure]:
+    """Rows without any measurement first. A repetition that was measured later, in another run, is no failure."""
+    found = [Failure(f"{target} on {storage}", why, "") for (target, storage), why in results.unavailable.items()]
+    failed = [cell for cell in results.cells.values() if cell.failures]
+    for cell in sorted(failed, key=lambda cell: bool(cell.figures)):
+        count = len(cell.failures)
+        extent = f"{count} of {count + cell.repetitions} repetitions"
+        found.append(Failure(f"{cell.target}: {cell.label}", cell.failures[-1], extent))
+    return found
+
+
+def heading_of(failures: Sequence[Failure]) -> str:
+    return f"{len(failures)} row{'' if len(failures) == 1 else 's'} failed"

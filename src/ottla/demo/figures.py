@@ -1,0 +1,43 @@
+"""The figures and the verdict of the siege in words, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from ottla.demo.siege import VALUE_BYTES
+from ottla.demo.story import Story
+
+
+def figures_of(story: Story) -> list[tuple[str, str]]:
+    rows = [
+        ("written and acknowledged", _rate(story.records, story.write_s)),
+        ("acknowledged before the kill of the leader", f"{story.acknowledged_before_kill:,}"),
+        ("from the kill to new leaders", f"{story.new_leaders_s * 1000:,.0f} ms"),
+    ]
+    waits = sorted(story.next_write_s.values())
+    if waits:
+        name = f"to the next acknowledged write, {len(waits)} partition(s)"
+        rows.append((name, f"{waits[0] * 1000:,.0f} to {waits[-1] * 1000:,.0f} ms"))
+    return [
+        *rows,
+        ("from its restart to in sync again", f"{story.in_sync_s:,.1f} s"),
+        ("all three killed: from restart to serving", f"{story.outage_s:,.1f} s"),
+        ("read back", _rate(story.findings.read, story.read_s)),
+    ]
+
+
+def proof_of(story: Story) -> list[tuple[str, str]]:
+    names = ("acknowledged", "read", "missing", "doubled", "reordered", "misplaced")
+    return [(name, f"{getattr(story.findings, name):,}") for name in names]
+
+
+def verdict_of(story: Story) -> tuple[bool, str]:
+    """Whether the point is proven, and a sentence."""
+    if story.proven:
+        return True, "Every acknowledged record is there, once and in order."
+    if story.findings.ok:
+        return False, "The kill did not come in the middle, so nothing is proven: try more records."
+    return False, "The proof failed: this is a bug in Ottla."
+
+
+def _rate(records: int, seconds: float) -> str:
+    per_second = records / seconds if seconds else 0.0
+    return f"{per_second:,.0f} records/s, {per_second * VALUE_BYTES / 1e6:,.1f} MB/s"
