@@ -1,8 +1,11 @@
-# What a newcomer types. Every target prepares what it needs, in a fresh clone too: Python 3.11+, a C compiler and Java.
+# Every target prepares what it needs, also in a fresh clone. It needs Python 3.11+; with a C compiler Ottla is much
+# faster, and the tests also use Java.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-COMPILED := .venv/.compiled
+# Named after the compiler, so that the extensions are built again once there is one.
+COMPILER := $(notdir $(or $(shell command -v $(CC) || command -v gcc || command -v clang),none))
+COMPILED := .venv/.compiled-by-$(COMPILER)
 PYX := $(shell find src -name '*.pyx')
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
@@ -12,7 +15,7 @@ SPARK_TESTS := $(wildcard tests/spark)
 PARALLEL := -n 2
 
 .PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege check check-style check-types bench \
-	bench-append-stream bench-failover bench-kafka docs clean
+	bench-append-stream bench-failover bench-kafka bench-saturation docs clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -23,6 +26,7 @@ help:
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine; write-ahead logs beside Apache Kafka"
 	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API, Apache Kafka and bare gRPC"
+	@echo "make bench-saturation   goodput, ISR and the waits of other clients while a cluster is offered up to 3 times its peak, 20 minutes"
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
@@ -46,7 +50,9 @@ $(COMPILED): $(INSTALLED) $(PYX) setup.py
 demo: setup
 	$(BIN)/python -m ottla.demo
 
-test: test-fast test-real test-spark
+# All three, even if one fails; the last lines say how many tests of each passed, failed and were skipped.
+test: setup
+	+@$(BIN)/python scripts/test_stages.py --make '$(MAKE)' test-fast test-real 'test-spark PREPARED=yes'
 
 test-fast: setup
 	$(BIN)/python -m pytest $(PARALLEL) $(FAST_TESTS)
@@ -59,7 +65,7 @@ test-real: prepare
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder $(REAL_TESTS)
 
 # Two at a time, each with a Spark of its own: much of the time of one goes into waiting, for processes and for one another.
-test-spark: prepare
+test-spark: $(if $(PREPARED),setup,prepare)
 	$(BIN)/python -m pytest -v $(PARALLEL) --dist loadfile --no-loadscope-reorder --durations 20 $(SPARK_TESTS)
 
 SEEDS ?= 100
@@ -68,6 +74,7 @@ simulate: setup
 	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 	@$(BIN)/python -m tests.simulation.campaign --groups --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 	@$(BIN)/python -m tests.simulation.campaign --transactions --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
+	@$(BIN)/python -m tests.simulation.campaign --load --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 
 MINUTES ?= 5
 siege: setup
@@ -89,6 +96,10 @@ check-types: setup
 bench: setup
 	$(BIN)/python -m ottla.bench.broker
 	$(BIN)/python -m ottla.bench.append_stream --kafka --rounds 1 --seconds 1
+	$(BIN)/python -m ottla.bench.saturation --quick
+
+bench-saturation: setup
+	$(BIN)/python -m ottla.bench.saturation
 
 bench-append-stream: setup
 	$(BIN)/python -m ottla.bench.append_stream --kafka
@@ -106,5 +117,5 @@ docs: setup
 clean:
 	rm -rf .venv .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src -name '*.so' -delete
-	find src -name '*.pyx' -exec sh -c 'rm -f "$${1%.pyx}.c"' _ {} \;
+	find src -name '*.pyx' -exec sh -c 'rm -f "$${1%.pyx}.c"' _ {} \; # of versions that wrote C beside its source
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

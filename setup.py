@@ -1,26 +1,50 @@
 """Builds the Cython extensions; everything else is in pyproject.toml.
 
-Each extension has a plain Python twin, so a machine without a C compiler still gets a working, slower Ottla:
-that is why they are optional.
+Each extension has a plain Python twin, so an extension that does not compile is left out with a warning: a machine
+without a C compiler gets a working, slower Ottla. Set OTTLA_REQUIRE_EXTENSIONS=1 to make that an error instead, for
+example when building wheels for others.
 """
 
+import os
+import subprocess
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 
+REQUIRED = os.environ.get("OTTLA_REQUIRE_EXTENSIONS") == "1"
 SOURCES = sorted(Path("src").glob("ottla/**/*.pyx"))
+DIRECTIVES = {"boundscheck": False, "wraparound": False, "cdivision": True, "embedsignature": True}
+GENERATED_C = "build/cython"
+"""Outside of the package, so that no distribution contains it."""
+BUILD_FAILURES = (CCompilerError, BaseError, OSError, subprocess.SubprocessError)
+"""A compiler that is missing, fails or finds no Python headers. Errors of Cython itself are bugs and are not caught."""
 
 
 def extension(source: Path) -> Extension:
     name = ".".join(source.with_suffix("").parts[1:])
-    return Extension(name, [str(source)], extra_compile_args=["-O3"], libraries=["pthread"], optional=True)
+    return Extension(name, [str(source)], extra_compile_args=["-O3"], libraries=["pthread"], optional=not REQUIRED)
 
 
-setup(
-    ext_modules=cythonize(
-        [extension(source) for source in SOURCES],
-        language_level=3,
-        compiler_directives={"boundscheck": False, "wraparound": False, "cdivision": True, "embedsignature": True},
-    )
-)
+class BuildOptionalExtensions(build_ext):
+    """Cythonizes only when extensions are built: an sdist then lists the .pyx files as the sources."""
+
+    def build_extension(self, ext: Extension) -> None:
+        # cythonize() returns a new Extension that has lost `optional`, so only its sources are taken.
+        [generated] = cythonize(
+            [ext], build_dir=GENERATED_C, language_level=3, compiler_directives=DIRECTIVES, quiet=self.verbose == 0
+        )
+        ext.sources = generated.sources
+        try:
+            super().build_extension(ext)
+        except BUILD_FAILURES as failure:
+            if REQUIRED:
+                raise
+            # A binary of an earlier build must not stand in for a source that no longer compiles.
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            self.warn(f"{ext.name} did not compile, plain Python is used instead: {failure}")
+
+
+setup(ext_modules=[extension(source) for source in SOURCES], cmdclass={"build_ext": BuildOptionalExtensions})

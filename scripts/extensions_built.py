@@ -1,18 +1,19 @@
-"""Says which extensions were compiled. One that was not is slower, not wrong: its Python twin takes over."""
+"""Prints which extensions are compiled. A missing one makes Ottla slower, not wrong: its Python twin is used."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+
+from ottla.extensions import extension_names, missing_extensions, missing_sentence
 
 
 def main() -> int:
-    sources = sorted(Path("src").glob("ottla/**/*.pyx"))
-    missing = [source for source in sources if not any(source.parent.glob(f"{source.stem}.*.so"))]
-    for source in sources:
-        print(f"  {'PYTHON TWIN' if source in missing else 'compiled':11}  {source}")
-    if missing:
-        print("Some extensions did not compile (is a C compiler installed?): Ottla works, but slower.", file=sys.stderr)
+    missing = missing_extensions()
+    for name in extension_names():
+        print(f"  {'PYTHON TWIN' if name in missing else 'compiled':11}  {name}")
+    sentence = missing_sentence()
+    if sentence is not None:
+        print(sentence, file=sys.stderr)
     return 0
 
 
