@@ -19,6 +19,8 @@ LONG_FILES = (
     "conformance/test_write_and_read.py",
     "processes/test_cluster_cli.py",
     "processes/test_siege.py",
+    "processes/test_install.py",
+    "processes/test_readme.py",
     "processes/groups/test_groups.py",
     "processes/transactions/test_chain.py",
     "conformance/test_leaders_change.py",

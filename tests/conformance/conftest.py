@@ -121,7 +121,7 @@ def three_brokers(directory: Path, seed: int) -> Iterator[World]:
     print(f"{mover.moves} leaders moved; {dict(mover.answers)}")
     assert exit_codes == [0, 0, 0], cluster.log()[-4000:]
     assert "Traceback" not in cluster.log(), cluster.log()[-8000:]
-    assert mover.moves > 0, f"no leader moved: {mover.answers}"
+    assert mover.moves > 0 or not mover.has_run, f"no leader moved: {mover.answers}"
     assert set(mover.answers) <= EXPECTED, mover.answers
 
 

@@ -51,6 +51,8 @@ class Mover:
         self._between = threading.Lock()
         """Held during a turn."""
         self._ended = threading.Event()
+        self.has_run = False
+        """False if every test so far kept the leaders at rest."""
         self.answers: Counter[ErrorCode] = Counter()
         self.unreachable = 0
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
@@ -64,6 +66,7 @@ class Mover:
         self._topics.append(topic)
 
     def go_on(self) -> None:
+        self.has_run = True
         self._runs.set()
 
     def pause(self) -> None:

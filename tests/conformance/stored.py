@@ -24,7 +24,7 @@ def stored_batches(bootstrap: str, topic: str, record_count: int) -> list[BatchH
 
     Asks again while its leader moves, and while a new leader does not know yet that all of them are committed.
     """
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         found = _fetch(leader_of(bootstrap, topic)[1], topic)
         if found.error == ErrorCode.none:

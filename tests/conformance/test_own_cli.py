@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ottla.testing.broker_process import BrokerProcess
+from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, World
 
 TopicOf = Callable[[str], str]
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -74,6 +75,26 @@ def test_topics(ottla: Command, fresh_topic: TopicOf) -> None:
     ottla("topics", "delete", topic, "--if-exists")
 
 
+@pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
+@pytest.mark.leaders_at_rest("moving a leader changes the order of the replicas")
+def test_a_topic_with_assigned_replicas(ottla: Command, fresh_topic: TopicOf, world: World) -> None:
+    topic = fresh_topic("assigned")
+    ids = list(range(1, world.replicas + 1))
+    placement = [ids, ids[::-1]]
+    text = ",".join(":".join(map(str, replicas)) for replicas in placement)
+    created = json.loads(ottla("topics", "create", topic, "--replica-assignment", text, "--json").stdout)
+    assert [each["replicas"] for each in created["partitions"]] == placement
+    other = fresh_topic("assigned")
+    refused = ottla("topics", "create", other, "--replica-assignment", "4711", expected=1).stderr
+    assert "manual partition assignment" in refused
+    for arguments in (["1", "-p", "1"], ["1", "--replication-factor", "1"], ["one"], ["1,"]):
+        assert (
+            "--replica-assignment"
+            in ottla("topics", "create", other, "--replica-assignment", *arguments, expected=2).stderr
+        )
+    assert other not in ottla("topics", "list").stdout
+
+
 def test_produce_and_consume(ottla: Command, fresh_topic: TopicOf, tmp_path: Path) -> None:
     topic = fresh_topic("cli")
     ottla("topics", "create", topic, "-p", "3")
@@ -115,6 +136,85 @@ def test_produce_says_what_was_not_acknowledged(ottla: Command, fresh_topic: Top
     assert "has partitions 0 to 0, not 9" in ottla("produce", topic, "-p", "9", stdin="x\n", expected=1).stderr
     missing = ottla("produce", topic, str(tmp_path / "missing"), expected=1).stderr
     assert "missing: No such file or directory" in missing
+
+
+def test_produce_takes_records_over_a_megabyte(ottla: Command, fresh_topic: TopicOf, tmp_path: Path) -> None:
+    topic = fresh_topic("cli")
+    ottla("topics", "create", topic, "-p", "2", "-c", "max.message.bytes=5000000")
+    large = "x" * 3_000_000
+    assert ottla("produce", topic, "-p", "0", stdin=f"{large}\nshort\n").stdout.startswith("2 records of 2")
+    (tmp_path / "whole").write_text(f"{large}\n{'y' * 1_500_000}\n")
+    assert ottla("produce", topic, "--whole-files", "-p", "1", str(tmp_path / "whole")).stdout.startswith("1 record of")
+    found = json_lines(ottla("consume", topic, "--from-beginning", "-e", "--json").stdout)
+    assert sorted(len(each["value"]) for each in found) == [5, 3_000_000, 4_500_002]
+    refused = ottla("produce", topic, stdin="x" * 5_100_000, expected=1).stderr
+    assert "MESSAGE_TOO_LARGE" in refused
+
+
+def test_produce_checks_its_input_first(ottla: Command, fresh_topic: TopicOf, tmp_path: Path) -> None:
+    topic = fresh_topic("cli")
+    (tmp_path / "good").write_text("good\n")
+    refused = ottla("produce", topic, str(tmp_path / "good"), str(tmp_path), expected=1).stderr
+    assert f"{tmp_path} is a directory" in refused
+    assert "No such file" in ottla("produce", topic, str(tmp_path / "good"), str(tmp_path / "no"), expected=1).stderr
+    assert topic not in ottla("topics", "list").stdout
+
+
+def test_produce_as_kcat_does(ottla: Command, fresh_topic: TopicOf) -> None:
+    topic, copy = fresh_topic("cli"), fresh_topic("copy")
+    ottla("topics", "create", topic, "-p", "1")
+    ottla("topics", "create", copy, "-p", "1")
+    ottla("produce", topic, "-K", ":", "-D", ";", "-Z", "-H", "h=1", "-H", "h=2", stdin="a:1;b:;:3")
+    ottla("produce", topic, "-k", "fixed", stdin="4\n")
+    found = json_lines(ottla("consume", topic, "--from-beginning", "-e", "-J").stdout)
+    assert [(each["key"], each["value"]) for each in found] == [("a", "1"), ("b", None), (None, "3"), ("fixed", "4")]
+    assert found[0]["headers"] == [["h", "1"], ["h", "2"]]
+    assert ottla("consume", topic, "--from-beginning", "-e", "-Z", "-f", "%k=%v").stdout.splitlines()[1] == "b=NULL"
+
+    lines = ottla("consume", topic, "--from-beginning", "-e", "--json").stdout
+    ottla("produce", copy, "--json-lines", stdin=lines)
+    copied = json_lines(ottla("consume", copy, "--from-beginning", "-e", "--json").stdout)
+    assert [{**each, "topic": topic} for each in copied] == found
+
+    bad = ottla("produce", copy, "-J", stdin='{"value": "5"}\n{"vlaue": "6"}\n', expected=1)
+    assert "stdin, record 2:" in bad.stderr
+    assert bad.stdout.startswith("1 record of 1 acknowledged")
+
+
+def test_produce_prints_its_counts_on_an_interruption(bootstrap: str, ottla: Command, fresh_topic: TopicOf) -> None:
+    topic = fresh_topic("cli")
+    ottla("topics", "create", topic, "-p", "1")
+    command = [*COMMAND, "produce", topic, "-b", bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        assert ottla("consume", topic, "--from-beginning", "-n", "2", "--timeout", "30").stdout == "one\ntwo\n"
+        process.send_signal(signal.SIGINT)
+        printed, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert printed.startswith(b"2 records of 2 acknowledged by"), errors
+    assert b"Traceback" not in errors
+
+
+def test_consume_says_that_an_offset_is_past_the_end(ottla: Command, fresh_topic: TopicOf) -> None:
+    topic = fresh_topic("cli")
+    ottla("topics", "create", topic, "-p", "1")
+    ottla("produce", topic, stdin="one\ntwo\n")
+    refused = ottla("consume", topic, "--offset", "9", "--timeout", "1", expected=1).stderr
+    assert refused == f"ottla: there is no offset 9 yet: {topic}-0 ends at 2\n"
+    assert ottla("consume", topic, "--offset", "2", "--timeout", "0.2").stdout == ""
+    assert ottla("consume", topic, "--offset", "-9", "-e").stdout == "one\ntwo\n"
+    assert "does not exist" in ottla("consume", topic, "-p", "7", "--timeout", "1", expected=1).stderr
+
+
+@pytest.mark.parametrize("command", [["dlq", "redrive"], ["dlq", "list"], ["consume", "-g", "of-nothing"]])
+def test_an_unknown_topic_leaves_nothing_behind(ottla: Command, fresh_topic: TopicOf, command: list[str]) -> None:
+    groups = ottla("groups", "list", "--json").stdout
+    topic = fresh_topic("nothing")
+    assert "it does not exist" in ottla(*command, topic, expected=1).stderr
+    assert ottla("groups", "list", "--json").stdout == groups
+    assert topic not in ottla("topics", "list").stdout
 
 
 @contextlib.contextmanager
@@ -204,6 +304,48 @@ def test_up_prints_one_line_and_says_why_it_cannot(tmp_path: Path) -> None:
     assert "cannot be used" in unusable
     elsewhere = failed_start("--host", "203.0.113.1", "--port", "0", "--data", str(tmp_path / "d"))
     assert "this machine does not have the address 203.0.113.1" in elsewhere
+
+
+def test_up_on_every_address_says_what_it_advertises(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", arguments=("--host", "0.0.0.0")) as broker:
+        assert f"tells clients to connect to {broker.bootstrap}" in broker.log()
+        assert "--advertise HOST" in broker.log()
+    with BrokerProcess(tmp_path / "other", arguments=("--host", "0.0.0.0", "--advertise", "localhost")) as broker:
+        assert broker.bootstrap == f"localhost:{broker.port}"
+        assert "--advertise HOST" not in broker.log()
+
+
+def test_up_with_several_brokers_advertises_each(tmp_path: Path) -> None:
+    arguments = ["up", "--brokers", "2", "--port", "0", "--host", "0.0.0.0", "--advertise", "localhost"]
+    command = [*COMMAND, *arguments, "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        addresses = process.stdout.readline().strip().partition("=")[2].split(",")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert [address.partition(":")[0] for address in addresses] == ["localhost", "localhost"]
+
+
+def test_log_takes_the_name_of_a_topic(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    def ottla(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    with BrokerProcess(data) as broker:
+        assert ottla("topics", "create", "named", "-p", "2", "-b", broker.bootstrap).returncode == 0
+        for partition in ("0", "1"):
+            ottla("produce", "named", "-p", partition, "-b", broker.bootstrap, stdin=f"in {partition}\n")
+    whole = ottla("log", "dump", "named", "--records", "--data", str(data))
+    assert [line.split("value ")[1] for line in whole.stdout.splitlines() if "value" in line] == ["'in 0'", "'in 1'"]
+    one = ottla("log", "dump", "named", "-r", "-p", "1", "--data", str(data)).stdout
+    assert "in 1" in one
+    assert "in 0" not in one
+    assert "2 files, 2 batches, 2 records" in ottla("log", "verify", "named", "--data", str(data)).stdout
+    missing = ottla("log", "dump", "nothing", "--data", str(data))
+    assert (missing.returncode, "nor a topic in" in missing.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

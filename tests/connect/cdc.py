@@ -26,6 +26,7 @@ import psutil
 import psycopg
 import pyarrow.parquet as pq
 
+from ottla.bench.quotients import rate
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.cluster_processes import ClusterProcesses
 from tests.connect.change_topics import check_transactions, column_kinds, expected_rows, normal_row
@@ -207,7 +208,7 @@ def run(
         connection.execute("INSERT INTO events VALUES (%s, 'the last one')", [LAST_EVENT])
     wait_until(lambda: _has_last(world.target_url), f"the replica has the last change; {world.sink.log[-2000:]}", 3600)
     report.seconds = round(time.monotonic() - begun_s, 1)
-    report.changes_per_s = round(report.changes / report.seconds)
+    report.changes_per_s = round(rate(report.changes, report.seconds))
     report.kills, report.broker_kills = world.kills, world.brokers.kills
     report.source_cpu_s, report.sink_cpu_s = round(world.source.cpu_s(), 1), round(world.sink.cpu_s(), 1)
     report.broker_cpu_s = round(world.brokers.cpu_s(), 1)

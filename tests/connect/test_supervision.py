@@ -74,7 +74,7 @@ def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix
 
 
 def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:
-    """Kept by a supervised worker that is killed; another one has a slot without a bound, which is for a person."""
+    """Kept by a supervised worker that is killed; another one waits for a bound of its slot."""
     url, slot = new_database(), f"{prefix}_slot"
     file = tmp_path / "connectors.toml"
     with Cluster(wal=True) as cluster:
@@ -113,7 +113,7 @@ def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase
                 execute(url, "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
                 wait_until(is_kept, f"the WAL is kept; {connector.log}")
                 wait_until(lambda: state_of(prefix) == "running", f"the status says so; {connector.log}")
-                wait_until(lambda: state_of(f"{prefix}-unbounded") == "failed", f"the other ends; {connector.log}")
+                wait_until(lambda: state_of(f"{prefix}-unbounded") == "waiting", f"the other waits; {connector.log}")
                 known = statuses(cluster.bootstrap_servers)
                 assert known[prefix]["kind"] == "postgres-wal"
                 assert "max_slot_wal_keep_size" in known[f"{prefix}-unbounded"]["error"]
@@ -125,6 +125,27 @@ def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase
             assert statuses(cluster.bootstrap_servers)[prefix]["state"] == "stopped"
         finally:
             wait_until(lambda: _is_dropped(postgres.url, slot), "the server has let go of the slot")
+
+
+def test_a_source_that_has_run_waits_for_its_rights(
+    broker: Cluster, new_database: NewDatabase, postgres: PostgresServer, prefix: str, tmp_path: Path
+) -> None:
+    """A role that may not replicate ends a source that never ran, and not one that has."""
+    url = new_database()
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY)", f"CREATE ROLE {prefix} LOGIN SUPERUSER")
+    words = ["--name", prefix, "--url", url.replace("ottla@", f"{prefix}@"), "--table", "t"]
+    words += ["-b", broker.bootstrap_servers]
+    with Connector(tmp_path / "log", "postgres-cdc", *words) as connector:
+        wait_until(lambda: f"{prefix}: running" in connector.log, f"it runs; {connector.log}")
+        execute(url, f"ALTER ROLE {prefix} NOLOGIN NOSUPERUSER")
+        connector.kill_worker()
+        wait_until(lambda: "not permitted to log in" in connector.log, f"it is not let in; {connector.log}")
+        execute(url, f"ALTER ROLE {prefix} LOGIN")
+        wait_until(lambda: "may not replicate" in connector.log, f"it is let in; {connector.log}")
+        wait_until(lambda: connector.log.count("may not replicate") > 1, f"it tries again; {connector.log}")
+        execute(url, f"ALTER ROLE {prefix} SUPERUSER")
+        wait_until(lambda: connector.log.count(f"{prefix}: running") > 1, f"it runs again; {connector.log}")
+        assert connector.stop() == 0
 
 
 def _is_dropped(url: str, slot: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import threading
 import time
@@ -44,6 +45,8 @@ class Keeper:
         self.archive: str | None = None
         """From which is read what the log does not have any more."""
         self.without_log = False
+        self.restore_options: list[str] = []
+        """More options of the restore server."""
 
     def receiver(self, *, accept_gap: bool = False, user: str = USER) -> Receiver:
         new = settings_of_new_log(None, None)
@@ -62,6 +65,19 @@ class Keeper:
             self._standby_names("")
             running.stop()
         running.check()
+
+    def waits_for(self, reason: str) -> None:
+        """Runs a receiver until it says that it waits for something like `reason`, a regular expression."""
+        receiver = self.receiver()
+        running, deadline = Running(receiver.run()), time.monotonic() + TIMEOUT_S
+        try:
+            while re.search(reason, receiver.last_failure or "") is None:
+                running.check()
+                assert time.monotonic() < deadline, f"it does not wait for {reason!r}: {self.news}"
+                time.sleep(0.02)
+            assert receiver.state == "waiting"
+        finally:
+            running.stop()
 
     def _wait_until_streaming(self, running: Running) -> None:
         deadline = time.monotonic() + TIMEOUT_S
@@ -104,12 +120,13 @@ class Keeper:
         return self.reading(lambda log: check_backups(log, self.store, self.news.append))
 
     def lay_down(self, target: PostgresServer, wanted: Wanted | None = None) -> Restored:
-        fetch = [sys.executable, "-m", "ottla.connect.postgres_wal.fetch"]
-        fetch += ["--wal", self.place.servers, "--log", self.place.name]
-        fetch += [] if self.archive is None else ["--archive", self.archive]
-        fetch += ["--without-log"] if self.without_log else []
+        command = [sys.executable, "-m", "ottla.connect.postgres_wal.restore_server"]
+        command += ["--wal", self.place.servers, "--log", self.place.name]
+        command += [] if self.archive is None else ["--archive", self.archive]
+        command += ["--without-log"] if self.without_log else []
+        command += self.restore_options
         directory = Path(target.data_dir)
-        return self.reading(lambda log: restore(log, self.store, directory, wanted or Wanted(), fetch))
+        return self.reading(lambda log: restore(log, self.store, directory, wanted or Wanted(), command))
 
     @contextmanager
     def restored(self, wanted: Wanted | None = None) -> Iterator[PostgresServer]:

@@ -12,6 +12,9 @@ from rich.console import Console
 
 from ottla.demo.__main__ import _pipeline
 from ottla.demo.customers import a_day
+from ottla.demo.page import Demo, write_page
+from ottla.demo.plot import rates_of
+from ottla.demo.story import Sample, Story
 from ottla.spark.java import JavaMissingError, find_java
 
 RECORDS = 30_000
@@ -38,15 +41,22 @@ def test_the_demo_proves_its_point(tmp_path: Path) -> None:
     assert "is killed with -9, the leader of partitions" in done.stdout
     assert "has everything again" in done.stdout
     assert "acknowledged values are there." in " ".join(done.stdout.split())
+    page = plot.read_text(encoding="utf-8")
+    assert f"{RECORDS:,} records, a killed leader, then three killed brokers" in page
+    assert "Every acknowledged record is there, once and in order." in page
+    assert re.search(r"broker \d is killed, \d+\.\d s", page), "the kill is in the plot"
+    assert page.index("is killed, ") < page.index("new leaders, ") < page.index("in sync again, ")
+    assert re.search(r"<b>30,0\d\d</b>acknowledged</li><li><b>30,0\d\d</b>read back</li><li><b>0</b>missing", page)
+    assert "A key-value store whose only durability is a log" in page
+    assert not re.search(r"https?://|<script|<link|@import|url\(", page), "nothing from elsewhere"
     if not has_spark():
         assert "The pipeline is left out" in done.stdout
+        assert "The pipeline is left out" in page
         return
     assert "The restored table is the one that was there, row by row" in done.stdout
     assert "leaves 0 in the log" in done.stdout
-    drawn = plot.read_text(encoding="utf-8")
-    assert f"restored: {len(a_day(7, 0).before):,}" in drawn
-    assert "<polyline" in drawn
-    assert "http" not in drawn, "nothing from elsewhere"
+    assert f"restored: {len(a_day(7, 0).before):,}" in page
+    assert page.count("<polyline") == 2
 
 
 def test_without_java_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -54,11 +64,13 @@ def test_without_java_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     console = Console(record=True, width=500)
-    assert _pipeline(console, "127.0.0.1:1", tmp_path, 7, tmp_path / "demo.html")
+    demo = Demo(Story(RECORDS), seed=7)
+    assert _pipeline(console, "127.0.0.1:1", tmp_path, demo)
     said = console.export_text()
     assert "The pipeline is left out. Spark needs Java 17 or later" in said
     assert "Install" in said
-    assert not (tmp_path / "demo.html").exists()
+    page = write_page(tmp_path / "demo.html", demo).read_text(encoding="utf-8")
+    assert "Spark needs Java 17 or later" in page
 
 
 def test_a_day_is_the_same_for_the_same_seed_and_its_bad_job_halves_the_table() -> None:
@@ -75,3 +87,9 @@ def test_a_day_is_the_same_for_the_same_seed_and_its_bad_job_halves_the_table() 
     assert table == day.after
     assert day.bad_job_deleted == (len(day.before) + 1) // 2
     assert [each.timestamp_ms for each in day.changes] == sorted(each.timestamp_ms for each in day.changes)
+
+
+def test_rates_are_of_the_time_between_samples() -> None:
+    samples = [Sample(0.0, 0), Sample(1.0, 100), Sample(3.0, 100), Sample(4.0, 500)]
+    assert rates_of(samples, 4) == [(0.5, 100.0), (1.5, 0.0), (2.5, 0.0), (3.5, 400.0)]
+    assert rates_of(samples[:1], 4) == []

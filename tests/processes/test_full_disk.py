@@ -23,7 +23,7 @@ def fill(bootstrap: str, topic: str) -> list[Outcome]:
 
 
 def wait_until_writable(bootstrap: str, topic: str) -> list[Outcome]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         outcomes = write(bootstrap, topic, [b"after"])
         if outcomes[0].error is None or time.monotonic() > deadline:

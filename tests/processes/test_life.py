@@ -51,11 +51,31 @@ def test_a_busy_port(start_broker: StartBroker, tmp_path: Path) -> None:
     assert topic_names(free.bootstrap) == set()
 
 
-def test_a_setting_with_a_typo(tmp_path: Path) -> None:
-    refusal = refusal_to_start(BrokerProcess(tmp_path / "data", config={"num.partition": "3"}))
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"ottla.durabilty": "cache"}, "ottla.durability"),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "no access control"),
+        ({"listeners": "SSL://127.0.0.1:0"}, "PLAINTEXT only"),
+    ],
+)
+def test_settings_that_no_broker_starts_with(tmp_path: Path, setting: dict[str, str], message: str) -> None:
+    refusal = refusal_to_start(BrokerProcess(tmp_path / "data", config=setting))
     assert refusal.exit_code != 0
-    assert "num.partitions" in refusal.log, "the nearest name is suggested"
+    assert message in refusal.log
     assert "Traceback" not in refusal.log
+    assert not (tmp_path / "data").exists(), "a broker that does not start leaves nothing behind"
+
+
+def test_settings_that_only_kafka_has(tmp_path: Path) -> None:
+    given = {"num.io.threads": "8", "zookeeper.connect": "a:2181", "num.network.threads": "3", "num.partition": "3"}
+    with BrokerProcess(tmp_path / "data", config=given) as broker:
+        warnings = [line for line in broker.log().splitlines() if " WARNING " in line and "effect" in line]
+        assert topic_names(broker.bootstrap) == set()
+    assert len(warnings) == 2
+    assert "num.io.threads, num.network.threads" in warnings[0]
+    assert "zookeeper.connect" in warnings[0]
+    assert "did you mean num.partitions?" in warnings[1]
 
 
 def test_a_directory_of_something_else(tmp_path: Path) -> None:

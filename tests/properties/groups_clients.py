@@ -251,6 +251,15 @@ class ConsumerClient(Client):
     have given the rest to others. (ADR 10 says what becomes of clients that do.)
     """
 
+    regex: str | None = None
+    """What it subscribes by, if not by the name of the topic."""
+    has_resubscribed = False
+
+    def resubscribe(self, number: int) -> None:
+        if self.ticket is None:
+            self.regex = (None, "or.*", "ord.*")[number % 3]
+            self.has_resubscribed = True
+
     def forget(self) -> None:
         self.member_id = self.world.fresh_id()
         self.epoch = 0
@@ -284,13 +293,15 @@ class ConsumerClient(Client):
             if self.world.random.random() < 0.5:
                 self.owned = self.target
             is_full = self.is_full or self.epoch == 0
+            says_topics = is_full or self.has_resubscribed
             request = ConsumerHeartbeat(
                 group=GROUP,
                 member_id=self.member_id,
                 member_epoch=self.epoch,
                 instance_id=self.instance_id,
                 rebalance_timeout_ms=REBALANCE_MS if is_full else -1,
-                subscribed_names=("orders",) if is_full else None,
+                subscribed_names=(("orders",) if self.regex is None else ()) if says_topics else None,
+                subscribed_regex=(self.regex or "") if says_topics else None,
                 owned=self.owned if is_full or self.world.random.random() < 0.7 else None,
             )
             self.ticket = self.world.send(self, request)
@@ -299,7 +310,7 @@ class ConsumerClient(Client):
         assert isinstance(reply, ConsumerHeartbeatReply)
         error = reply.error.name
         if error == "none":
-            self.is_full = False
+            self.is_full = self.has_resubscribed = False
             self.epoch = reply.member_epoch
             if reply.assignment is not None:
                 self.target = reply.assignment

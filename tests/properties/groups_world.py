@@ -6,6 +6,7 @@ The records of a step are one batch: all of them are there, or none.
 
 from __future__ import annotations
 
+import re
 from itertools import chain, count
 from random import Random
 from uuid import UUID
@@ -70,7 +71,16 @@ class World:
 
     @property
     def topics(self) -> TopicsChanged:
-        return TopicsChanged(topics={"orders": (TOPIC, self.partition_count)})
+        topics = {"orders": (TOPIC, self.partition_count)}
+        return TopicsChanged(topics=topics, regexes=self._matching(self.coordinator.regexes()))
+
+    def _matching(self, regexes: set[str]) -> dict[str, tuple[str, ...]]:
+        return {regex: ("orders",) if re.fullmatch(regex, "orders") else () for regex in regexes}
+
+    def resolve(self) -> None:
+        """Of regular expressions, after the heartbeats that brought them; it may be late, or lost."""
+        matching = self._matching(self.coordinator.unresolved_regexes())
+        self._take(self.coordinator.regexes_resolved(matching, self.now))
 
     def replayed(self) -> GroupCoordinator:
         coordinator = GroupCoordinator(CONFIG)
@@ -240,6 +250,7 @@ class World:
             for client in self.clients:
                 client.act()
                 self.commit()
+                self.resolve()
             self.wait(2_000)
             self.commit()
             self.check()

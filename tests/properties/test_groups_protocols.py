@@ -25,6 +25,11 @@ def act_and_commit(world: World, client: Client) -> None:
     world.commit()
 
 
+def resubscribe(client: Client, number: int) -> None:
+    if isinstance(client, ConsumerClient):
+        client.resubscribe(number)
+
+
 ACTIONS: dict[str, Callable[[World, Client, int], None]] = {
     "act": lambda world, client, _: client.act(),
     "act and commit": lambda world, client, _: act_and_commit(world, client),
@@ -42,6 +47,8 @@ ACTIONS: dict[str, Callable[[World, Client, int], None]] = {
     "read": lambda world, _, number: world.read_offset(),
     "grow": lambda world, _, number: world.grow() if world.partition_count < 8 else None,
     "switch": lambda world, client, _: world.switch(client.place),
+    "resubscribe": lambda world, client, number: resubscribe(client, number),
+    "resolve": lambda world, _, number: world.resolve(),
 }
 OFTEN = [*["act"] * 8, *["act and commit"] * 8, *["commit"] * 4, "wait", "commit offset", "read"]
 KINDS: list[list[type[Client]]] = [

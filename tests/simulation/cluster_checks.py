@@ -98,6 +98,7 @@ class ClusterChecks:
                 (Partition, "lead", self._around_lead),
                 (Partition, "on_watermark", self._before_watermark),
                 (Following, "_follow_marks", self._around_marks),
+                (Following, "_give_up_from", self._around_marks),
                 (FileLog, "append", self._around_append),
                 (MemoryLog, "append", self._around_append),
                 (FileLog, "append_run", self._around_append_run),
@@ -230,11 +231,13 @@ class ClusterChecks:
         return on_watermark
 
     def _around_marks(self, original: Callable[[Following, Any], None]) -> Callable[[Following, Any], None]:
-        def follow_marks(following: Following, answer: Any) -> None:
-            original(following, answer)
+        """A follower takes over a watermark, or lowers its own because it truncates: at once, before it may be read."""
+
+        def change_mark(following: Following, argument: Any) -> None:
+            original(following, argument)
             self._on_watermark(following._partition)
 
-        return follow_marks
+        return change_mark
 
     def probe(self, partition: Partition, process: str) -> None:
         """Now and then: what no event shows."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.log.compaction import swap
-from ottla.log.segment import segment_name
+from ottla.log.segment import INDEX_SUFFIX, segment_name
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
 from tests.unit.power_cut import PowerCut, PowerCutError
@@ -24,7 +24,9 @@ def prepared(seed: int) -> SimDisk:
     disk.files.make_dirs(DIRECTORY)
     for base, data in {**OLD, **AFTER}.items():
         disk.files.replace_file(f"{DIRECTORY}/{segment_name(base)}", data)
-        disk.files.replace_file(f"{DIRECTORY}/{segment_name(base).removesuffix('.log')}.index", b"index of the old")
+        disk.files.replace_file(
+            f"{DIRECTORY}/{segment_name(base).removesuffix('.log')}{INDEX_SUFFIX}", b"index of the old"
+        )
     disk.files.sync_dir("/data")
     file = disk.files.open(swap.compacted_path(DIRECTORY, 0), create=True)
     file.write_at(0, [NEW])
@@ -57,7 +59,7 @@ def check(disk: SimDisk) -> None:
     found = contents(disk)
     assert found in ({**OLD, **AFTER}, {0: NEW, **AFTER})
     if found[0] == NEW:
-        assert f"{segment_name(0).removesuffix('.log')}.index" not in disk.files.list_dir(DIRECTORY)
+        assert f"{segment_name(0).removesuffix('.log')}{INDEX_SUFFIX}" not in disk.files.list_dir(DIRECTORY)
 
 
 @pytest.mark.parametrize("keep", ["none", "some", "all"])

@@ -241,7 +241,7 @@ def rate(pytestconfig: pytest.Config) -> Iterator[Rate]:
         with capture.global_and_fixture_disabled():
             print(
                 f"\n{rate.seeds} seeds, {rate.records} acknowledged records, {rate.virtual_s:.0f} virtual seconds in "
-                f"{rate.real_s:.1f} s: {rate.virtual_s / rate.real_s:.0f} virtual seconds a second"
+                f"{rate.real_s:.1f} s: {rate.virtual_s / max(rate.real_s, 1e-9):.0f} virtual seconds a second"
             )
 
 

@@ -318,7 +318,7 @@ def wait_for_time_outs(query: Query, count: int) -> None:
 
 def test_a_decided_batch_whose_transactions_timed_out(cluster: Cluster, new_topic: NewTopic) -> None:
     """All of them: nothing is there, so it can be written anew, which takes one more start."""
-    query = Query(cluster, new_topic(2), **{"kafka.transaction.timeout.ms": "500"})
+    query = Query(cluster, new_topic(2), **{"kafka.transaction.timeout.ms": "3000"})
     with pytest.raises(DiedError):
         query.commit(0, query.write(0, spread(ROWS, 2, 1)), "after record")
     wait_for_time_outs(query, 2)

@@ -48,6 +48,16 @@ def test_what_pages_name_is_there() -> None:
         assert not gone, relative(page)
 
 
+FOR_DEVELOPERS = ("docs/guarantee-tests.md", "docs/simulation.md", "docs/faults.md", "docs/adr/")
+
+
+def test_tables_for_users_name_no_tests() -> None:
+    """docs/guarantee-tests.md is the place for them."""
+    for page in (path for path in files() if path.suffix == ".md" and not relative(path).startswith(FOR_DEVELOPERS)):
+        rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+        assert [row for row in rows if NAMED_TEST.search(row)] == [], relative(page)
+
+
 def test_every_decision_is_listed() -> None:
     pages = {path.name for path in files() if relative(path).startswith("docs/adr/0")}
     listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")))

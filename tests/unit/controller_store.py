@@ -116,12 +116,13 @@ class Store:
         name: str = "events",
         durability: Durability = Durability.DISK,
         configs: Mapping[str, str] = MappingProxyType({}),
+        replicas_wanted: int = 0,
     ) -> TopicState:
         states = list(partitions)
         for index, state in enumerate(states):
             self.put(keys.partition(PartitionKey(topic_id, index)), encoding.encode_partition(state))
         given = {"ottla.durability": durability.value, **configs}
-        topic = TopicState(topic_id, name, len(states), given, created_ms=0)
+        topic = TopicState(topic_id, name, len(states), given, created_ms=0, replicas_wanted=replicas_wanted)
         self.change(
             [
                 Put(keys.topic(topic_id), encoding.encode_topic(topic)),

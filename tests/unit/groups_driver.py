@@ -115,6 +115,11 @@ class Groups:
         change = TopicsChanged(topics=self.topics, deleted=deleted, regexes=regexes or {})
         self._take(self.coordinator.topics_changed(change, self.now))
 
+    def resolve(self, regexes: dict[str, tuple[str, ...]]) -> None:
+        assert self.coordinator.unresolved_regexes() == regexes.keys()
+        self._take(self.coordinator.regexes_resolved(regexes, self.now))
+        assert not self.coordinator.has_unresolved_regexes
+
     def complete(self, producer_id: int, *, is_committed: bool) -> None:
         self.markers.setdefault(len(self.log), []).append((producer_id, is_committed))
         self._take(self.coordinator.complete_transaction(producer_id, is_committed=is_committed, now=self.now))

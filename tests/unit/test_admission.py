@@ -230,3 +230,47 @@ def test_a_compression_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch, set
     data = encode_batch([Record(0, NOW_MS, b"k", bytes(200_000), ())], compression=Compression.zstd)
     assert len(data) < 1000
     assert refused(data, config_of(**settings)) is ErrorCode.message_too_large
+
+
+# -- the records that are named ------------------------------------------------------------------------------------
+
+
+def rejection(data: bytearray, config: TopicConfig) -> Refused:
+    outcome = admit(memoryview(data), config, NOW_MS)
+    assert isinstance(outcome, Refused)
+    return outcome
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_every_record_without_a_key_is_named(codec: Compression) -> None:
+    keys = [b"k" if index % 3 else None for index in range(20)]
+    data = encode_batch([Record(i, NOW_MS, key, b"v", ()) for i, key in enumerate(keys)], compression=codec)
+    outcome = rejection(data, config_of(cleanup_policy="compact"))
+    assert [error.batch_index for error in outcome.record_errors] == [0, 3, 6, 9, 12, 15, 18]
+    assert "7 of 20" in (outcome.message or "")
+
+
+def test_a_batch_of_too_many_records_is_rejected_without_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode_batch([Record(i, NOW_MS, None, b"v", ()) for i in range(4)])
+    monkeypatch.setattr("ottla.broker.invalid_records.LISTED_RECORDS_MAX", 3)
+    outcome = rejection(data, config_of(cleanup_policy="compact"))
+    assert (outcome.error, outcome.record_errors) == (ErrorCode.invalid_record, ())
+
+
+def test_a_maximum_timestamp_that_no_record_has() -> None:
+    outcome = rejection(changed(35, ">q", NOW_MS + 1000 * HOUR_MS), config_of())
+    assert (outcome.error, outcome.record_errors) == (ErrorCode.invalid_timestamp, ())
+
+
+def test_records_out_of_time_that_are_not_what_they_say() -> None:
+    data = encode_batch(records(timestamp_ms=NOW_MS + 1000 * HOUR_MS), compression=Compression.gzip)
+    data[90] ^= 0xFF
+    sign(data)
+    assert rejection(data, config_of()).error is ErrorCode.corrupt_message
+
+
+def test_records_in_a_topic_that_stamps_them_are_never_out_of_time() -> None:
+    config = config_of(cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+    data = encode_batch([Record(0, NOW_MS + 1000 * HOUR_MS, b"k", b"v", ()), Record(1, NOW_MS, None, b"v", ())])
+    outcome = rejection(data, config)
+    assert (outcome.error, [error.batch_index for error in outcome.record_errors]) == (ErrorCode.invalid_record, [1])

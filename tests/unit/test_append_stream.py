@@ -253,3 +253,17 @@ async def test_an_append_after_the_end_of_a_lease_finds_no_leader() -> None:
             membership.lease._lease.deadline_ms = 0.0
             assert await log.append(b"after") == 1
             assert losses.count == 1
+
+
+async def test_writers_wait_while_the_backlog_is_full() -> None:
+    """All of them together have many times as much in flight as the broker takes."""
+    with Cluster(wal=True, config={"ottla.unacknowledged.max.bytes": str(1 << 20)}) as cluster:
+        logs = [await Log.open(cluster.wal_servers, f"log-{n}", create=LogSettings(), acks="all") for n in range(6)]
+        appends = [[log.append(bytes(100_000)) for _ in range(30)] for log in logs]
+        for each in appends:
+            assert await asyncio.gather(*each) == list(range(30))
+        for log in logs:
+            await log.close()
+
+        _, broker = cluster._any()
+        assert broker.backlog.waits > 0

@@ -88,6 +88,20 @@ def test_requests_go_round_in_order_and_all_are_answered() -> None:
     assert sum(measured.latencies.values()) == measured.requests
 
 
+def test_a_time_that_is_over_at_once_still_measures_a_request() -> None:
+    """A busy machine can take the whole of a short time away."""
+
+    def serve(client: socket.socket) -> None:
+        while data := client.recv(REQUEST_BYTES, socket.MSG_WAITALL):
+            assert len(data) == REQUEST_BYTES
+            client.sendall(REPLY)
+
+    with server(serve) as port:
+        measured = drive(load_for(port, bytes(REQUEST_BYTES), warm_up_s=0.0, seconds=0.0))
+    assert measured.requests > 0
+    assert measured.requests_per_s > 0
+
+
 def test_replies_in_pieces_are_counted_once() -> None:
     def serve(client: socket.socket) -> None:
         got = answered = 0

@@ -27,7 +27,7 @@ from ottla.bench.processes import (
 )
 from ottla.bench.report import write_report
 from ottla.bench.results import RESULTS_FILE, Goal, Row, Run, append_rows, read_history, this_run
-from ottla.bench.tables import print_rows
+from ottla.bench.tables import print_failures, print_rows
 from ottla.bench.throughput import Content, figures_of
 from ottla.bench.workbench import FULL, QUICK, Workbench
 
@@ -157,3 +157,14 @@ def test_what_a_killed_process_started_ends_with_it() -> None:
         parent.kill()
     while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
         time.sleep(0.01)
+
+
+def test_steps_that_could_not_be_measured_come_first(tmp_path: Path) -> None:
+    failures = ["fetch 1 KB: no <room>"]
+    page = write_report(tmp_path / "report.html", RUN, rows(), [], failures).read_text()
+    assert page.index("1 step could not be measured") < page.index("no &lt;room&gt;") < page.index("<svg")
+    console = Console(file=io.StringIO(), width=200)
+    print_failures(console, failures)
+    print_failures(console, [])
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == ["1 step could not be measured", "  fetch 1 KB: no <room>"]

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.bench.suite.comparison import compare_results
 from ottla.bench.suite.csv_file import write_csv
+from ottla.bench.suite.failures import failures_of
 from ottla.bench.suite.page import write_page
 from ottla.bench.suite.plots import linear_axis, log_axis
 from ottla.bench.suite.results_of_run import Results
@@ -75,7 +76,8 @@ def test_the_page_has_everything_and_nothing_from_elsewhere(tmp_path: Path) -> N
     assert "<h1>made &lt;up&gt;</h1>" in text
     for part in (
         "Against kafka",
-        "Throughput over repetitions",
+        "Throughput of ottla, in MB/s of acknowledged records",
+        "ottla / kafka, median of the repetitions",
         "Which setting matters",
         "it cannot",
         "a.b=c",
@@ -84,6 +86,48 @@ def test_the_page_has_everything_and_nothing_from_elsewhere(tmp_path: Path) -> N
         assert part in text
     assert not re.search(r"https?://|<script|<link|@import|url\(", text)
     assert text.count("<svg") == text.count("</svg>") == 5
+
+
+def plots_of(page: str) -> dict[str, str]:
+    """By title."""
+    return {
+        str(re.findall(r'aria-label="([^"]*)"', part)[0]): part for part in re.findall(r"<svg.*?</svg>", page, re.S)
+    }
+
+
+def legend_of(plot: str) -> list[str]:
+    return re.findall(r'<g class="legend".*?<text[^>]*>([^<]*)</text></g>', plot)
+
+
+def test_repetitions_are_points_with_a_median_and_a_legend_and_no_line_joins_them(tmp_path: Path) -> None:
+    page = write_page(tmp_path, Results(made_up())).read_text(encoding="utf-8")
+    plot = plots_of(page)["Throughput of ottla, in MB/s of acknowledged records"]
+    assert "<polyline" not in plot
+    assert plot.count('class="hollow s0"') == 2 * 2 + 1, "each repetition of both rows, and the legend's"
+    assert legend_of(plot) == ["median", "one repetition", "lowest to highest"]
+    assert "2 (1 to 3)" in plot, "the median of row a, with its range"
+
+
+def test_failures_come_first(tmp_path: Path) -> None:
+    failed = {**cell("a", "ottla", 2, {}, producer__mode="async"), "failure": "broker <1> ended"}
+    page = write_page(tmp_path, Results([*made_up(), failed])).read_text(encoding="utf-8")
+    assert page.index("1 row failed") < page.index("<svg")
+    assert page.index("broker &lt;1&gt; ended") < page.index("Against kafka")
+    assert page.index("it cannot") > page.rindex("</svg>"), "what was left out on purpose is no failure"
+    assert "row failed" not in write_page(tmp_path, Results(made_up())).read_text(encoding="utf-8")
+
+
+def test_titles_labels_and_legends_are_complete(tmp_path: Path) -> None:
+    long = "three brokers, three replicas, acks=all, 1 KB records in batches of 128 KB, lz4, 24 partitions, a consumer"
+    lines = [{**line, **({"label": long} if line["kind"] == "cell" else {})} for line in made_up()]
+    page = write_page(tmp_path, Results(lines)).read_text(encoding="utf-8")
+    assert "…" not in page
+    for title, plot in plots_of(page).items():
+        words = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", plot))
+        assert long in words or "share of the variation" in title
+        assert f"<figcaption>{title}</figcaption>" in page
+    ratios = legend_of(plots_of(page)["ottla / kafka, median of the repetitions"])
+    assert ratios == ["median, goal met", "median, goal missed", "lowest to highest", "goal"]
 
 
 def test_the_terminal_has_ratios_and_goals(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +153,12 @@ def test_curves_are_of_cells_that_differ_in_their_rate_alone(tmp_path: Path) -> 
     ((ottla, kafka),) = latency_curves(results)
     assert [each.configuration["producer.rate"] for each in ottla.cells] == [100, 300]
     assert len(kafka.cells) == 1
-    assert "Hollow points" in write_page(tmp_path, results).read_text(encoding="utf-8")
+    plots = plots_of(write_page(tmp_path, results).read_text(encoding="utf-8"))
+    latency = next(plot for title, plot in plots.items() if title.startswith("Latency of an acknowledgement"))
+    assert legend_of(latency) == [
+        *(f"{target} {name}" for target in ("ottla", "kafka") for name in ("p50", "p99", "p99.9")),
+        "Hollow points: the target did not take all that was offered",
+    ]
 
 
 def test_many_lines_are_split_by_what_differs_most() -> None:
@@ -140,6 +189,66 @@ def test_a_later_failure_does_not_hide_what_was_measured() -> None:
     found = results.cells["a", "ottla"].summary("records_per_s")
     assert found is not None
     assert found.repetitions == 2
+
+
+def failed_line(key: str, target: str, repetition: int, reason: str) -> dict[str, Any]:
+    line = cell(key, target, repetition, {}, producer__mode="async")
+    del line["figures"]
+    return {**line, "failure": reason}
+
+
+def with_failures() -> Results:
+    """Row b has no measurement on Ottla, and row a has a failed repetition."""
+    lines = [
+        line for line in made_up() if (line.get("key"), line["kind"]) != ("b", "cell") or line["target"] != "ottla"
+    ]
+    failures = [failed_line("b", "ottla", at, "[Errno 29] Illegal <seek>") for at in (0, 1)]
+    return Results([*lines, *failures, failed_line("a", "kafka", 2, "gone")])
+
+
+def test_the_terminal_begins_with_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results(with_failures())
+    printed = capsys.readouterr().out
+    first = printed.strip().splitlines()[:3]
+    assert first[0] == "2 rows failed"
+    assert first[1].strip() == "ottla: row b: [Errno 29] Illegal <seek> (2 of 2 repetitions)"
+    assert first[2].strip() == "kafka: row a: gone (1 of 3 repetitions)"
+    assert printed.count("Illegal") == 1
+
+
+def test_the_page_begins_with_what_failed(tmp_path: Path) -> None:
+    text = write_page(tmp_path, with_failures()).read_text(encoding="utf-8")
+    assert text.index("2 rows failed") < text.index("Illegal &lt;seek&gt;") < text.index("Against kafka")
+    assert text.count("Illegal") == 1
+
+
+def test_a_row_that_failed_stays_in_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = with_failures()
+    print_results(results)
+    printed = capsys.readouterr().out
+    ratios = printed[printed.index("ottla / kafka") :]
+    assert re.search(r"row b +ottla failed", ratios)
+    figures = printed[printed.index("writing") : printed.index("ottla / kafka")]
+    assert re.search(r"^ +ottla +failed", figures, re.MULTILINE), "below the figures of kafka in that row"
+    text = write_page(tmp_path, results).read_text(encoding="utf-8")
+    against = text[text.index("Against kafka") : text.index("<h2>Throughput")]
+    assert re.search(r"<tr><td>row b</td><td[^>]*>ottla failed", against)
+
+
+def test_a_failure_that_was_measured_again_is_none() -> None:
+    results = Results([failed_line("a", "ottla", 0, "gone"), *made_up()])
+    assert failures_of(results) == []
+
+
+def test_a_target_that_could_not_be_started_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = {**RUN, "kind": "unavailable", "target": "kafka", "storage": "disk", "reason": "no java"}
+    ottla = [line for line in made_up() if line.get("target") != "kafka"]
+    results = Results([*ottla, line])
+    print_results(results)
+    assert capsys.readouterr().out.strip().splitlines()[:2] == ["1 row failed", "  kafka on disk: no java"]
+    assert "no java" in write_page(tmp_path, results).read_text(encoding="utf-8")
+    start = {**RUN, "kind": "start", "target": "kafka", "storage": "disk", "figures": {}, "facts": {"software": "K"}}
+    assert failures_of(Results([*ottla, line, start])) == [], "it was started later"
 
 
 @pytest.mark.parametrize("values", [[0.3], [7, 42], [1e6], [0.001, 5000]])

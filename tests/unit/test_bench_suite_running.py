@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,26 @@ def test_a_directory_that_goes_meanwhile_is_no_failure(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "scandir", rename_and_scan)
     drop_page_cache_of(tmp_path)
     assert dropped == ["kept"]
+
+
+def test_pipes_and_sockets_have_no_pages_to_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that coordinate through SQLite keep named pipes beside its database."""
+    (tmp_path / "00000000000000000000.log").write_bytes(b"records")
+    os.mkfifo(tmp_path / "bell")
+    monkeypatch.chdir(tmp_path)
+    dropped: list[str] = []
+    advise = os.posix_fadvise
+
+    def note(descriptor: int, offset: int, length: int, advice: int) -> None:
+        advise(descriptor, offset, length, advice)
+        dropped.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    listener = os.open(tmp_path / "bell", os.O_RDWR)
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("socket")
+            drop_page_cache_of(tmp_path)
+    finally:
+        os.close(listener)
+    assert dropped == ["00000000000000000000.log"]

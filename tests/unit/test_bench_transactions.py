@@ -38,6 +38,13 @@ def test_what_is_measured(drive: Drive) -> None:
             assert caller.end_offset(topic) == found.offsets_taken
 
 
+@pytest.mark.parametrize("drive", [transactional_load.drive, transactions_librdkafka.drive])
+def test_a_plain_load_writes_something_even_if_its_time_is_over_at_once(drive: Drive) -> None:
+    with Cluster() as cluster, Caller(int(cluster.bootstrap_servers.rpartition(":")[2])) as caller:
+        caller.create_topics(["t"], 1, {})
+        assert drive(cluster.bootstrap_servers, os.getpid(), "t", 0, 1, 0.0).records > 0
+
+
 def test_batches_of_a_transaction() -> None:
     assert batch_sizes(1) == [1]
     assert batch_sizes(RECORDS_A_BATCH) == [RECORDS_A_BATCH]

@@ -78,3 +78,23 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report["ok"] is (code == 0)
     assert {check["group"] for check in report["checks"]} == {"disk", "kernel", "software"}
     assert {check["status"] for check in report["checks"]} <= {"ok", "warn", "bad"}
+
+
+def test_a_configuration_file_of_kafka(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("num.io.threads=8\nnum.partitions=3\nfoo=1\n")
+    main(["doctor", "--data", str(tmp_path), "--config", str(config), "--json"])
+    rows = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["group"] == "settings"]
+    assert [each["status"] for each in rows] == ["ok", "warn", "warn"]
+    assert "num.io.threads" in rows[1]["advice"]
+
+
+def test_every_setting_that_is_refused_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("authorizer.class.name=x\nnum.partitions=3\nssl.keystore.location=/keys\n")
+    assert main(["doctor", "--data", str(tmp_path), "--config", str(config), "--json"]) != 0
+    rows = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["group"] == "settings"]
+    assert [(each["name"], each["status"]) for each in rows] == [
+        ("server.properties, line 1", "bad"),
+        ("server.properties, line 3", "bad"),
+    ]

@@ -62,11 +62,21 @@ def test_debug_shows_where(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 def test_a_config_file_with_a_typo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.properties"
-    path.write_text("log.retentoin.ms=1\n")
+    path.write_text("ottla.durabilty=cache\n")
     assert main(["up", "--config", str(path), "--data", str(tmp_path / "data")]) == 1
     error = capsys.readouterr().err
     assert f"{path}, line 1" in error
-    assert "log.retention.ms" in error
+    assert "ottla.durability" in error
+
+
+def test_a_config_file_that_asks_for_access_control(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.io.threads=8\nauthorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+    assert main(["up", "--config", str(path), "--data", str(tmp_path / "data")]) == 1
+    error = capsys.readouterr().err
+    assert f"{path}, line 2" in error
+    assert "no access control" in error
+    assert not (tmp_path / "data").exists()
 
 
 def test_verify_and_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.segment_scan import FoundBatch, Problem, find_segments, scan_partition
-from ottla.log.segment import segment_name
+from ottla.log.segment import INDEX_SUFFIX, segment_name
 from ottla.records.record import Record, encode_batch
 
 
@@ -92,7 +92,7 @@ def test_a_single_file_and_a_whole_data_directory(tmp_path: Path) -> None:
     for name in ("a-0", "a-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / segment_name(0)).write_bytes(batch(0))
-    (tmp_path / "a-0" / "00000000000000000000.index").write_bytes(b"x")
+    (tmp_path / "a-0" / f"{0:020d}{INDEX_SUFFIX}").write_bytes(b"x")
     (tmp_path / "broker.log").write_bytes(b"not a segment")
     assert len(find_segments(tmp_path)) == 2
     one = tmp_path / "a-1" / segment_name(0)

@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ottla.cli.lines import read_lines
+from ottla.cli.consume import offsets_in_range
+from ottla.cli.failures import FailedError
+from ottla.cli.lines import read_records
 from ottla.cli.output import count_text, size_text
 from ottla.cli.record_format import compile_format, to_json_line
+from ottla.cli.record_input import ParsedRecord, json_parser, text_parser, unescape
 from ottla.cli.since import since_ms
 from ottla.client import ConsumerRecord
 
@@ -92,7 +95,7 @@ async def test_lines(written: bytes, lines: list[bytes]) -> None:
             pipe.write(written)
 
     writing = asyncio.get_running_loop().run_in_executor(None, write)
-    found = [line async for some in read_lines(read_end) for line in some]
+    found = [line async for some in read_records(read_end, b"\n") for line in some]
     await writing
     os.close(read_end)
     assert found == lines
@@ -102,3 +105,99 @@ def test_numbers_for_people() -> None:
     assert [size_text(size) for size in (0, 1023, 1024, 5_000_000)] == ["0 B", "1023 B", "1.0 KiB", "4.8 MiB"]
     assert count_text(1, "record") == "1 record"
     assert count_text(12_345, "record") == "12,345 records"
+
+
+@pytest.mark.parametrize(
+    ("written", "delimiter", "records"),
+    [
+        (b"a;b;c", b";", [b"a", b"b", b"c"]),
+        (b"a\r;b\n;", b";", [b"a\r", b"b\n"]),
+        (b"a--b--c-", b"--", [b"a", b"b", b"c-"]),
+        (b"a\n\nb", None, [b"a\n\nb"]),
+        (b"", None, [b""]),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 2, 100])
+async def test_records_with_delimiters(
+    written: bytes, delimiter: bytes | None, records: list[bytes], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.cli.lines.BLOCK_BYTES", piece_bytes)
+    read_end, write_end = os.pipe()
+    os.write(write_end, written)
+    os.close(write_end)
+    found = [record async for some in read_records(read_end, delimiter) for record in some]
+    os.close(read_end)
+    assert found == records
+
+
+def test_text_input() -> None:
+    parse = text_parser(key_separator=b":", key=None, headers=(("h", b"1"),), empty_is_null=True)
+    assert parse(b"k:v:w") == ParsedRecord(b"k", b"v:w", (("h", b"1"),))
+    assert parse(b"k:") == ParsedRecord(b"k", None, (("h", b"1"),))
+    assert parse(b":v") == ParsedRecord(None, b"v", (("h", b"1"),))
+    assert parse(b"v") == ParsedRecord(None, b"v", (("h", b"1"),))
+    assert text_parser(key_separator=b":", key=None, headers=())(b"k:") == ParsedRecord(b"k", b"", ())
+    assert text_parser(key_separator=None, key=b"all", headers=())(b"v") == ParsedRecord(b"all", b"v", ())
+
+
+def test_json_input_takes_what_consume_prints() -> None:
+    row = ConsumerRecord("t", 0, 7, 5, b"k", b"\xff", (("h", b"1"), ("h", None)))
+    parsed = json_parser((("all", b"x"),))(to_json_line(row))
+    assert parsed == ParsedRecord(b"k", b"\xff", (("all", b"x"), ("h", b"1"), ("h", None)), 5)
+    parse = json_parser(())
+    assert parse(b'{"value": null}') == ParsedRecord(None, None, ())
+    assert parse(b'{"value": {"a": 1}, "key": 7, "headers": {"h": "v"}}') == ParsedRecord(
+        b"7", b'{"a":1}', (("h", b"v"),)
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense",
+        b"[1]",
+        b"{}",
+        b'{"key": "k"}',
+        b'{"value": "v", "vlaue": 1}',
+        b'{"value": {"base64": "?"}}',
+        b'{"value": "v", "headers": "h"}',
+        b'{"value": "v", "headers": [["h"]]}',
+        b'{"value": "v", "timestamp_ms": -1}',
+        b'{"value": "v", "timestamp_ms": true}',
+        b"\xff",
+        b"",
+    ],
+)
+def test_json_that_is_no_record(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"JSON|field|base64|headers|timestamp_ms"):
+        json_parser(())(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "data"), [("\\t", b"\t"), ("\\0", b"\0"), ("\\x1e", b"\x1e"), ("é\\n", "é\n".encode()), ("a", b"a")]
+)
+def test_escapes(text: str, data: bytes) -> None:
+    assert unescape(text) == data
+
+
+def test_null_is_printed_on_demand() -> None:
+    row = ConsumerRecord("t", 0, 7, 5, None, None, ())
+    assert compile_format("%k|%v")(row) == b"|\n"
+    assert compile_format("%k|%v", null=b"NULL")(row) == b"NULL|NULL\n"
+
+
+def test_offsets_are_brought_into_range() -> None:
+    told: list[str] = []
+    assert offsets_in_range(5, {"t-0": 0, "t-1": 7, "t-2": 0}, {"t-0": 9, "t-1": 9, "t-2": 3}, told.append) == {
+        "t-0": 5,
+        "t-1": 7,
+        "t-2": 3,
+    }
+    assert told == [
+        "t-1 begins at 7: the records from offset 5 on are gone",
+        "t-2 ends at 3, before offset 5: only new records of it are read",
+    ]
+    assert offsets_in_range(-2, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 8}
+    assert offsets_in_range(9, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 9}
+    with pytest.raises(FailedError, match="no offset 10 yet: t-0 ends at 9"):
+        offsets_in_range(10, {"t-0": 8}, {"t-0": 9}, told.append)

@@ -24,7 +24,7 @@ def test_durations(text: str, expected: int | None) -> None:
         (["describe"], "Missing argument"),
         (["list", "--state", "Open"], '"Open" is not a state; they are Empty, Ongoing'),
         (["list", "--min-duration", "long"], '"long" is not a duration'),
-        (["list", "--producer-id", "-1"], "is not in the range x>=0"),
+        (["list", "--producer-id", "-1"], "is not in the range 0<=x"),
         (["list", "--topic", "orders"], "--topic goes with --hanging"),
         (["list", "--hanging", "--topic", "orders:x"], "is neither a partition nor a range"),
         (["list", "--hanging", "--state", "Ongoing"], "a hanging transaction has no state"),

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from ottla.broker.cluster.roles import OFFSETS_OF_AN_EPOCH
-from ottla.broker.partition import Layout
+from ottla.broker.layout import Layout
 from ottla.client.admin import Admin
 from ottla.client.apis import ClientApi
 from ottla.model.errors import ErrorCode

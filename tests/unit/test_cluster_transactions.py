@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,17 @@ def test_followers_know_the_same(bench: ClusterBench, durability: str) -> None:
     first = partitions[0].log.transactions
     assert all(partition.log.transactions == first for partition in partitions)
     assert len(first.aborted) == 3
+
+    async def described() -> list[list[Any]]:
+        found = []
+        for number in bench.ids:
+            async with peer_of(bench, number) as peer:
+                found.append(await peer.describe())
+        return found
+
+    of_each = bench.run(described())
+    assert [of_each[0]] * len(of_each) == of_each, "any replica describes its producers"
+    assert [state.current_txn_start_offset for state in of_each[0]] == [-1, 12]
 
 
 def test_a_marker_that_not_everybody_has_ends_nothing(bench: ClusterBench, durability: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.batches import Slice
 from ottla.log.contract import ColdRead
+from ottla.log.segment import INDEX_SUFFIX
 from ottla.model.errors import ErrorCode
 from ottla.records.batch import read_header
 from tests.unit.sim_logs import LogBench, offsets, split
@@ -184,7 +185,7 @@ def test_damage_survives_a_restart_as_damage(kind: str, durability: str, with_in
     bench.disk.damage(path, position + at, mask, length)
     if not with_index:
         for name in bench.names():
-            if name.endswith(".index"):
+            if name.endswith(INDEX_SUFFIX):
                 bench.disk.files.remove(bench.path(name))
     bench.restart()
     log = bench.log()
@@ -221,7 +222,7 @@ def test_a_damaged_index_neither_hides_nor_invents(byte: int, mask: int) -> None
     bench = LogBench("disk")
     batches = bench.fill(batches=20)
     bench.flush()
-    path = bench.path("00000000000000000000.index")
+    path = bench.path(f"{0:020d}{INDEX_SUFFIX}")
     entry_bytes = len(bench.disk.files.read_file(path)) // len(bench.log().segments[0].index)
     bench.disk.damage(path, 3 * entry_bytes + byte, mask)
     bench.restart()
@@ -238,7 +239,7 @@ def test_a_missing_index_is_built_again() -> None:
     bench.flush()
     sizes = [len(segment.index) for segment in bench.log().segments]
     for name in bench.names():
-        if name.endswith(".index"):
+        if name.endswith(INDEX_SUFFIX):
             bench.disk.files.remove(bench.path(name))
     bench.restart()
     assert bench.read_all() == batches

@@ -29,7 +29,8 @@ from tests.unit.handlers_caller import Caller, calling
 
 NONE, NOT_FOUND = ErrorCode.none, ErrorCode.group_id_not_found
 NOT_ASKED = -(2**31)
-READ_DELETE_DESCRIBE = 1 << 3 | 1 << 6 | 1 << 8
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""Read, delete, describe, describe and alter configurations."""
 
 
 @pytest_asyncio.fixture
@@ -136,7 +137,7 @@ async def test_describing_a_classic_group(caller: Caller, version: int) -> None:
     assert (only.member_id, only.client_id, only.client_host) == (member.member_id, "test", "/127.0.0.1")
     assert (only.member_metadata, only.member_assignment) == (SUBSCRIPTION, b"all")
     if version >= 3:
-        assert group.authorized_operations == READ_DELETE_DESCRIBE
+        assert group.authorized_operations == ALL_OPERATIONS
     if version >= 4:
         assert only.group_instance_id == "i"
     for dead in (absent, unnamed):
@@ -156,7 +157,7 @@ async def test_describing_a_consumer_group(caller: Caller, version: int) -> None
     group, absent, unnamed = reply.groups
     assert (group.error_code, group.group_id, group.group_state) == (NONE, "c", "Stable")
     assert (group.group_epoch, group.assignment_epoch) == (joined.member_epoch, joined.member_epoch)
-    assert (group.assignor_name, group.authorized_operations) == ("range", READ_DELETE_DESCRIBE)
+    assert (group.assignor_name, group.authorized_operations) == ("range", ALL_OPERATIONS)
     (member,) = group.members
     assert (member.member_id, member.member_epoch, member.rack_id) == ("m", joined.member_epoch, "r")
     assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
@@ -268,7 +269,15 @@ async def test_a_subscription_by_a_regular_expression(caller: Caller) -> None:
     topic = caller.broker.topics.get("t")
     assert topic is not None
     joined = await beat(caller, subscribed_topic_names=None, subscribed_topic_regex="te?a?")
-    assert assigned_in(joined) == {(topic.id, index) for index in range(3)} | {(other.id, 0)}
+    assert assigned_in(joined) == set()
+    no_timeout = timedelta(milliseconds=-1)
+    unchanged: dict[str, Any] = {
+        "subscribed_topic_names": None,
+        "topic_partitions": None,
+        "rebalance_timeout": no_timeout,
+    }
+    resolved = await beat(caller, member_epoch=joined.member_epoch, **unchanged)
+    assert assigned_in(resolved) == {(topic.id, index) for index in range(3)} | {(other.id, 0)}
 
 
 async def test_offsets_of_its_members(caller: Caller) -> None:

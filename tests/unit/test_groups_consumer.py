@@ -346,9 +346,10 @@ class TestStaticMembers:
 class TestRegularExpressions:
     def test_topics_by_their_names(self) -> None:
         groups = Groups()
-        more = {"subscribed_regex": "b.*", "regex_topics": ("bills",), "subscribed_names": ()}
-        consumer = Consumer(groups, "m", more=more).join()
-        assert {topic for topic, _ in consumer.partitions} == {"bills"}
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*", "subscribed_names": ()}).join()
+        assert consumer.partitions == []
+        groups.resolve({"b.*": ("bills",)})
+        assert {topic for topic, _ in consumer.beat().partitions} == {"bills"}
         assert groups.coordinator.regexes() == {"b.*"}
         books = TopicId(UUID(int=9))
         groups.change_topics({**TOPICS, "books": (books, 1)}, regexes={"b.*": ("bills", "books")})
@@ -356,18 +357,95 @@ class TestRegularExpressions:
         groups.fail_over()
         assert ("books", 0) in consumer.beat().partitions
 
+    def test_topics_by_name_do_not_wait_for_those_that_match(self) -> None:
+        groups = Groups()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*"}).join()
+        assert {topic for topic, _ in consumer.partitions} == {"orders"}
+        groups.resolve({"b.*": ("bills",)})
+        assert {topic for topic, _ in consumer.beat().partitions} == {"orders", "bills"}
+
+    def test_a_second_member_with_the_same_expression_does_not_wait(self) -> None:
+        groups = Groups()
+        more = {"subscribed_regex": "b.*", "subscribed_names": ()}
+        first = Consumer(groups, "m", more=more).join()
+        groups.resolve({"b.*": ("bills",)})
+        first.beat()
+        epoch = groups.tables.consumer["g"].epoch
+        Consumer(groups, "n", more=more).join()
+        assert groups.tables.consumer["g"].epoch == epoch + 1
+        assert not groups.coordinator.has_unresolved_regexes
+
+    def test_an_expression_that_waits_does_not_disturb_the_others(self) -> None:
+        groups = Groups()
+        other = Consumer(groups, "m").join()
+        epoch = groups.tables.consumer["g"].epoch
+        Consumer(groups, "n", more={"subscribed_regex": "u.*", "subscribed_names": ()}).join()
+        assert groups.tables.consumer["g"].epoch == epoch
+        groups.resolve({"u.*": ()})
+        assert groups.tables.consumer["g"].epoch == epoch, "it matches nothing"
+        assert {topic for topic, _ in other.beat().partitions} == {"orders"}
+
+    def test_another_expression(self) -> None:
+        """The topics that only the old one matches are revoked at once; the new ones come when they are known."""
+        groups = Groups()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*"}).join()
+        groups.resolve({"b.*": ("bills",)})
+        assert {topic for topic, _ in consumer.beat().partitions} == {"orders", "bills"}
+        epoch = groups.tables.consumer["g"].epoch
+        consumer.beat(subscribed_regex="u.*")
+        assert {topic for topic, _ in consumer.partitions} == {"orders"}
+        assert groups.tables.consumer["g"].epoch == epoch
+        groups.resolve({"u.*": ("users",)})
+        consumer.beat()
+        assert {topic for topic, _ in consumer.beat().partitions} == {"orders", "users"}
+
+    def test_another_expression_for_the_same_topics(self) -> None:
+        groups = Groups()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*", "subscribed_names": ()}).join()
+        groups.resolve({"b.*": ("bills",)})
+        before = consumer.beat().partitions
+        consumer.beat(subscribed_regex="bi.*")
+        consumer.beat()
+        assert consumer.partitions == []
+        groups.resolve({"bi.*": ("bills",)})
+        consumer.beat()
+        assert consumer.beat().partitions == before
+
+    def test_another_expression_while_partitions_are_revoked(self) -> None:
+        groups = Groups()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*"}).join()
+        groups.resolve({"b.*": ("bills",)})
+        consumer.beat()
+        consumer.beat(subscribed_names=())
+        consumer.beat(subscribed_regex="u.*", owned=None)
+        current = groups.tables.consumer["g"].current_of("m")
+        assert (len(current.assigned), len(current.revoking)) == (0, 8)
+        groups.resolve({"u.*": ("users",)})
+        consumer.beat()
+        consumer.beat()
+        assert {topic for topic, _ in consumer.beat().partitions} == {"users"}
+
+    def test_a_coordinator_that_takes_over_resolves_what_was_not(self) -> None:
+        groups = Groups()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*", "subscribed_names": ()}).join()
+        groups.fail_over()
+        assert groups.coordinator.regexes() == {"b.*"}
+        groups.change_topics(TOPICS, regexes={"b.*": ("bills",)})
+        assert {topic for topic, _ in consumer.beat().partitions} == {"bills"}
+
     def test_none_any_more(self) -> None:
         groups = Groups()
-        more = {"subscribed_regex": "b.*", "regex_topics": ("bills",)}
-        consumer = Consumer(groups, "m", more=more).join()
+        consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*"}).join()
+        groups.resolve({"b.*": ("bills",)})
+        consumer.beat()
         consumer.beat(subscribed_regex="")
         assert {topic for topic, _ in consumer.beat().partitions} == {"orders"}
         assert groups.coordinator.regexes() == set()
 
     def test_it_goes_with_its_last_member(self) -> None:
         groups = Groups()
-        more = {"subscribed_regex": "b.*", "regex_topics": ("bills",), "subscribed_names": ()}
-        first = Consumer(groups, "m", more=more).join()
+        first = Consumer(groups, "m", more={"subscribed_regex": "b.*", "subscribed_names": ()}).join()
+        groups.resolve({"b.*": ("bills",)})
         Consumer(groups, "n").join()
         assert groups.tables.consumer["g"].topics.keys() == {"bills", "orders"}
         first.leave()

@@ -211,9 +211,9 @@ def test_the_topic_has_as_many_replicas_as_it_should() -> None:
         assert topic.config.cleanup_policy == {"compact"}
 
 
-def test_a_number_of_replicas_that_was_set_is_kept() -> None:
+def test_a_number_of_replicas_that_was_set_needs_a_majority_of_brokers() -> None:
     with SimWorld(1) as world:
-        bench = GroupsCluster(world, brokers=2, properties={**PROPERTIES, "offsets.topic.replication.factor": "3"})
+        bench = GroupsCluster(world, brokers=2, properties={**PROPERTIES, "offsets.topic.replication.factor": "5"})
         for _ in range(3):
             refused = bench.on(1, bench.broker(1).groups.coordinator_of("g"))
             assert isinstance(refused, Refused)

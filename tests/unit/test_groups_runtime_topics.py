@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.broker.groups.topic_news import TopicNews
 from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.broker.topics import Topic
 from ottla.machines.groups.coordinator import GroupCoordinator
@@ -78,7 +79,13 @@ async def test_more_partitions_are_assigned() -> None:
 async def test_regular_expressions_match_whole_names_of_topics_as_they_are_now() -> None:
     bench = GroupsAlone()
     await bench.ready()
-    matching = bench.broker.groups.matching_topics
+    news = TopicNews(bench.broker.topics, lambda: True)
+
+    def matching(regex: str) -> tuple[str, ...] | Refused:
+        news.changed()
+        news.refresh()
+        return news.matching(regex)
+
     await bench.create("orders-eu")
     assert matching("orders.*") == ("orders", "orders-eu")
     assert matching("orders") == ("orders",)
@@ -107,9 +114,7 @@ def test_a_hostile_expression_costs_what_others_cost() -> None:
 async def test_a_regex_that_is_subscribed_to_finds_new_topics() -> None:
     bench = GroupsAlone()
     await bench.ready()
-    matching = bench.broker.groups.matching_topics("new-.*")
-    assert matching == ()
-    joined = await bench.ask(replace(first_heartbeat("g", topics=()), subscribed_regex="new-.*", regex_topics=()))
+    joined = await bench.ask(replace(first_heartbeat("g", topics=()), subscribed_regex="new-.*"))
     assert isinstance(joined, ConsumerHeartbeatReply)
     topic = await bench.create("new-1")
     await bench.settle(500)
@@ -117,6 +122,23 @@ async def test_a_regex_that_is_subscribed_to_finds_new_topics() -> None:
     again = await bench.ask(silent)
     assert isinstance(again, ConsumerHeartbeatReply)
     assert again.assignment == frozenset({(topic.id, 0)})
+
+
+async def test_a_regex_is_resolved_after_the_heartbeat_that_brings_it() -> None:
+    """Topics by name are assigned at once, those that match with the next heartbeat."""
+    bench = GroupsAlone()
+    await bench.ready()
+    named = await bench.create("named")
+    matched = await bench.create("matched-1")
+    first = replace(first_heartbeat("g", topics=("named",)), subscribed_regex="matched-.*")
+    joined = await bench.ask(first)
+    assert isinstance(joined, ConsumerHeartbeatReply)
+    assert joined.assignment == frozenset({(named.id, 0)})
+    await bench.settle(10)
+    silent = replace(first_heartbeat("g"), member_epoch=joined.member_epoch, subscribed_names=None, owned=None)
+    again = await bench.ask(silent)
+    assert isinstance(again, ConsumerHeartbeatReply)
+    assert again.assignment == frozenset({(named.id, 0), (matched.id, 0)})
 
 
 # -- the topic itself --------------------------------------------------------------------------------------------------

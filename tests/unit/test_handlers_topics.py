@@ -159,11 +159,25 @@ async def test_a_topic_that_is_named_twice_is_not_deleted(caller: Caller) -> Non
     assert caller.broker.topics.get("t") is not None
 
 
-async def test_partitions_have_the_same_number_of_replicas(caller: Caller) -> None:
+async def test_a_broker_that_is_alone_takes_only_assignments_to_itself(caller: Caller) -> None:
     assigned = [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 1, "broker_ids": [1, 2]}]
     (result,) = await _create(caller, _asked("t", -1, -1, assignments=assigned))
     assert result.error_code is ErrorCode.invalid_replica_assignment
-    assert "same number" in result.error_message
+    assert "the brokers [1, 2], but broker 1 is the only one" in result.error_message
+
+
+async def test_partitions_are_assigned_once_each(caller: Caller) -> None:
+    assigned = [{"partition_index": index, "broker_ids": [1]} for index in (0, 1, 1)]
+    (result,) = await _create(caller, _asked("t", -1, -1, assignments=assigned))
+    assert result.error_code is ErrorCode.invalid_replica_assignment
+    assert "multiple manual partition assignments for partition 1" in result.error_message
+
+
+async def test_a_validated_topic_has_the_counts_it_would_get(caller: Caller) -> None:
+    assigned = [{"partition_index": index, "broker_ids": [1]} for index in range(3)]
+    (result,) = await _create(caller, _asked("t", -1, -1, assignments=assigned), validate_only=True)
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.none, 3, 1)
+    assert caller.broker.topics.get("t") is None
 
 
 async def test_deletion_can_be_disabled() -> None:

@@ -20,11 +20,11 @@ def ports(directory: Path, properties: dict[str, str]) -> list[str | None]:
 
 
 def test_ports_follow_one_another(tmp_path: Path) -> None:
-    assert ports(tmp_path, {"ottla.metrics.port": "9308"}) == ["9308", "9309", "9310"]
-    assert ports(tmp_path, {"ottla.metrics.port": "0"}) == ["0", "0", "0"]
-    assert ports(tmp_path, {}) == [None, None, None]
+    assert ports(tmp_path / "given", {"ottla.metrics.port": "9308"}) == ["9308", "9309", "9310"]
+    assert ports(tmp_path / "free", {"ottla.metrics.port": "0"}) == ["0", "0", "0"]
+    assert ports(tmp_path / "none", {}) == [None, None, None]
     with pytest.raises(FailedError, match="3 brokers need more ports than there are: choose a lower"):
-        ports(tmp_path, {"ottla.metrics.port": "65534"})
+        ports(tmp_path / "too high", {"ottla.metrics.port": "65534"})
 
 
 def test_without_a_port_there_is_no_page_and_with_one_it_is_for_this_machine() -> None:

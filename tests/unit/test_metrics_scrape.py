@@ -101,6 +101,9 @@ async def test_connections_and_requests_in_flight() -> None:
         page = await page_of(watched)
         assert page.value("ottla_connections") == page.value("ottla_connections_accepted_total") == 1
         assert page.value("ottla_request_memory_bytes") > 0
+        assert page.value("ottla_backlog_bytes") == 0
+        assert page.value("ottla_backlog_limit_bytes") > 0
+        assert page.value("ottla_backlog_waits_total") == 0
         assert page.value("ottla_connections_refused_total") == 0
         writer.close()
 

@@ -12,7 +12,7 @@ from ottla.log.checkpoint import decode_checkpoint
 from ottla.log.contract import ColdRead
 from ottla.log.file_log import SEALED_FLUSH_MS
 from ottla.log.retention import apply_retention, expired_segments
-from ottla.log.segment import segment_name, unsynced_since_ms
+from ottla.log.segment import INDEX_SUFFIX, segment_name, unsynced_since_ms
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.ports import DiskQueue
 from ottla.records.batch import read_header
@@ -195,7 +195,7 @@ def test_a_power_cut_that_leaves_only_what_had_gone() -> None:
     assert point.segment_base < start_offset
     bench.crash("all")
     for name in bench.names():
-        if name.endswith((".log", ".index")):
+        if name.endswith((".log", INDEX_SUFFIX)):
             bench.disk.files.remove(bench.path(name))
     bench.disk.files.replace_file(bench.path(segment_name(point.segment_base)), b"\x01" * point.position)
     bench.start()

@@ -328,6 +328,8 @@ def test_memory_wakes_those_who_wait_in_their_order() -> None:
     memory = RequestMemory(limits, due.append)
 
     class Waiting:
+        wanted_bytes = 60
+
         def __init__(self, name: str) -> None:
             self.name = name
 

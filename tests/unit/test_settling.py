@@ -12,6 +12,7 @@ import pytest
 from ottla.adapters import kernel
 from ottla.adapters.files import RealFileSystem
 from ottla.log.journal import JournalLimits
+from ottla.log.segment import INDEX_SUFFIX
 from ottla.log.settling import INDEXED_BYTES_MIN, LOGS_MIN
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import SimDisk
@@ -120,15 +121,15 @@ def test_indexes_of_large_segments_are_kept_and_of_small_ones_learned_again() ->
     bench.flush()
     large += bench.fill(0, batches=60, value_bytes=1000)
     small = bench.fill(1, batches=30, value_bytes=1000)
-    before = len(bench.disk.files.read_file(bench.path(f"{0:020d}.index", 0)))
+    before = len(bench.disk.files.read_file(bench.path(f"{0:020d}{INDEX_SUFFIX}", 0)))
     bench.restart("none")
-    assert len(bench.disk.files.read_file(bench.path(f"{0:020d}.index", 0))) > before
-    assert f"{0:020d}.index" not in bench.names(1)
+    assert len(bench.disk.files.read_file(bench.path(f"{0:020d}{INDEX_SUFFIX}", 0))) > before
+    assert f"{0:020d}{INDEX_SUFFIX}" not in bench.names(1)
     bench.restart("none")
     assert contents(bench) == [large, small]
     small += bench.fill(1, batches=1)
     bench.flush()
-    assert f"{0:020d}.index" in bench.names(1)
+    assert f"{0:020d}{INDEX_SUFFIX}" in bench.names(1)
 
 
 def test_a_start_does_without_an_index_for_which_there_is_no_space() -> None:
@@ -136,7 +137,7 @@ def test_a_start_does_without_an_index_for_which_there_is_no_space() -> None:
     bench = LogBench("disk", settings=settings, limits=LARGE_RING)
     batches = bench.fill(batches=2 * INDEXED_BYTES_MIN // 1000, value_bytes=1000)
     bench.crash("none")
-    bench.disk.faults.fail_write(path=".index", count=None, error=errno.ENOSPC)
+    bench.disk.faults.fail_write(path=INDEX_SUFFIX, count=None, error=errno.ENOSPC)
     bench.start()
     assert bench.read_all() == batches
     assert bench.shared.reserve is not None

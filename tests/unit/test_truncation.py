@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from ottla.log.contract import ColdRead
+from ottla.log.segment import INDEX_SUFFIX
 from ottla.log.truncation import Truncation
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.model.errors import ErrorCode, Refused
@@ -194,7 +195,7 @@ def test_a_full_disk_delays_it(durability: str) -> None:
     """Found by seed 308 of the cluster's simulation: the log failed for good, and its replica never came back."""
     bench = LogBench(durability)
     batches = bench.fill(batches=60, value_bytes=500)
-    bench.disk.faults.fail_open(path=".index", count=None, error=errno.ENOSPC)
+    bench.disk.faults.fail_open(path=INDEX_SUFFIX, count=None, error=errno.ENOSPC)
     done: list[OSError | None] = []
     Truncation(bench.log(), bench.flusher, 10, done.append).begin()
     bench.settle(2000)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from ottla.bench.quotients import rate
 from ottla.coordination.port import Coordination, Put
 from tests.conformance.coordination.servers import ServerProcess, ZookeeperServer, etcd_cluster, free_ports, running
 from tests.conformance.coordination.stores import Place
@@ -43,7 +44,7 @@ async def measure(name: str, place: Place) -> None:
     ]
     start = time.perf_counter()
     await asyncio.gather(*(commit_often(client, f"key-{number}") for number, client in enumerate(clients)))
-    parts.append(f"{CLIENTS} clients {CLIENTS * COMMITS_EACH / (time.perf_counter() - start):.0f} commits/s")
+    parts.append(f"{CLIENTS} clients {rate(CLIENTS * COMMITS_EACH, time.perf_counter() - start):.0f} commits/s")
     print(f"{name:12}", "; ".join(parts))
     await lease.revoke()
     for client in clients:

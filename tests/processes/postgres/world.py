@@ -13,7 +13,7 @@ from typing import Self
 
 from ottla.client import Admin
 from ottla.testing.cluster_processes import ClusterProcesses
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, unprivileged
 
 SETTINGS = {
     "synchronous_standby_names": "ottla",
@@ -113,7 +113,8 @@ class World:
     def restore(self, *options: str, settings: dict[str, str] | None = None) -> PostgresServer:
         """Another server, laid down from the newest backup and the log, not started."""
         restored = PostgresServer(settings={**SETTINGS, "hot_standby": "off", **(settings or {})})
-        self._ottla("restore", "postgres", "--to", restored.data_dir, *options)
+        owner = unprivileged().file_owner
+        self._ottla("restore", "postgres", "--to", restored.data_dir, "--server-user", owner, *options)
         return restored
 
     def _ottla(self, *arguments: str) -> str:

@@ -1,5 +1,6 @@
 """Runs seeds of the cluster's simulation, or one of them again: then with its faults and the brokers' own words.
-With `--groups`, those in which groups of consumers live in the cluster; with `--transactions`, transactional producers.
+With `--groups`, those in which groups of consumers live in the cluster; with `--transactions`, transactional producers;
+with `--load`, those in which producers offer more than the cluster can take.
 
 `python -m tests.simulation.campaign --seeds 1000 --from 0 --workers 2`
 `python -m tests.simulation.campaign --replay 17`
@@ -14,7 +15,7 @@ import signal
 import sys
 from functools import partial
 
-from tests.simulation import test_cluster, test_groups, test_transactions
+from tests.simulation import test_cluster, test_groups, test_load, test_transactions
 from tests.simulation.campaign.display import Display, Tally
 from tests.simulation.campaign.outcomes import Kind, failure_of, run_seed
 from tests.simulation.campaign.workers import run_all
@@ -23,6 +24,7 @@ PINNED = {
     Kind.CLUSTER: test_cluster.PINNED,
     Kind.GROUPS: test_groups.PINNED,
     Kind.TRANSACTIONS: test_transactions.PINNED,
+    Kind.LOAD: test_load.PINNED,
 }
 HUNG_AFTER_S = 300.0
 BEAT_S = 1.0
@@ -39,9 +41,11 @@ def main() -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--groups", action="store_true", help="with groups of consumers")
     which.add_argument("--transactions", action="store_true", help="with transactional producers")
+    which.add_argument("--load", action="store_true", help="with more load than the cluster can take")
     parser.add_argument("--replay", type=int, help="one seed only, with the brokers' log")
     options = parser.parse_args()
-    kind = Kind.GROUPS if options.groups else Kind.TRANSACTIONS if options.transactions else Kind.CLUSTER
+    chosen = {Kind.GROUPS: options.groups, Kind.TRANSACTIONS: options.transactions, Kind.LOAD: options.load}
+    kind = next((kind for kind, is_chosen in chosen.items() if is_chosen), Kind.CLUSTER)
     if options.replay is not None:
         return replay(options.replay, kind)
     pinned = PINNED[kind]

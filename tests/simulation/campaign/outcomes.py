@@ -11,6 +11,7 @@ from time import perf_counter
 from ottla.sim.world import VirtualTimeoutError
 from tests.simulation.cluster_run import ClusterRun, Violation
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.load_run import LoadRun
 from tests.simulation.transactions_run import TransactionsRun
 
 LIVENESS = "liveness"
@@ -26,18 +27,21 @@ class Kind(Enum):
     CLUSTER = "records"
     GROUPS = "commits"
     TRANSACTIONS = "transactions"
+    LOAD = "requests"
 
     @property
     def flag(self) -> str:
         """Of the command line."""
         return "" if self is Kind.CLUSTER else f"--{self.name.lower()}"
 
-    def new_run(self, seed: int) -> ClusterRun:
+    def new_run(self, seed: int) -> ClusterRun | LoadRun:
         match self:
             case Kind.GROUPS:
                 return GroupsRun(seed)
             case Kind.TRANSACTIONS:
                 return TransactionsRun(seed)
+            case Kind.LOAD:
+                return LoadRun(seed)
             case _:
                 return ClusterRun(seed)
 

@@ -81,4 +81,4 @@ def test_verify_names_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.Cap
     assert "1 fault\n" in said.out
     assert "is not whole" in said.err
     assert main(["pipeline", "archive", "verify", str(tmp_path / "elsewhere")]) == 1
-    assert "is no archive" in capsys.readouterr().err
+    assert "is not an archive" in capsys.readouterr().err
