@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
 import psycopg
 from scene import Scene, commits_wait, is_streaming, result, sql, step, wait_until
 
+from ottla.testing.postgres import unprivileged
+
 COMMITS = 600
 
 
@@ -75,7 +77,8 @@ def main() -> None:
 
         step("another server, from the backup and the log")
         restored = scene.empty_server(hot_standby="off")
-        scene.ottla("restore", "postgres", "--to", restored.data_dir, "--store", store, "--wal", wal)
+        owner = ["--server-user", unprivileged().file_owner]
+        scene.ottla("restore", "postgres", "--to", restored.data_dir, "--store", store, "--wal", wal, *owner)
         restored.spawn()
         restored.wait_until_recovered()
         found = {row[0] for row in sql(restored.url, "SELECT id FROM payments")}

@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
 import psycopg
 from scene import Scene, drop_slot, is_streaming, result, sql, step, wait_until
 
+from ottla.testing.postgres import unprivileged
+
 ROWS = "SELECT id, balance FROM ottla_accounts ORDER BY id"
 SLOT = "ottla_example"
 
@@ -78,7 +80,8 @@ def story(scene: Scene, url: str, store: str, wal: str) -> None:
     step("a copy of the database as it was just before, beside the one that runs")
     copy = scene.empty_server(hot_standby="off")
     at = ["--at", str(bad), "--before"]
-    scene.ottla("restore", "postgres", "--to", copy.data_dir, *at, "--store", store, "--wal", wal)
+    owner = ["--server-user", unprivileged().file_owner]
+    scene.ottla("restore", "postgres", "--to", copy.data_dir, *at, "--store", store, "--wal", wal, *owner)
     copy.spawn()
     copy.wait_until_recovered()
     result(f"{len(sql(copy.url, ROWS))} rows in the copy")
