@@ -18,7 +18,7 @@ from tests.conformance.records import contents
 pytestmark = pytest.mark.worlds(LEADERS_MOVE)
 
 RECORDS = 600
-PAUSE_MS = 8
+PAUSES_MS = (8, 32, 128)
 DOWN_S = 0.3
 
 
@@ -34,34 +34,45 @@ FAULTS: dict[str, Callable[[BrokerProcess], None]] = {"killed": BrokerProcess.ki
 def test_the_leader_goes_in_mid_stream(
     client_of: ClientOf, fresh_topic: TopicOf, world: World, name: str, fault: str
 ) -> None:
+    clients = client_of(name), client_of("kafka-python" if name == "confluent-kafka" else "confluent-kafka")
+    for pause_ms in PAUSES_MS:
+        if lose_the_leader(world, clients, fresh_topic(fault), fault, pause_ms):
+            return
+    raise AssertionError("the writer was faster than the fault, however slowly it wrote")
+
+
+def lose_the_leader(world: World, clients: tuple[Client, Client], topic: str, fault: str, pause_ms: int) -> bool:
+    """Checks what is written and read across the fault. Returns False if the writer ended before the fault did.
+
+    On a busy machine the fault takes seconds. Such a run is correct and shows nothing, so the caller repeats it with a
+    slower writer.
+    """
     assert world.cluster is not None
-    client = client_of(name)
-    topic = fresh_topic(fault)
+    client, other = clients
     client.create_topic(topic)
-    other = client_of("kafka-python" if name == "confluent-kafka" else "confluent-kafka")
     other.write(topic, [Record(b"first")])
     records = [Record(b"%d" % number, b"key") for number in range(RECORDS)]
     with ThreadPoolExecutor(2) as threads:
-        writing = threads.submit(client.write, topic, records, pause_ms=PAUSE_MS)
+        writing = threads.submit(client.write, topic, records, pause_ms=pause_ms)
         reading = threads.submit(other.read, topic, RECORDS + 1)
-        wait_for_records(client_of("confluent-kafka"), topic, RECORDS // 6)
+        wait_for_records(other if other.name == "confluent-kafka" else client, topic, RECORDS // 6)
         broker = world.cluster.broker(leader_of(world.bootstrap, topic)[0])
         try:
             FAULTS[fault](broker)
             time.sleep(DOWN_S)
-            was_faster = writing.done()
+            in_mid_stream = not writing.done()
         finally:  # other tests need it too
             if not broker.running:
                 broker.start()
-        assert not was_faster, "the writer was faster than the fault"
-        offsets = writing.result(90)
-        found = reading.result(90)
+        offsets = writing.result(120)
+        found = reading.result(120)
     expected = [Record(b"first"), *records]
     if Ability.OFFSETS_OF_WRITES in client.abilities:
         assert offsets == list(range(1, RECORDS + 1))
     assert contents(found) == expected
     assert contents(client.read(topic, RECORDS + 1)) == expected
     wait_until_in_sync(world.bootstrap, topic, world.replicas)
+    return in_mid_stream
 
 
 def wait_for_records(client: Client, topic: str, count: int) -> None:

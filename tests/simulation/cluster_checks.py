@@ -249,19 +249,22 @@ class ClusterChecks:
     def _note_watermark(self, partition: Partition, process: str) -> None:
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
         before = self._watermarks.get((process, key, epoch), 0)
-        if watermark < before and not self._gives_up_what_was_lost(partition, process, before):
+        if watermark < before and not self._may_go_back(partition, process, before):
             self._violated("watermark", key, f"of {process} went back from {before} to {watermark} in epoch {epoch}")
         self._watermarks[process, key, epoch] = watermark
         if watermark != self._risen.get((process, key), (-1, -1))[0]:
             self._risen[process, key] = watermark, epoch
 
-    def _gives_up_what_was_lost(self, partition: Partition, process: str, watermark: int) -> bool:
-        """A follower that was away while records were lost, and may be, comes with a watermark above them. It is cut
-        there as soon as it has asked the new leader; readers are not sent to it before."""
+    def _may_go_back(self, partition: Partition, process: str, watermark: int) -> bool:
+        """Whether a follower may lower its watermark: it was away while records were lost, and they may be, or its log is
+        damaged and copied again from the leader. In both cases readers are not sent to it before it is in sync."""
+        if partition.following is None or partition.is_read_here:
+            return False
+        if isinstance(partition.log, FileLog) and partition.log.damages:
+            return True
         key = _key_of(partition)
         since = self._risen[process, key][1]
-        lost = any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
-        return lost and partition.following is not None and not partition.is_read_here
+        return any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
 
     def _on_committed(self, partition: Partition) -> None:
         """A leader's watermark may have moved. Nobody has been told yet."""
