@@ -16,7 +16,6 @@ import argparse
 import json
 import random
 import resource
-import socket
 import sqlite3
 import tempfile
 import time
@@ -45,6 +44,7 @@ from ottla.recovery import (
 )
 from ottla.recovery.entries import json_values
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.ports import reserve_port
 from ottla.wal import Log
 
 SLICE = 100_000
@@ -222,12 +222,6 @@ async def run(arguments: argparse.Namespace, broker: BrokerProcess, wal_servers:
     return rows
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000)
@@ -241,7 +235,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-recovery-", dir=arguments.data) as name:
         directory = Path(name)
-        wal_port = free_port()
+        wal_port = reserve_port()
         config = {"ottla.wal.port": str(wal_port)}
         with BrokerProcess(directory / "broker", config=config, ready_timeout_s=READY_S) as broker:
             rows = uvloop.run(run(arguments, broker, f"127.0.0.1:{wal_port}", directory))

@@ -14,7 +14,15 @@ SEED_OF_RUN = "OTTLA_SEED_OF_RUN"
 SEED = int(os.environ.get("OTTLA_SEED") or os.environ.get(SEED_OF_RUN) or random.SystemRandom().randrange(1 << 32))
 os.environ[SEED_OF_RUN] = str(SEED)
 
-SETTINGS_OF_THE_USER = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "OTTLA_BOOTSTRAP", "OTTLA_WAL", "OTTLA_WAL_SERVERS")
+SETTINGS_OF_THE_USER = (
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "OTTLA_BOOTSTRAP",
+    "OTTLA_WAL",
+    "OTTLA_WAL_SERVERS",
+)
 """Change what commands print, or which cluster they use. Tests that depend on one set it themselves."""
 for _name in SETTINGS_OF_THE_USER:
     os.environ.pop(_name, None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pytest
 from ottla.recovery import KafkaLog, RowTables, SnapshotStore, recover
 from ottla.recovery.entries import Kind, decode
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.ports import reserve_ports
 from tests.processes.kv_stores import KvProcess, Writers, ask
 
 BROKERS = 3
@@ -25,17 +25,9 @@ KILLS = 6
 TAKE_OVER_S = "0.8"
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class Brokers:
     def __init__(self, directory: Path, count: int) -> None:
-        ports = free_ports(count)
+        ports = reserve_ports(count)
         self.wal_servers = ",".join(f"127.0.0.1:{port}" for port in ports)
         cluster = {
             "ottla.coordination": f"sqlite:{directory / 'coordination'}",

@@ -15,6 +15,7 @@ import pytest
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.apis import DESCRIBE_CLUSTER, FIND_COORDINATOR, call, open_connection
 from ottla.client.connection import Address
+from ottla.testing.ports import reserve_ports
 
 WAIT_S = 90.0
 DOMAIN = "ottla.invalid"
@@ -24,14 +25,6 @@ BROKERS = (1, 2, 3)
 
 def name_of(number: int) -> str:
     return f"broker-{number}.{DOMAIN}"
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def start(directory: Path, number: int, port: int) -> subprocess.Popen[bytes]:
@@ -58,7 +51,7 @@ def start(directory: Path, number: int, port: int) -> subprocess.Popen[bytes]:
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[dict[int, int]]:
     """The ports for clients, by broker. All of them serve."""
-    ports = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
+    ports = dict(zip(BROKERS, reserve_ports(len(BROKERS)), strict=True))
     processes = [start(tmp_path, number, port) for number, port in ports.items()]
     try:
         for number, process in zip(BROKERS, processes, strict=True):

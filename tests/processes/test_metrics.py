@@ -23,6 +23,7 @@ from ottla.metrics.declared import all_metrics
 from ottla.metrics.page import series_names
 from ottla.testing.broker_process import BrokerEndedError, BrokerProcess
 from ottla.testing.cluster_processes import ClusterProcesses
+from ottla.testing.ports import reserve_ports
 from tests.processes.conftest import StartBroker
 from tests.processes.traffic import create_replicated, create_topic, read
 from tests.unit.metrics_reading import Scraped
@@ -227,7 +228,7 @@ def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> 
 
 
 def test_up_gives_every_broker_a_port(tmp_path: Path) -> None:
-    first = _free_ports(3)
+    first = reserve_ports(3, in_a_row=True)[0]
     log = tmp_path / "up.log"
     command = [sys.executable, "-m", "ottla", "up", "--port", "0", "--data", str(tmp_path / "data")]
     with (
@@ -247,20 +248,3 @@ def test_up_gives_every_broker_a_port(tmp_path: Path) -> None:
         finally:
             up.send_signal(signal.SIGTERM)
         assert up.wait(WAIT_S) == 0
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many in a row."""
-    for first in range(20_000, 30_000, count):
-        opened = [socket.socket() for _ in range(count)]
-        try:
-            for number, each in enumerate(opened):
-                each.bind(("127.0.0.1", first + number))
-        except OSError:
-            continue
-        else:
-            return first
-        finally:
-            for each in opened:
-                each.close()
-    raise AssertionError("no free ports")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla.spark.java import JavaMissingError, find_java
+from ottla.testing.ports import reserve_ports
 from tests.pages import ROOT, Block, blocks
 
 README = blocks("README.md")
@@ -51,23 +51,6 @@ class Reader(NamedTuple):
         return path
 
 
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row."""
-    while True:
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            sockets[0].bind(("127.0.0.1", 0))
-            first: int = sockets[0].getsockname()[1]
-            for number, each in enumerate(sockets[1:], 1):
-                each.bind(("127.0.0.1", first + number))
-            return first
-        except OSError:
-            continue
-        finally:
-            for each in sockets:
-                each.close()
-
-
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     home = tmp_path_factory.mktemp("home")
@@ -82,7 +65,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     outside = [each for each in os.environ["PATH"].split(":") if Path(each) != Path(sys.executable).parent]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "OTTLA_", "VIRTUAL_"))}
     environment = {**kept, "HOME": str(home), "PATH": ":".join([str(programs), *outside])}
-    port = free_ports(3)
+    port = reserve_ports(3, in_a_row=True)[0]
     return Reader(clone, {**environment, "OTTLA_BOOTSTRAP": f"127.0.0.1:{port}"}, port)
 
 

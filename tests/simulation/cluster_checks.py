@@ -256,8 +256,8 @@ class ClusterChecks:
             self._risen[process, key] = watermark, epoch
 
     def _may_go_back(self, partition: Partition, process: str, watermark: int) -> bool:
-        """Whether a follower may lower its watermark: it was away while records were lost, and they may be, or its log is
-        damaged and copied again from the leader. In both cases readers are not sent to it before it is in sync."""
+        """Whether a follower may lower its watermark: it was away while records were lost that may be lost, or its log
+        is damaged and copied again from the leader. In both cases it serves no reader before it is in sync."""
         if partition.following is None or partition.is_read_here:
             return False
         if isinstance(partition.log, FileLog) and partition.log.damages:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ottla.testing.ports import reserve_ports
+
 FETCHED = Path(".cache/etcd/usr/bin/etcd")
 READY_S = 30.0
 
@@ -22,7 +24,7 @@ def etcd_program() -> str | None:
 def running_etcd(program: str, directory: Path) -> Iterator[str]:
     """Where it is, as `ottla.coordination` names it."""
     directory.mkdir(parents=True, exist_ok=True)
-    client_port, peer_port = _free_port(), _free_port()
+    client_port, peer_port = reserve_ports(2)
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     command = [
         program, "--name", "bench", "--data-dir", str(directory / "data"),
@@ -37,11 +39,6 @@ def running_etcd(program: str, directory: Path) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import ottla
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.ports import reserve_port
 
 SERVER = Path(ottla.__file__).parents[2] / "examples" / "kv" / "server.py"
 WRITERS = 8
@@ -60,7 +60,7 @@ class Store:
 
 async def run_kv(directory: Path, say: Say) -> KvStory:
     """A broker of its own, which ends with the chapter."""
-    wal_port = _free_port()
+    wal_port = reserve_port()
     broker = BrokerProcess(directory / "kv-broker", config={"ottla.wal.port": str(wal_port)})
     with await asyncio.to_thread(broker.start):
         async with AsyncExitStack() as stack:
@@ -148,9 +148,3 @@ async def _store(wal_servers: str, *arguments: str) -> AsyncIterator[Store]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from ottla.testing.ports import reserve_port
+
 READY = "ottla ready bootstrap="
 WAL_PORT = "ottla.wal.port"
-WAL_LISTENS = re.compile(r"append stream at \S+:(\d+)")
 POLL_S = 0.005
 
 
@@ -88,6 +88,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Returns once it serves. The second start takes the port of the first. Raises BrokerEndedError if it ends."""
         assert not self.running, "the broker is already running"
+        self._reserve_ports()
         output_path = self.data.with_name(self.data.name + ".out")
         with output_path.open("wb") as output, self.log_path.open("ab") as log:
             self._process = self._spawn(output, log)
@@ -97,14 +98,18 @@ class BrokerProcess:
             if (line := _ready_line(output_path)) is not None:
                 self.host, _, port = line.removeprefix(READY).split(",")[0].rpartition(":")
                 self.port = int(port)
-                if self._config.get(WAL_PORT) == "0" and (listens := WAL_LISTENS.findall(self.log())):
-                    self._config[WAL_PORT] = listens[-1]
                 return self
             if exit_code is not None:
                 raise BrokerEndedError(f"the broker ended with {exit_code}", exit_code, self.log())
             time.sleep(POLL_S)
         self.kill()
         raise BrokerEndedError(f"the broker was not ready after {self._ready_timeout_s} s", None, self.log())
+
+    def _reserve_ports(self) -> None:
+        """Replaces 0 by ports that stay free while the broker is down."""
+        self.port = self.port or reserve_port()
+        if self._config.get(WAL_PORT) == "0":
+            self._config[WAL_PORT] = str(reserve_port())
 
     def _spawn(self, output: IO[bytes], log: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

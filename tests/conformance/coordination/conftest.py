@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.testing.ports import reserve_ports
 from tests.conformance.coordination.servers import (
     EtcdServer,
     ZookeeperServer,
     etcd_cluster,
-    free_ports,
     running,
     why_no_etcd,
     why_no_zookeeper,
@@ -36,7 +36,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperSer
     """For all tests that do not stop it."""
     if reason := why_no_zookeeper():
         pytest.skip(reason)
-    server = ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), *free_ports(1))
+    server = ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), *reserve_ports(1))
     with running([server]):
         yield server
 

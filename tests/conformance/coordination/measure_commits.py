@@ -15,7 +15,8 @@ import uvloop
 
 from ottla.bench.quotients import rate
 from ottla.coordination.port import Coordination, Put
-from tests.conformance.coordination.servers import ServerProcess, ZookeeperServer, etcd_cluster, free_ports, running
+from ottla.testing.ports import reserve_ports
+from tests.conformance.coordination.servers import ServerProcess, ZookeeperServer, etcd_cluster, running
 from tests.conformance.coordination.stores import Place
 
 TIMES = 200
@@ -63,7 +64,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             measure_servers(f"etcd, {size}", "etcd", etcd_cluster(Path(directory), size))
     with tempfile.TemporaryDirectory() as directory:
-        measure_servers("ZooKeeper, 1", "zookeeper", [ZookeeperServer(Path(directory), *free_ports(1))])
+        measure_servers("ZooKeeper, 1", "zookeeper", [ZookeeperServer(Path(directory), *reserve_ports(1))])
 
 
 def measure_servers(name: str, kind: str, servers: Sequence[ServerProcess]) -> None:

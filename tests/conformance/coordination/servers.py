@@ -10,8 +10,10 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+
+from ottla.testing.ports import reserve_ports
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache"
 ETCD = shutil.which("etcd") or str(CACHE / "etcd" / "usr" / "bin" / "etcd")
@@ -33,14 +35,6 @@ def why_no_zookeeper() -> str:
     if not list(ZOOKEEPER_LIBRARIES.glob("zookeeper-[0-9]*.jar")):
         return "ZooKeeper is not here; scripts/prepare_coordination.py fetches it"
     return ""
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class ServerProcess(ABC):
@@ -148,7 +142,7 @@ class ZookeeperServer(ServerProcess):
 
 def etcd_cluster(directory: Path, size: int) -> list[EtcdServer]:
     """Not started yet."""
-    ports = free_ports(2 * size)
+    ports = reserve_ports(2 * size)
     peers = {f"member-{number}": port for number, port in enumerate(ports[size:])}
     return [EtcdServer(directory / name, port, name, peers) for name, port in zip(peers, ports, strict=False)]
 

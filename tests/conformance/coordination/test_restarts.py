@@ -13,6 +13,7 @@ import pytest
 from ottla.coordination.etcd.endpoints import Endpoints, unary
 from ottla.coordination.etcd.protobuf import Message, integer, message
 from ottla.coordination.port import Coordination, Lease, Put, Snapshot, UnavailableError
+from ottla.testing.ports import reserve_ports
 from tests.conformance.coordination.appending import KEY, Appender, Ledger, check_watched, until_committed
 from tests.conformance.coordination.reading import reader_of
 from tests.conformance.coordination.servers import (
@@ -20,7 +21,6 @@ from tests.conformance.coordination.servers import (
     ServerProcess,
     ZookeeperServer,
     etcd_cluster,
-    free_ports,
     running,
     why_no_etcd,
     why_no_zookeeper,
@@ -45,7 +45,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
     if request.param == "etcd":
         (made,) = etcd_cluster(tmp_path, 1)
     else:
-        made = ZookeeperServer(tmp_path, *free_ports(1))
+        made = ZookeeperServer(tmp_path, *reserve_ports(1))
     with running([made]):
         yield made
 

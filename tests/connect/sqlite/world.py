@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import psutil
 from ottla.connect.sqlite import NotShippedError, wait_shipped
 from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_process import BrokerProcess
+from ottla.testing.ports import reserve_ports
 from tests.connect.sqlite.content import Records
 from tests.connect.sqlite.writer import create
 
@@ -27,10 +27,7 @@ EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken the log")
 
 def start_brokers(directory: Path, count: int) -> tuple[list[BrokerProcess], str]:
     """And where their append streams are."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = reserve_ports(count)
     brokers = [
         BrokerProcess(
             directory / f"broker-{number}",

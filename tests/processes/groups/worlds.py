@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from ottla.testing.cluster_processes import ClusterProcesses
+from ottla.testing.ports import reserve_ports
 
 BROKERS = 3
 BROKER_SESSION_MS = 3000
@@ -94,7 +95,7 @@ class KafkaWorld:
         directory.mkdir(parents=True)
         self._directory = directory
         self._jars = jars
-        ports = _free_ports(2 * BROKERS)
+        ports = reserve_ports(2 * BROKERS)
         self._ports = dict(enumerate(ports[:BROKERS], 1))
         self._controllers = dict(enumerate(ports[BROKERS:], 1))
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
@@ -171,11 +172,3 @@ class KafkaWorld:
             process.kill()
             process.wait()
         return []
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 
 from ottla.client import Admin
 from ottla.testing.cluster_processes import ClusterProcesses
+from ottla.testing.ports import reserve_ports
 from tests.postgres_server import PostgresServer, unprivileged
 
 SETTINGS = {
@@ -27,21 +27,12 @@ SESSION_MS = 6000
 LOG = "bank-wal"
 
 
-def free_ports(count: int) -> list[int]:
-    """Each from the system, all held until all are known."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 class WalBrokers(ClusterProcesses):
     """Brokers whose append streams keep their ports over restarts."""
 
     def __init__(self, directory: Path, count: int = 3, config: dict[str, str] | None = None) -> None:
         super().__init__(directory, count, config=config, ready_timeout_s=240)
-        self.wal_ports = free_ports(count)
+        self.wal_ports = reserve_ports(count)
         for broker, port in zip(self.brokers, self.wal_ports, strict=True):
             broker.configure("ottla.wal.port", str(port))
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +15,7 @@ from typing import Self
 from ottla.bench.leaders import any_broker, ask_leaders
 from ottla.bench.processes import ending_with_us
 from ottla.bench.suite.kafka_jars import KafkaUnavailableError, kafka_libraries, require_java
+from ottla.testing.ports import reserve_ports
 
 READY_S = 180.0
 JVM_OPTIONS = (
@@ -39,7 +38,7 @@ class KafkaCluster:
         self._heap_mb = heap_mb
         self._java = require_java()
         self._libraries = kafka_libraries()
-        ports = free_ports(2 * count)
+        ports = reserve_ports(2 * count)
         self._ports, controllers = ports[:count], ports[count:]
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(controllers, 1))
         self.settings = [
@@ -166,12 +165,3 @@ def node_settings(
         "group.initial.rebalance.delay.ms": "0",
         "auto.create.topics.enable": "false",
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Free at this moment: all are taken at once, so that no two are the same."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
