@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource
 
 from ottla.spark.java import JavaMissingError, find_java
 from ottla.spark.session import is_local, new_session
@@ -43,6 +46,32 @@ def test_a_session_has_the_settings_of_a_laptop(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.sparkContext.uiWebUrl is None
     assert spark.range(10).count() == 10
+
+
+def test_another_thread_finds_registered_sources(spark: SparkSession) -> None:
+    """Spark looks them up in the active session of the thread, which PySpark sets only where a session is created."""
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "numbers_of_a_thread"
+
+        def schema(self) -> str:
+            return "number int"
+
+    def use() -> str:
+        mine = new_session("tests")
+        mine.dataSource.register(Numbers)
+        rows = mine.range(1).selectExpr("int(id) as number")
+        try:
+            rows.write.format(Numbers.name()).mode("append").save()
+        except PySparkException as failure:
+            return str(failure)
+        return "written"
+
+    with ThreadPoolExecutor(1) as thread:
+        said = thread.submit(use).result()
+    assert "writer is not implemented" in said, "it was found"
 
 
 def test_settings_win(spark: SparkSession) -> None:

@@ -71,8 +71,19 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
         builder = builder.config(name, value)
     with home_of_jvm(home):
         spark = builder.getOrCreate()
+    _make_active(spark)
     settle_reader_environment(spark)
     return spark
+
+
+def _make_active(spark: SparkSession) -> None:
+    """Makes this the active session of the calling thread.
+
+    The JVM keeps one for each thread, PySpark sets it only where it creates a session, and Spark looks up registered
+    sources in the active session alone. A session that another thread created would not find them.
+    """
+    java_sessions = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr] # not None here
+    java_sessions.setActiveSession(spark._jsparkSession)
 
 
 def is_local(master: str) -> bool:
