@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
 import multiprocessing
 import signal
@@ -139,3 +140,4 @@ def work(pipe: Connection[Outcome, int], run: RunSeed, hung_after_s: float) -> N
         outcome = run(seed)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(outcome)
+        gc.collect()  # a world is full of cycles, and the next one freezes what is there when it begins
