@@ -49,6 +49,8 @@ class ReplicationThrottles:
         return not is_in_sync and self._is_listed(listed, partition.index)
 
     def leader_allowance(self, pending: int) -> int:
+        """Returns the bytes that may be sent now to throttled followers, beyond `pending` bytes not counted yet; 0 if
+        it has to wait."""
         return self._leader.allowance(self._clock.monotonic_ms(), pending)
 
     def on_sent(self, partition: Partition, replica_id: int, size_bytes: int) -> None:
@@ -66,9 +68,11 @@ class ReplicationThrottles:
         return self._is_listed(listed, partition.index)
 
     def follower_allowance(self) -> int:
+        """Returns the bytes that may be fetched now for throttled partitions; 0 if it has to wait."""
         return self._follower.allowance(self._clock.monotonic_ms())
 
     def follower_wait_ms(self) -> float:
+        """Returns the time until `follower_allowance` is not 0."""
         return self._follower.wait_ms(self._clock.monotonic_ms())
 
     def on_fetched(self, size_bytes: int) -> None:
