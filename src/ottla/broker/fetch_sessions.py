@@ -110,8 +110,8 @@ class FetchPlan(NamedTuple):
         return not self.partitions
 
     def to_look_at(self) -> Sequence[tuple[TopicKey, FetchPartition]]:
-        """Returns the partitions to look at, evaluated anew on every call. In a follower's session these are only the
-        ones that may have something new."""
+        """Returns the partitions to look at now. In a follower's session these are only the ones that may have
+        something new."""
         session = self.session
         if session is None or session.watching is None or not self.is_incremental:
             return self.partitions

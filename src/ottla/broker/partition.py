@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 
 class Role(Enum):
-    """The role of this broker for a partition."""
-
     ALONE = "the only replica of a broker that is alone"
     LEADER = "takes records and gives them to its followers"
     FOLLOWER = "takes what its leader has"
@@ -103,8 +101,7 @@ class Partition:
         self._limits: OpaqueLimits | None = None
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
-        """Waits of acks=1 requests on a leader with followers: the acknowledgement of this broker alone is enough for
-        them."""
+        """Waits of acks=1 requests on a leader with followers, for which the local acknowledgement is enough."""
         self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, ReplicaWatch] = {}
@@ -114,12 +111,10 @@ class Partition:
 
     @property
     def layout(self) -> Layout:
-        """The partition's metadata for clients."""
         return Layout(self.index, self.leader, self.leader_epoch, self.replicas, self.isr)
 
     @property
     def is_led_here(self) -> bool:
-        """Whether this broker takes produce requests for the partition."""
         return self.role in (Role.ALONE, Role.LEADER)
 
     @property
@@ -151,8 +146,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The exclusive end of what read_committed consumers may read: it is below every open transaction (safety:
-        last-stable-offset)."""
+        """The exclusive end for read_committed consumers: below every open transaction (safety: last-stable-offset)."""
         watermark, transactions = self.high_watermark, self.log.transactions
         if transactions.is_quiet:
             return watermark
@@ -160,7 +154,6 @@ class Partition:
         return min(transactions.last_stable_offset(self.log.start_offset), watermark)
 
     def acknowledged_for(self, acks: int) -> int:
-        """Returns the end of the records that are acknowledged for this `acks`."""
         return self.log.acknowledged_end if acks == 1 else self.high_watermark
 
     @property
@@ -169,14 +162,12 @@ class Partition:
 
     @property
     def error(self) -> ErrorCode:
-        """A storage error if the log has failed."""
         return ErrorCode.none if self.log.failed is None else ErrorCode.kafka_storage_error
 
     # -- produce ----------------------------------------------------------------------------------------------
 
     def append(self, records: memoryview | None, now_ms: int, guarded: Guarded = UNGUARDED) -> Appended | Refused:
-        """Validates a batch and appends it. Does not wait: the caller waits for the acknowledgement (safety:
-        produce-order)."""
+        """Validates and appends a batch, without waiting for its acknowledgement (safety: produce-order)."""
         log = self.log
         if self.topic.internal:
             return Refused(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.topic.name}.")
@@ -258,9 +249,8 @@ class Partition:
         return None
 
     def when_acknowledged(self, end_offset: int, settled: Settled, acks: int = ALL) -> None:
-        """Calls `settled` when the records up to `end_offset` are acknowledged, or with an error. Offsets arrive in
-        increasing order except for duplicates, which wait behind earlier requests: at worst slightly longer than
-        necessary."""
+        """Calls `settled` when the records up to `end_offset` are acknowledged, or with an error. Offsets increase
+        except for duplicates, which wait behind earlier requests: at worst slightly longer than necessary."""
         if self.log.failed is not None:
             settled(ErrorCode.kafka_storage_error)
         elif acks == 1 and self.leading is not None:
@@ -272,7 +262,6 @@ class Partition:
     # -- fetch ------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool = False) -> Slice | ColdRead | Refused:
-        """Reads batches for a consumer, up to the high watermark or the last stable offset."""
         upto = self.last_stable_offset if committed_only else self.high_watermark
         if offset < self.log.start_offset:
             return Refused(ErrorCode.offset_out_of_range)
@@ -299,16 +288,13 @@ class Partition:
         return self.log.read(offset, max_bytes, self.log.end_offset)
 
     def watch(self, watch: FetchWatch) -> None:
-        """Registers a pending fetch of a consumer."""
         self._fetch_watches[watch.key] = watch
         self._announce()
 
     def watch_as_follower(self, watch: ReplicaWatch) -> None:
-        """Registers a pending fetch of a follower."""
         self._replica_watches[watch.key] = watch
 
     def unwatch(self, key: int) -> None:
-        """Removes a pending fetch."""
         self._fetch_watches.pop(key, None)
         self._replica_watches.pop(key, None)
 
@@ -320,12 +306,10 @@ class Partition:
         self.leading = leading
         self.leader_epoch = leader_epoch
         self.distrust_epochs_to_come()
-        # Note the epoch before its first record: a follower with records of an epoch that this leader does not have
-        # must find that epoch's end.
+        # Before its first record: a follower with records of an epoch unknown here must find that epoch's end.
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
     def follow(self, following: Following, leader_epoch: int) -> None:
-        """Makes this broker a follower."""
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch
@@ -334,7 +318,7 @@ class Partition:
         self.log.epochs.truncate_from(self.log.end_offset)
 
     def distrust_epochs_to_come(self) -> None:
-        """Discards epochs in the log that are higher than the current leader epoch: they are corrupt."""
+        """Discards epochs in the log above the leader epoch: no broker has led in them, so they are corrupt."""
         if isinstance(self.log, FileLog):
             distrust_epochs_above(self.log, self.leader_epoch)
 
@@ -356,7 +340,6 @@ class Partition:
         self._wake_replicas()
 
     def truncate_log(self, offset: int, done: Completion) -> None:
-        """Truncates the log to `offset`."""
         assert self.events is not None
         self.cuts += 1
         self.events.truncate_log(self, offset, done)
@@ -382,8 +365,7 @@ class Partition:
                 settled(ErrorCode.not_enough_replicas_after_append)
 
     def on_appended(self) -> None:
-        """Notifies followers of records that a coordinator on this broker appended. The coordinator waits until they
-        are replicated."""
+        """Notifies followers of records from a coordinator on this broker, which waits for their replication."""
         if self.leading is not None:
             self._on_replica_acknowledged()
             self._wake_replicas()
@@ -418,7 +400,6 @@ class Partition:
     # -- events of the log ------------------------------------------------------------------------------------
 
     def on_acknowledged(self) -> None:
-        """Handles progress of the log's acknowledged end."""
         if self.role is not Role.ALONE:
             self._on_replica_acknowledged()
         else:
@@ -445,13 +426,11 @@ class Partition:
             self.events.on_follower_acknowledged(self)
 
     def on_log_failed(self, error: OSError) -> None:
-        """Fails all pending produce requests after an I/O error."""
         self._settle_all(ErrorCode.kafka_storage_error)
         if self.events is not None:
             self.events.on_log_failed(self)
 
     def wake_fetches(self) -> None:
-        """Wakes the consumers whose fetches wait for data."""
         for watch in self._fetch_watches.values():
             self._wakeups.wake(watch.key, watch.look_again)
 
@@ -490,7 +469,6 @@ class Partition:
         return self.log.start_offset
 
     async def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
-        """Finds the first record at or after a timestamp, below the high watermark."""
         log = self.log
         if isinstance(log, MemoryLog):
             return log.offset_for_time(timestamp_ms)
@@ -501,7 +479,6 @@ class Partition:
         return found if found is not None and found.offset < watermark else None
 
     async def max_timestamp_offset(self) -> TimedOffset | None:
-        """Finds the record with the highest timestamp."""
         log = self.log
         if isinstance(log, MemoryLog):
             return log.max_timestamp()
@@ -510,7 +487,6 @@ class Partition:
             return await self._on_disk_thread(lambda: find_max_timestamp(segments))
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Returns the largest epoch up to `epoch` in this log, and its end offset."""
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
     async def _written(self, log: FileLog) -> None:

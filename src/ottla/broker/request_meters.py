@@ -23,13 +23,13 @@ class RequestMeters:
         self.errors: defaultdict[tuple[int, int], int] = defaultdict(int)
         """Error codes by API key and code. One reply has an error code for each partition or other item it is about."""
         self.durations_s: defaultdict[int, Histogram] = defaultdict(Histogram)
-        """By API key, except Produce and Fetch, which have histograms of their own."""
+        """Durations by API key, except Produce and Fetch, which have histograms of their own."""
         self.produce_s = {acks: Histogram() for acks in (-1, 0, 1)}
         self.fetch_s = {
             (is_replica, has_waited): Histogram() for is_replica in (False, True) for has_waited in (False, True)
         }
-        """By kind of reader, and by whether the fetch had to wait for data: the waiting time of a reader that is caught
-        up says nothing about the broker."""
+        """Durations of fetches by kind of reader, and by whether the fetch had to wait for data: the waiting time of a
+        reader that is caught up says nothing about the broker."""
         self.cold_reads = 0
         """Fetch reads that had to go to a disk thread."""
 

@@ -8,9 +8,8 @@ looked at, without an await in between (safety: produce-order).
 Back-pressure stops single connections, never all of them: a connection waits for its own replies, for a slow reader,
 for the backlog if it produces, or for memory if it begins a large request.
 
-Replies that are ready are sent with one transport call per iteration of the event loop. A client may be gone when its
-reply is ready. The code that completes a future never sees that: an exception from a closed client inside a follower's
-acknowledgement would end the replication link.
+Replies that are ready are sent with one transport call per iteration of the event loop. Writes to a client that is gone
+never raise in the code that completes a future: inside a follower's acknowledgement that would end the replication.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ SMALL_FRAME_BYTES_MAX = CARRY_BYTES_MAX
 CONTROL_FRAME_BYTES_MAX = 1024 * 1024
 """The same for frames without records, such as a fetch that names thousands of partitions."""
 RESERVED_BYTES_MAX = 1024 * 1024
-"""Maximum memory reserved for a large frame when its connection may continue: a size field alone never counts for
-more."""
+"""Memory reserved at most for a large frame that may be read on: a size field alone never counts for more."""
 PRODUCE_KEY = 0
 
 _SIZE = Struct(">i")
@@ -52,8 +50,8 @@ RUN_LENGTH_MAX = 32
 _COROUTINE, _INFLIGHT, _WRITING, _BACKLOG = 1, 2, 4, 8
 """Reasons why no further frame is handled now."""
 GATHERED_BYTES_MAX = 1024 * 1024
-"""Large frames that have already arrived are read up to this total size and handled together: each read of 128 KB, and
-each iteration of the event loop in between, evicts the interpreter from the processor's cache."""
+"""Large frames that have already arrived are read up to this size and handled together: each read of 128 KB, and each
+iteration of the event loop in between, evicts the interpreter from the processor's cache."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -100,8 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self._state = serving.new_state(peer)
         self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
         self._slots: deque[tuple[Buffers | Later | bytes | asyncio.Future[bytes], int, int]] = deque()
-        """One slot for each reply, or for the replies to a run of requests, that was not sent yet, in request order:
-        with the size of its frames and their number. Bytes are the replies of a run, including their sizes."""
+        """One slot for each reply, or for the replies to a run, that was not sent yet, in request order: with the size
+        of its frames and their number. Bytes are the replies of a run, including their sizes."""
         self._inflight = 0
         """Number of requests that the slots stand for."""
         self._pending: deque[memoryview] = deque()
@@ -154,8 +152,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_aside(frames)
             else:
                 if may_have_more and self._descriptor >= 0 and len(frames[-1]) >= LARGE_FRAME_BYTES:
-                    # These frames are not counted yet, and the last read may add one more of that size and a part of
-                    # its successor.
+                    # These are not counted yet, and the last read may add one more of that size and its successor.
                     uncounted = sum(map(len, frames)) + 2 * len(frames[-1])
                     bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - uncounted)
                     frames += assembler.read_on(self._descriptor, bytes_max)
@@ -355,8 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     # Replies
 
     def _on_reply_ready(self, reply: Later | asyncio.Future[bytes]) -> None:
-        """Sends ready replies if this one is at the head of the queue: of many that complete together, only one does
-        the work."""
+        """Sends ready replies if this is the first in the queue: of many that complete together, one does the work."""
         if self._slots and self._slots[0][0] is reply:
             self._drain()
 
@@ -431,8 +427,7 @@ class Connection(asyncio.BufferedProtocol):
     # Shutdown
 
     def _fail(self, error: BaseException) -> None:
-        """Closes this connection after a request failed, through its sender's fault or a bug. Other connections are
-        unaffected."""
+        """Closes this connection, and no other, after a request failed through its sender's fault or a bug."""
         if isinstance(error, MalformedRequest):
             self._refuse("malformed", f"sent a malformed request: {error}")
             return
@@ -447,18 +442,17 @@ class Connection(asyncio.BufferedProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Sends what was written and closes. Everything else is dropped when the transport reports the end."""
+        """Sends what was written and closes. The rest is dropped when the transport reports the end."""
         self._flush()
         self._is_closed = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes at once, dropping unsent replies."""
         self._is_closed = True
         self._transport.abort()
 
     def begin_stop(self) -> None:
-        """Accepts no more requests and answers the pending ones, then half-closes the connection to tell the client."""
+        """Accepts no more requests and answers the pending ones, then half-closes the connection."""
         self._is_stopping = True
         if self._is_closed:
             return
@@ -476,18 +470,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def inflight_count(self) -> int:
-        """Requests without a reply."""
         return self._inflight + len(self._pending)
 
     @property
     def is_answered(self) -> bool:
-        """Whether every request has been answered and all replies have left."""
         if self._is_closed:
             return True
         return not self._slots and not self._pending and not self._transport.get_write_buffer_size()
 
     def check_timeouts(self, now_s: float) -> None:
-        """Closes the connection if it is idle or its partial request is stalled."""
         unwritten_bytes = self._transport.get_write_buffer_size()
         waits_for_us = not unwritten_bytes and (self._slots or self._pending or not self._transport.is_reading())
         if self._heard or unwritten_bytes != self._unwritten_bytes or (waits_for_us and not self._is_closed):

@@ -171,7 +171,7 @@ class PlainFrameAssembler:
         return frames
 
     def _large_frame(self, target: memoryview, start: int, size: int) -> memoryview:
-        """Returns a large frame. If it fills its buffer it keeps it; if it would waste a quarter or more, it is
+        """Returns a large frame. If it fills its buffer it keeps it; if it would waste more than a quarter, it is
         copied."""
         mine = self._own is not None or self._in_spare
         if not mine or start != SIZE_BYTES or size < len(target) - len(target) // 4:

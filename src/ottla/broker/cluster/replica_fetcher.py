@@ -1,7 +1,7 @@
 """Fetches the partitions that this broker follows from one leader, on one connection with one request in flight. Live
 and lagging partitions have separate fetchers (`lanes`).
 
-The request is parked at the leader until there is something new. If the set of partitions changes meanwhile, the
+The request is parked at the leader until there is something new. If the set of partitions changes in the meantime, the
 fetcher asks the leader to reply at once and sends the new set with the next request: a new partition must not wait
 until an idle one has data.
 
