@@ -78,12 +78,7 @@ class BrokerSettings:
 
 
 class RunningBroker:
-    """A broker that serves clients.
-
-    running = await start_broker(BrokerSettings(data_dir="data"))
-    ...
-    await running.stop()
-    """
+    """A broker that serves clients, as returned by `start_broker`. End it with `stop`."""
 
     def __init__(
         self,
@@ -162,9 +157,7 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     config = _parse(settings)
     loop = asyncio.get_running_loop()
     data_dir = os.path.abspath(settings.data_dir)
-    read_identity(
-        RealFileSystem(), data_dir, node_id=config.node_id
-    )  # before any file is written to a directory that may belong to another broker
+    read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before writing to a directory of another broker
     lock = DirectoryLock(data_dir)
     disk: RealDisk | VolatileDisk | None = None
     metrics: Metrics | None = None
@@ -193,10 +186,7 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
 def _metrics(config: BrokerConfig) -> Metrics | None:
     if config.metrics_port is None:
         return None
-    from ottla.metrics.opening import (
-        Metrics,
-        MetricsAddressError,
-    )  # imported only if metrics are enabled, to keep a broker without them small
+    from ottla.metrics.opening import Metrics, MetricsAddressError  # a broker without metrics stays small
 
     try:
         return Metrics(config.metrics_host, config.metrics_port)
@@ -228,7 +218,7 @@ async def _compose(
 async def _compose_in_cluster(
     settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
 ) -> RunningBroker:
-    from ottla.app_cluster import ClusterStart  # imported only in a cluster, to keep a single broker small
+    from ottla.app_cluster import ClusterStart  # a single broker stays small without it
 
     clock = RealClock(asyncio.get_running_loop())
     known = read_identity(disk.files, data_dir, node_id=config.node_id)
@@ -288,9 +278,7 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     if port is None:
         return None
     try:
-        from ottla.append_stream.opening import (
-            AppendStreamServer,
-        )  # imported only if it is enabled, to keep a broker without it small
+        from ottla.append_stream.opening import AppendStreamServer  # a broker without it stays small
     except ImportError as failure:
         raise BadSettingsError(
             f"ottla.wal.port is set, but '{failure.name}' is not installed: pip install 'ottla[wal]'"

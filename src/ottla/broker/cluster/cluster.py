@@ -109,9 +109,7 @@ class Cluster(MembershipEvents):
         """Returns the durability classes in which recovery found damage, so that data may be missing."""
         damaged = {log.config.durability for log in self._broker.file_logs() if log.damages or log.failed is not None}
         if self._broker.store.may_lack_entries:
-            damaged.add(
-                Durability.DISK
-            )  # it leaves every ISR and fetches missing records from the leaders (safety: journal-blocks)
+            damaged.add(Durability.DISK)  # leaves every ISR and fetches from the leaders (safety: journal-blocks)
         return sorted(damaged)
 
     async def hand_over(self) -> None:

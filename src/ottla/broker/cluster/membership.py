@@ -174,9 +174,7 @@ class Membership:
             try:
                 outcome = await self.store.commit(write.conditions, write.operations)
             except OutcomeUnknownError:
-                outcome = (
-                    None  # applied, not applied or still pending: the next attempt is another incarnation in any case
-                )
+                outcome = None  # applied, not applied or pending: the next attempt is another incarnation
             if isinstance(outcome, Committed):
                 self.registration, self._lost = registering.registration, None
                 break
@@ -185,9 +183,7 @@ class Membership:
             raise UnavailableError("the lease ended before the registration")
         log.info("registered as broker %d, broker epoch %d", *self.registration.member)
         self._arm()
-        await self._until_available(
-            self._reload
-        )  # retried on its own: a registered broker must not register again because of it
+        await self._until_available(self._reload)  # on its own: a registered broker must not register again
         for listener in self.events:
             listener.on_registered()
 
