@@ -1,4 +1,4 @@
-"""The composition root: settings -> adapters -> broker -> server. The one place where all parts meet."""
+"""The composition root: settings -> adapters -> broker -> server. This is the one place that knows all parts."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ STOP_GRACE_S = 10.0
 
 
 class BadSettingsError(Exception):
-    """A setting is unknown or has a value that it cannot have. The message is for a person."""
+    """A setting is unknown or has an invalid value. The message is written for a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterBrokerSettings:
-    """The listener for the other brokers, where it is not the one for clients."""
+    """The listener for other brokers, if it is separate from the one for clients."""
 
     host: str
     port: int
@@ -60,22 +60,26 @@ class InterBrokerSettings:
 
 @dataclass(slots=True)
 class BrokerSettings:
+    """The settings of a broker process."""
+
     data_dir: str
     host: str = "127.0.0.1"
     port: int = 9092
     storage: Durability | None = None
-    """The durability of topics that do not name one."""
+    """The durability of topics that do not set one."""
     properties: dict[str, str] = field(default_factory=dict)
     disk: Literal["real", "volatile"] = "real"
-    """`volatile` keeps what is not synced in this process's memory: for tests of power cuts."""
+    """`volatile` keeps unsynced data in this process's memory, for tests of power failures."""
     fault_file: str | None = None
-    """With `volatile`: a file whose content makes disk operations fail, while the broker runs."""
+    """With `volatile`: a file whose content makes disk operations fail while the broker runs."""
     advertised_host: str | None = None
     advertised_port: int | None = None
     inter_broker: InterBrokerSettings | None = None
 
 
 class RunningBroker:
+    """A broker that serves clients, as returned by `start_broker`. End it with `stop`."""
+
     def __init__(
         self,
         broker: Broker,
@@ -97,17 +101,18 @@ class RunningBroker:
 
     @property
     def bootstrap(self) -> str:
+        """The address of the broker for clients, as host:port."""
         return f"{self.broker.endpoint.host}:{self.broker.endpoint.port}"
 
     @property
     def wal_server(self) -> str | None:
-        """Where the append stream listens."""
+        """The address of the append stream, as host:port; None if there is none."""
         if self.append_stream is None:
             return None
         return f"{self.broker.endpoint.host}:{self.append_stream.port}"
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Answers what was accepted, makes everything durable, ends."""
+        """Answers accepted requests, makes everything durable and stops."""
         cluster = self.broker.cluster
         epoch = cluster.membership.epoch if cluster is not None else None
         if cluster is not None:
@@ -123,7 +128,7 @@ class RunningBroker:
         await self._let_go()
 
     async def kill(self) -> None:
-        """Ends at once, without flushing anything: what a crash leaves, as far as one process can show it."""
+        """Stops at once without flushing, which leaves the state of a crash, as far as a single process can show it."""
         if self.append_stream is not None:
             await self.append_stream.kill()
         await self.server.stop(0)
@@ -147,16 +152,17 @@ class RunningBroker:
 
 
 async def start_broker(settings: BrokerSettings) -> RunningBroker:
-    """Raises BadSettingsError, DirectoryInUseError, UnusableDirectoryError or OSError, each with a sentence."""
+    """Starts a broker. Raises BadSettingsError, DirectoryInUseError, UnusableDirectoryError or OSError, each with a
+    readable message."""
     config = _parse(settings)
     loop = asyncio.get_running_loop()
     data_dir = os.path.abspath(settings.data_dir)
-    read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before a file is left in a directory of others
+    read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before writing to a directory of another broker
     lock = DirectoryLock(data_dir)
     disk: RealDisk | VolatileDisk | None = None
     metrics: Metrics | None = None
     try:
-        # Before recovery, which uses up the note of a clean shutdown: a port that is taken must not cost that.
+        # Before recovery, which consumes the record of a clean shutdown: a port in use must not cost that record.
         check_address(settings.host, settings.port)
         if settings.inter_broker is not None:
             check_address(settings.inter_broker.host, settings.inter_broker.port)
@@ -180,7 +186,7 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
 def _metrics(config: BrokerConfig) -> Metrics | None:
     if config.metrics_port is None:
         return None
-    from ottla.metrics.opening import Metrics, MetricsAddressError  # a broker that nobody watches stays small
+    from ottla.metrics.opening import Metrics, MetricsAddressError  # a broker without metrics stays small
 
     try:
         return Metrics(config.metrics_host, config.metrics_port)
@@ -212,7 +218,7 @@ async def _compose(
 async def _compose_in_cluster(
     settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
 ) -> RunningBroker:
-    from ottla.app_cluster import ClusterStart  # a broker that is alone stays small without it
+    from ottla.app_cluster import ClusterStart  # a single broker stays small without it
 
     clock = RealClock(asyncio.get_running_loop())
     known = read_identity(disk.files, data_dir, node_id=config.node_id)
@@ -267,12 +273,12 @@ async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
 
 
 async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> AppendStreamServer | None:
-    """Before the broker joins: its registration says where its append stream is."""
+    """Starts the append stream. This comes before the broker joins, because its registration contains the port."""
     port = broker.config.wal_port
     if port is None:
         return None
     try:
-        from ottla.append_stream.opening import AppendStreamServer  # a broker without one stays small
+        from ottla.append_stream.opening import AppendStreamServer  # a broker without it stays small
     except ImportError as failure:
         raise BadSettingsError(
             f"ottla.wal.port is set, but '{failure.name}' is not installed: pip install 'ottla[wal]'"
@@ -316,5 +322,5 @@ def _disk(settings: BrokerSettings, loop: asyncio.AbstractEventLoop, data_dir: s
 
 
 def _reachable(host: str) -> str:
-    """What clients are told to connect to: an address that listens on everything is none that one can call."""
+    """Returns the host that clients are told to connect to: a wildcard address cannot be connected to."""
     return "127.0.0.1" if host in ("0.0.0.0", "::", "") else host

@@ -1,4 +1,5 @@
-"""The part of the composition that only brokers of a cluster need: imported when a coordination store is configured."""
+"""The part of the composition root that only brokers of a cluster need: imported if a coordination store is
+configured."""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ log = logging.getLogger("ottla")
 
 COORDINATION_RETRY_S = 0.5
 COORDINATION_PATIENCE_S = 2.0
-"""An attempt to reach a machine that does not answer takes its time; whoever waits wants to know what for."""
+"""Time after which a message says what the broker waits for: an attempt to reach a machine that does not answer is
+slow."""
 
 
 class ClusterStart:
-    """A broker on its way into its cluster. Made by `begin`; then `recover`, listen, `join`."""
+    """A broker that is joining its cluster. Created by `begin`; then call `recover`, listen, and call `join`."""
 
     def __init__(self, config: BrokerConfig, clock: RealClock, store: Coordination, cluster_id: str) -> None:
         self._config = config
@@ -45,7 +47,7 @@ class ClusterStart:
     async def begin(cls, config: BrokerConfig, clock: RealClock, identity: DataDirectory | None) -> ClusterStart:
         """Waits for the coordination store. Raises BadCoordinationError.
 
-        Only a broker without data starts a new cluster: one that has data belongs to a cluster already.
+        Only a broker without data starts a new cluster: a broker with data already belongs to one.
         """
         assert config.coordination is not None
         store = MeteredCoordination(await _opened(config.coordination, clock), clock)
@@ -62,6 +64,7 @@ class ClusterStart:
         return cls(config, clock, store, cluster_id)
 
     async def recover(self, shared: SharedByLogs, logs: LogStore, data_dir: str) -> Broker:
+        """Creates the broker and recovers its logs."""
         config = self._config
         self._clean_epoch = take_clean_shutdown(shared.disk.files, data_dir)
         broker = Broker(config, shared, logs, NoCatalog(), data_dir)
@@ -71,8 +74,8 @@ class ClusterStart:
         return broker
 
     async def join(self, broker: Broker, directory_id: str, *, loses_pages: bool = False) -> None:
-        """`loses_pages`: an earlier process here took its unsynced pages along, though the machine was not started
-        anew. Raises BadCoordinationError."""
+        """Registers the broker. `loses_pages` means that an earlier process lost its unsynced pages although the
+        machine did not reboot. Raises BadCoordinationError."""
         config = self._config
         assert broker.cluster is not None
         start = BrokerStart(
@@ -104,7 +107,7 @@ def _without_a_cluster(place: str, identity: DataDirectory) -> str:
 
 
 async def _opened(text: str, clock: RealClock) -> Coordination:
-    """Waits for a store that is not there yet: the machines of a cluster start in any order."""
+    """Opens the store, waiting until it is available: the machines of a cluster start in any order."""
     patience = asyncio.get_running_loop().call_later(
         COORDINATION_PATIENCE_S, log.warning, "waiting for the coordination store %s", text
     )

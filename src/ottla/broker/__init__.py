@@ -1,1 +1,1 @@
-"""Drives the machines over the logs: topics, partitions, waits, start-up and housekeeping."""
+"""Connects the state machines to the logs: topics, partitions, waits, start-up and housekeeping."""

@@ -1,6 +1,6 @@
-"""Whether a batch from a producer may enter a log, as Kafka decides it.
+"""Decides whether a producer's batch may enter a log, by Kafka's rules.
 
-The broker looks at the 61 bytes of the header and the CRC; it does not open the batch. The exceptions are few: a topic
+The broker checks the 61 bytes of the header and the CRC; it does not open the batch. There are few exceptions: a topic
 whose `compression.type` is not the producer's, a compacted topic (which rejects null keys), and a batch whose header
 has a timestamp out of range (the reply names the records).
 """
@@ -30,7 +30,7 @@ Admitted = tuple[BatchHeader, memoryview]
 
 
 def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admitted | Refused:
-    """The header and the writable batch to append, or why not."""
+    """Returns the header and the writable batch to append, or the reason for rejecting it."""
     if records is None or len(records) < HEADER_BYTES:
         return Refused(ErrorCode.invalid_record, "a produce request carries exactly one record batch a partition")
     header = read_header(records)
@@ -54,7 +54,7 @@ def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admit
 
 
 class OpaqueLimits(NamedTuple):
-    """What `ProduceRun.admit` compares batches with, of a topic whose batches are never opened or changed."""
+    """The limits that `ProduceRun.admit` checks, for a topic whose batches are never opened or changed."""
 
     size_bytes_max: int
     after_max_ms: int
@@ -62,7 +62,7 @@ class OpaqueLimits(NamedTuple):
 
 
 def opaque_limits(config: TopicConfig) -> OpaqueLimits | None:
-    """None: this topic's batches need a closer look, one by one."""
+    """Returns the limits, or None if the topic's batches have to be validated one by one."""
     opens = "compact" in config.cleanup_policy or config.compression_type != "producer"
     if opens or config.message_timestamp_type == "LogAppendTime":
         return None
@@ -101,7 +101,7 @@ def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refuse
 
 
 def _open_batch(header: BatchHeader, records: memoryview, config: TopicConfig, now_ms: int) -> Admitted | Refused:
-    """The named exceptions to the opaque batch."""
+    """Opens a batch in the cases that the module docstring lists as exceptions."""
     try:
         if "compact" in config.cleanup_policy and null_key_in(records, DECOMPRESSED_BYTES_MAX):
             whole = Refused(ErrorCode.invalid_record, "a compacted topic does not accept records without a key")

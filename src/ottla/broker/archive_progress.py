@@ -1,4 +1,5 @@
-"""How far a topic is archived: what its archive's group has committed, at a coordinator here or at another broker."""
+"""The archive's progress in a partition: the offset that its group has committed, at a coordinator on this or another
+broker."""
 
 from __future__ import annotations
 
@@ -19,21 +20,25 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
+    """The group and partition to ask about."""
+
     group: str
     topic: str
     partition: int
 
 
 class ArchiveProgress(Protocol):
+    """Finds out how far partitions are archived."""
+
     async def archived_end(self, asked: Asked) -> int | None:
-        """The first offset of the partition that is not archived; None if nobody knows. Never raises for what is
-        expected."""
+        """Returns the first offset of the partition that is not archived, or None if it is unknown. Never raises for an
+        expected failure."""
         ...
 
 
 class GroupsTell:
-    """An `ArchiveProgress`. The archive commits to its group what its manifest has durably, so an answer is never more
-    than what is archived, however old it is."""
+    """An `ArchiveProgress` that asks the group coordinators. The archive commits to its group only what its manifest
+    holds durably, so a reply never exceeds what is archived, however old it is."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,11 +1,12 @@
 """Retention of topics that wait for their archive (`ottla.archive.group`).
 
-A partition's leader decides. It asks how far the archive is whenever retention wants something gone, and acts on that
-answer alone: none is remembered, so a group that an operator has set back is asked anew. Who cannot be asked has
-archived nothing, up to the bound. Followers remove what their leader's log has left behind, and nothing of their own.
+The leader of a partition decides. Whenever retention wants to delete segments, the leader asks for the archive's
+progress and acts on that reply alone. No reply is cached, so an operator can reset a group. If the group cannot be
+asked, nothing counts as archived, within the configured bounds. Followers delete what is below their leader's log
+start, and nothing on their own.
 
-How long a segment has waited is counted here, from when retention first wanted it: records may carry any time. A new
-leader begins to count anew, so it keeps a segment longer, never shorter.
+The waiting time of a segment is measured here, from the moment retention first selected it, because records may carry
+any timestamp. A new leader starts measuring from zero, so it keeps a segment longer, never shorter.
 """
 
 from __future__ import annotations
@@ -31,34 +32,39 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.archive")
 
 ASKING_INTERVAL_MS = 1000.0
-"""A partition asks at most that often: with a retention of seconds it is looked at more often than an archive moves."""
+"""Minimum interval between two questions for a partition. A retention of seconds is checked more often than an archive
+makes progress."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """Of one partition that is led here."""
+    """The waiting segments of one partition that this broker leads."""
 
     since_ms: dict[int, float] = field(default_factory=dict)
-    """When each segment was first wanted gone, by its base offset."""
+    """When retention first selected each segment, by base offset."""
     size_bytes: int = 0
     asking: asyncio.Task[None] | None = None
     asked_ms: float = -ASKING_INTERVAL_MS
 
 
 class ArchiveWaits:
+    """Delays the retention of partitions until their records are archived."""
+
     def __init__(self, broker: Broker, progress: ArchiveProgress) -> None:
         self._broker = broker
         self._progress = progress
         self._waits: dict[Partition, Wait] = {}
         self.deleted_unarchived: Counter[str] = Counter()
-        """Offsets that went although they were not archived, by topic."""
+        """Number of offsets that were deleted before they were archived, by topic."""
 
     def waiting_bytes(self, partition: Partition) -> int:
+        """Returns the size of the segments of a partition that wait for the archive."""
         wait = self._waits.get(partition)
         return 0 if wait is None else wait.size_bytes
 
     def look(self, partition: Partition, wall_ms: int) -> None:
-        """What is below the log's start goes in any case: nobody can read it. Of the rest the archive is asked."""
+        """Deletes segments below the log start at once, since no consumer can read them, and asks the archive about the
+        rest."""
         found: list[Segment] = []
         self._retain(partition, wall_ms, partial(_below_start, partition, found))
         if not partition.is_led_here or not found:
@@ -74,12 +80,13 @@ class ArchiveWaits:
             wait.asking.add_done_callback(_report_failure)
 
     def forget(self, partition: Partition) -> None:
-        """It is led elsewhere, deleted, or its topic waits for nobody any more."""
+        """Forgets a partition that is led elsewhere, was deleted, or whose topic no longer waits for an archive."""
         wait = self._waits.pop(partition, None)
         if wait is not None and wait.asking is not None:
             wait.asking.cancel()
 
     def stop(self) -> None:
+        """Forgets all partitions."""
         for partition in list(self._waits):
             self.forget(partition)
 
@@ -100,7 +107,7 @@ class ArchiveWaits:
             apply_retention(partition.log, flusher, wall_ms, partition.high_watermark, going)
 
     def _judge(self, partition: Partition, wait: Wait, archived_end: int | None, expired: Sequence[Segment]) -> int:
-        """How many of the oldest expired segments go."""
+        """Returns the number of expired segments to delete, from the oldest on."""
         config, now_ms = partition.topic.config, self._broker.clock.monotonic_ms()
         passed = _count_passed(partition, expired)
         rest = expired[passed:]

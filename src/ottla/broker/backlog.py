@@ -1,4 +1,5 @@
-"""Pacing of producers: how much a broker has appended as a leader that its in-sync replicas have not acknowledged yet.
+"""Throttles producers by the backlog: the bytes that a broker has appended as a leader and that its in-sync replicas
+have not acknowledged yet.
 
 A leader can append faster than its followers, or its own disk, can take the data. Without a bound the followers fall
 behind until they leave the ISR, every pending request fails, and the clients send everything again. So producers wait
@@ -6,12 +7,12 @@ while the backlog is above a limit. Only their connections wait: nothing that sh
 reports of synced ends, journal writes) passes through here.
 
 The limit follows the measured drain rate, so that a full backlog is acknowledged within `TARGET_MS` on a fast disk and
-on a slow one. It begins low: a first burst must not bury a slow follower before anything is measured. The rate is
-measured only while producers wait, so an unsaturated broker pays for a few additions.
+on a slow one. It starts low: a first burst must not overwhelm a slow follower before anything is measured. The rate is
+measured only while producers wait, so an unsaturated broker pays for a few additions only.
 
-A partition whose watermark does not move at all (a follower has just died, or the ISR is below its minimum) counts as
-stalled after `STALL_MS` and no longer holds back the producers of other partitions. After `ABANDONED_MS` it holds back
-nobody who does not want acks=all: then the follower is dead, not slow.
+A partition whose high watermark does not move at all (a follower has just died, or the ISR is below its minimum) counts
+as stalled after `STALL_MS` and no longer holds back the producers of other partitions. After `ABANDONED_MS` the
+follower is considered dead rather than slow, and the partition holds back acks=all requests only.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from typing import Protocol
 from ottla.ports import Clock, Timer
 
 TARGET_MS = 100.0
-"""How long a full backlog should take to drain. It must be above the latency of an acknowledgement in an idle cluster,
-else the limit itself would lower the rate that it follows."""
+"""Time in which a full backlog should drain. It must be above the latency of an acknowledgement in an idle cluster, or
+the limit itself would lower the rate that it follows."""
 LEAST_SHARE = 16
-"""The limit never falls below this part of its maximum: enough to keep a cluster with slow acknowledgements busy."""
+"""The limit never falls below its maximum divided by this: enough to keep a cluster with slow acknowledgements busy."""
 STALL_MS = 1000.0
 ABANDONED_MS = 5000.0
 WINDOW_MS = 50.0
-"""How long the drain rate is measured before the limit follows it."""
+"""Length of one measurement of the drain rate."""
 WINDOWS = 20
-"""The limit follows the rate over so many windows: acknowledgements come in lumps, of a whole write each."""
+"""Number of windows over which the rate is averaged: acknowledgements arrive in bursts, one per write."""
 RECHECK_MS = 20.0
-"""How often waiting producers are looked at besides every drain: stalled partitions and slow segment writes end
-without one."""
+"""How often waiting producers are rechecked even if nothing drains: the end of a stall or of slow segment writes
+releases no bytes."""
 NEVER = -1.0
 ALL = -1
 """acks=all"""
 
 
 class Waiter(Protocol):
-    """A producer's connection or stream."""
+    """A producer's connection or stream that waits for the backlog to drain."""
 
     def on_backlog_drained(self) -> None: ...
 
 
 class Producing(Protocol):
-    """What the backlog needs to know of a connection."""
+    """The state of a connection that the backlog decides by."""
 
     @property
     def unacknowledged(self) -> int: ...
@@ -88,11 +89,11 @@ class Backlog:
         self._wake_is_due = False
         self._timer: Timer | None = None
         self.partitions: dict[PartitionBacklog, None] = {}
-        """Those with a backlog."""
+        """Partitions with a backlog."""
         self.size_bytes = 0
-        """Of all partitions that are not stalled."""
+        """Backlog of all partitions that are not stalled."""
         self.stalled = 0
-        """Partitions that are."""
+        """Number of stalled partitions."""
         self.waits = 0
         """How often a producer had to wait."""
 
@@ -102,11 +103,12 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
+        """Whether the backlog is above its limit, or segment writes are behind."""
         return self.size_bytes > self._limit_bytes or self._is_disk_behind()
 
     @property
     def may_hold_back(self) -> bool:
-        """Whether `holds_back` has to be asked."""
+        """Whether `holds_back` needs to be called at all."""
         return self.stalled > 0 or self.is_full
 
     def holds_back(self, partition: PartitionBacklog, acks: int, producing: Producing) -> bool:
@@ -126,7 +128,7 @@ class Backlog:
         return True
 
     def wait(self, waiter: Waiter) -> None:
-        """Calls the waiter once when it may look again, in the order of arrival."""
+        """Calls the waiter once when it may try again. Waiters are served in order of arrival."""
         if not self._waiting:
             self._window_began_ms = self._clock.monotonic_ms()
             self._released_bytes = 0
@@ -136,10 +138,11 @@ class Backlog:
             self._timer = self._clock.call_later(RECHECK_MS, self._recheck)
 
     def forget(self, waiter: Waiter) -> None:
+        """Removes a waiter."""
         self._waiting.pop(waiter, None)
 
     def on_released(self, size_bytes: int) -> None:
-        """Some bytes were acknowledged, or will never be."""
+        """Notes bytes that were acknowledged or never will be, and wakes waiters if there is room."""
         if self._waiting:
             self._released_bytes += size_bytes
             self._measure()
@@ -158,8 +161,8 @@ class Backlog:
         self._released_bytes = 0
 
     def _wake(self) -> None:
-        """Each waiter adds to the backlog before the next one is called: a full backlog leaves the rest waiting, and
-        who had a turn goes to the end of the line."""
+        """Wakes waiters in order while there is room. Each one adds to the backlog before the next is called, so a full
+        backlog leaves the rest waiting. A waiter that has been called goes to the end of the queue."""
         self._wake_is_due = False
         for waiter in list(self._waiting):
             if self.is_full:
@@ -176,7 +179,7 @@ class Backlog:
         changed = [each for each in self.partitions if each.note_time(now_ms)]
         self._measure()
         if changed:
-            # Only the request tells whether it is for one of these partitions: each producer tries again.
+            # Only the request knows which partition it is for, so every producer tries again.
             for waiter in list(self._waiting):
                 self._waiting.pop(waiter, None)
                 waiter.on_backlog_drained()
@@ -194,14 +197,15 @@ class PartitionBacklog:
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog
         self._appended: deque[tuple[int, int]] = deque()
-        """(end offset, size) of each append that is not acknowledged."""
+        """End offset and size of each unacknowledged append."""
         self._moved_ms = NEVER
-        """When the watermark was first seen where it is now; NEVER if nobody has looked since it moved."""
+        """When the high watermark was first seen at its current value; NEVER if it was not checked since it moved."""
         self.size_bytes = 0
         self.is_stalled = False
         self.is_abandoned = False
 
     def add(self, end_offset: int, size_bytes: int) -> None:
+        """Adds an append to the backlog."""
         if not self._appended:
             self._backlog.partitions[self] = None
             self._moved_ms = NEVER
@@ -211,7 +215,7 @@ class PartitionBacklog:
             self._backlog.size_bytes += size_bytes
 
     def release(self, watermark: int) -> None:
-        """Everything below the watermark is acknowledged by all in-sync replicas."""
+        """Removes everything below the high watermark, which all in-sync replicas have acknowledged."""
         appended = self._appended
         released_bytes = 0
         while appended and appended[0][0] <= watermark:
@@ -220,13 +224,15 @@ class PartitionBacklog:
             self._remove(released_bytes)
 
     def clear(self) -> None:
-        """The partition has another role, or its log failed: nobody here waits for acknowledgements any more."""
+        """Empties the backlog after a change of role or a failure of the log: no request waits for acknowledgements any
+        more."""
         if self._appended:
             self._appended.clear()
             self._remove(self.size_bytes)
 
     def note_time(self, now_ms: float) -> bool:
-        """Marks the partition as stalled or abandoned if its watermark has not moved for long; True if that is new."""
+        """Marks the partition as stalled or abandoned if its high watermark has not moved for too long. Returns whether
+        that changed."""
         if self._moved_ms == NEVER:
             self._moved_ms = now_ms
         still_ms = now_ms - self._moved_ms

@@ -12,12 +12,13 @@ T = TypeVar("T")
 
 
 def resolve(future: asyncio.Future[T], value: T) -> None:
-    """A waiter that was cancelled needs no answer any more."""
+    """Sets the result of a future, unless its waiter was cancelled."""
     if not future.done():
         future.set_result(value)
 
 
 def run_blocking(queue: DiskQueue, job: Callable[[], T]) -> asyncio.Future[T]:
+    """Runs a blocking job on the queue's disk thread and returns a future of its result."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def done(result: T | None, error: BaseException | None) -> None:
@@ -26,7 +27,7 @@ def run_blocking(queue: DiskQueue, job: Callable[[], T]) -> asyncio.Future[T]:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # the job's own None is a T
+            future.set_result(result)  # type: ignore[arg-type]  # a job that returns None has T = None
 
     queue.call(job, done)
     return future

@@ -1,4 +1,4 @@
-"""The broker: topics and partitions over logs, as the handlers see it."""
+"""The broker: topics and partitions on top of logs, as the handlers use it."""
 
 from __future__ import annotations
 
@@ -47,24 +47,26 @@ PRODUCER_ID_BLOCK = 1000
 
 
 class Endpoint(NamedTuple):
+    """A host and port to connect to."""
+
     host: str
     port: int
 
 
 class Node(NamedTuple):
-    """A broker, as clients are told of it."""
+    """A broker in the metadata for clients."""
 
     id: int
     host: str
     port: int
     rack: str | None
     wal_port: int = 0
-    """Of its append stream; 0 if it has none."""
+    """Port of its append stream; 0 if it has none."""
 
 
 @dataclass(slots=True)
 class ProducerIds:
-    """Ids are handed out from a block that was reserved durably, so that no id is given twice."""
+    """Hands out producer ids from a block that was reserved durably, so that no id is given out twice."""
 
     next_id: int = 0
     block_end: int = 0
@@ -72,6 +74,11 @@ class ProducerIds:
 
 
 class Broker:
+    """One broker, alone or in a cluster.
+
+    It owns the topics, the coordinators and the periodic work. `cluster` is None on a broker that is alone.
+    """
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -91,9 +98,9 @@ class Broker:
         self.clock: Clock = shared.clock
         self.node_id = config.node_id
         self.endpoint = Endpoint("127.0.0.1", 0)
-        """Where clients are told to connect."""
+        """The address that clients are told to connect to."""
         self.inter_broker_endpoint: Endpoint | None = None
-        """Where other brokers connect, if that is not the endpoint of clients."""
+        """The address for other brokers, if it differs from the one for clients."""
         self.wal_port = 0
         self.cluster_id = ""
         self.leader_epoch = 0
@@ -112,7 +119,7 @@ class Broker:
         self.cluster: Cluster | None = None
         self.stopping = False
         self.dynamic_overrides: dict[str, str] = {}
-        """All that was set while brokers run and counts for this one."""
+        """All dynamic settings that apply to this broker."""
         self.admin = TopicAdmin(self)
         self.housekeeping = Housekeeping(self)
         self.groups = Groups(self)
@@ -122,16 +129,17 @@ class Broker:
         self.verifier: Verifier = self._coordinators_verify if is_verified else NobodyVerifies()
         self._producer_ids = ProducerIds()
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Recovers everything. Blocking; afterwards the broker serves."""
+        """Recovers all state from disk. Blocking; the broker can serve afterwards."""
         self.store.hold_reserve()
         state = self.catalog.load()
         self.cluster_id = state.cluster_id
         self.dynamic_overrides = dict(state.dynamic_configs)
         self.admin.apply_dynamic_configs()
-        # A new epoch for every start: what a crash may have taken back is never confused with what follows (SAFETY 1).
+        # Every start takes a new epoch, so that records lost in a crash are never confused with those that follow
+        # (safety: one-history).
         self.leader_epoch = self.store.with_reserve(self.catalog.begin_incarnation)
         known = [(record, self.admin.config_for(record.overrides)) for record in state.topics]
         self.store.recover(
@@ -144,7 +152,7 @@ class Broker:
             state.deleted,
         )
         if state.deleted:
-            with contextlib.suppress(OSError):  # then the next start does it
+            with contextlib.suppress(OSError):  # the next start retries
                 self.store.with_reserve(lambda: self.catalog.forget_deleted(state.deleted))
         for record, config in known:
             topic = Topic(record.name, record.id, config, dict(record.overrides), record.created_ms)
@@ -154,8 +162,8 @@ class Broker:
         self.housekeeping.start()
 
     async def start_in(self, cluster: Cluster, admin: TopicAdmin) -> None:
-        """Recovers what the cluster says should be here. Afterwards the server may listen: a broker that does not know
-        the topics yet would deny them."""
+        """Recovers the partitions that the cluster places on this broker. The server listens only afterwards: a broker
+        that does not know the topics yet would report them as unknown."""
         self.cluster, self.admin = cluster, admin
         await cluster.membership.load()
         cluster.apply_dynamic_configs()
@@ -166,19 +174,20 @@ class Broker:
         cluster.open()
 
     async def join(self, start: BrokerStart) -> None:
-        """Takes part in the cluster. The server listens: others connect as soon as they see the registration."""
+        """Registers with the cluster. The server already listens: other brokers connect as soon as they see the
+        registration."""
         assert self.cluster is not None
         await self.cluster.join(start)
 
     def begin_shutdown(self) -> None:
-        """Parked requests are answered with what there is; new ones do not park."""
+        """Answers parked requests with the data there is; new requests are not parked."""
         self.stopping = True
         self._stop_coordinators()
         for partition in self.partitions():
             partition.wake_fetches()
 
     async def stop(self) -> None:
-        """Makes everything durable, so that the next start has nothing to replay. The server has stopped before."""
+        """Makes everything durable, so that the next start has nothing to replay. The server has already stopped."""
         self.begin_shutdown()
         if self.cluster is not None:
             await self.cluster.stop()
@@ -187,7 +196,7 @@ class Broker:
         self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of everything as it is: what a crash would leave."""
+        """Closes everything without flushing, which leaves the same state as a crash."""
         self._stop_coordinators()
         self.housekeeping.stop()
         self.store.close()
@@ -197,21 +206,22 @@ class Broker:
         self.transactions.stop()
         self._coordinators_verify.stop()
 
-    # -- the cluster -------------------------------------------------------------------------------------------
+    # -- cluster -----------------------------------------------------------------------------------------------
 
     def check_lease(self) -> None:
-        """Before each request: a broker whose lease has ended leads nothing, since others may (SAFETY 16)."""
+        """Gives up all leaderships if the lease has expired, since other brokers may have taken over (safety: leases).
+        Called before each request."""
         if self.cluster is not None:
             self.cluster.membership.check_deadline()
 
     def nodes(self) -> list[Node]:
-        """The live brokers."""
+        """Returns the live brokers."""
         if self.cluster is not None:
             return self.cluster.nodes()
         return [Node(self.node_id, *self.endpoint, self.config.broker_rack, self.wal_port)]
 
     def peer_address(self, broker_id: int) -> Endpoint | None:
-        """Where a live broker, perhaps this one, is reached by brokers."""
+        """Returns the address at which brokers reach a live broker, possibly this one."""
         if self.cluster is None:
             return (self.inter_broker_endpoint or self.endpoint) if broker_id == self.node_id else None
         found = self.cluster.peer_address(broker_id)
@@ -219,35 +229,39 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
+        """The id of the controller."""
         return self.node_id if self.cluster is None else self.cluster.controller_id
 
     def knows_replica(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether this is a live incarnation of another broker."""
+        """Whether this is the live incarnation of another broker."""
         return self.cluster is not None and self.cluster.knows_replica(broker_id, broker_epoch)
 
     def preferred_read_replica(self, partition: Partition, rack: str, offset: int) -> int | None:
-        """The follower from which a reader in this rack should read from this offset on; None: from here."""
+        """Returns the follower from which a consumer in this rack should read from this offset on, or None for this
+        broker."""
         if self.cluster is None or self.config.replica_selector_class != RACK_AWARE_SELECTOR:
             return None
         return self.cluster.preferred_read_replica(partition, rack, offset)
 
     def on_follower_heard(self, partition: Partition) -> None:
+        """Notes a fetch or report of a follower."""
         if self.cluster is not None:
             self.cluster.on_follower_heard(partition)
 
     def on_role(self, partition: Partition) -> None:
-        """The partition may have another leader, another epoch, or no log any more."""
+        """Notifies the coordinators that the partition may have another leader, another epoch, or no log any more."""
         self.groups.on_role(partition)
         self.transactions.on_role(partition)
 
     # -- topics and partitions ---------------------------------------------------------------------------------
 
     def partitions(self) -> Iterator[Partition]:
+        """Iterates over all partitions on this broker."""
         for topic in self.topics:
             yield from topic.partitions
 
     def add_partitions(self, topic: Topic, total: int, state: CatalogState | None = None) -> None:
-        """Opens partitions up to the total. With a catalog state: at start-up, over what was recovered."""
+        """Opens partitions up to the total. `state` is given at start-up and holds the recovered reservations."""
         for index in range(len(topic.partitions), total):
             key = LogKey(topic.id, PartitionIndex(index))
             log = self._log_for(key, topic.config, state)
@@ -268,7 +282,8 @@ class Broker:
 
     def _log_for(self, key: LogKey, config: TopicConfig, state: CatalogState | None) -> AnyLog:
         if config.durability is Durability.MEMORY:
-            # What a memory log held is gone; it goes on above every offset it may have given out (SAFETY 25).
+            # The content of a memory log is gone; it continues above every offset it may have assigned
+            # (safety: memory-loss).
             reserved = state.reserved_offsets.get((key.topic_id, key.partition), 0) if state else 0
             return MemoryLog(self.shared, key, config, reserved)
         existing = self.store.logs.get(key)
@@ -288,7 +303,7 @@ class Broker:
         replicas_wanted: int = 0,
         validate_only: bool = False,
     ) -> Topic | Refused:
-        """An assignment has the replicas of each partition. It decides both counts.
+        """Creates a topic. An assignment lists the replicas of each partition and so determines both counts.
 
         `replicas_wanted` is the number to which the controller of a cluster raises a smaller replication factor.
         """
@@ -299,12 +314,13 @@ class Broker:
         )
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
+        """Deletes a topic."""
         return await self.admin.delete_topic(topic)
 
     async def create_partitions(
         self, topic: Topic, total: int, *, assignment: Assignment | None = None, validate_only: bool = False
     ) -> Refused | None:
-        """An assignment has the replicas of each new partition."""
+        """Increases a topic's number of partitions. An assignment lists the replicas of each new partition."""
         if topic.name in (OFFSETS_TOPIC, STATE_TOPIC):
             what = "group" if topic.name == OFFSETS_TOPIC else "transactional id"
             why = f"The place of a {what} in {topic.name} depends on the number of its partitions, so it cannot grow."
@@ -314,16 +330,17 @@ class Broker:
     async def alter_topic_configs(
         self, topic: Topic, overrides: Mapping[str, str], *, validate_only: bool = False
     ) -> Refused | None:
+        """Replaces the overrides of a topic."""
         return await self.admin.alter_topic_configs(topic, overrides, validate_only)
 
     async def alter_broker_configs(
         self, overrides: Mapping[str, str], *, broker_name: str = "", validate_only: bool = False
     ) -> Refused | None:
-        """An empty name means all brokers."""
+        """Replaces dynamic broker settings; an empty name means those of all brokers."""
         return await self.admin.alter_broker_configs(overrides, validate_only, broker_name)
 
     async def ensure_topic(self, name: str) -> Topic | Refused:
-        """The topic, created if it may be: what asking for its metadata does in Kafka."""
+        """Returns the topic, creating it if allowed, as a metadata request does in Kafka."""
         topic = self.topics.get(name)
         if topic is not None:
             return topic
@@ -334,7 +351,7 @@ class Broker:
         if not self.config.auto_create_topics_enable:
             return Refused(ErrorCode.unknown_topic_or_partition, f"there is no topic '{name}'")
         if self.cluster is not None:
-            # Another broker may have created it a moment ago.
+            # Another broker may have created it in the meantime.
             refused = await self.cluster.refresh()
             if refused is not None:
                 return refused
@@ -346,9 +363,10 @@ class Broker:
             return self.topics.get(name) or created
         return created
 
-    # -- producer ids, space -----------------------------------------------------------------------------------
+    # -- producer ids, disk space ------------------------------------------------------------------------------
 
     async def allocate_producer_id(self) -> int | Refused:
+        """Returns a producer id that no other producer has."""
         ids = self._producer_ids
         async with ids.reserving:
             if ids.next_id >= ids.block_end:
@@ -369,7 +387,7 @@ class Broker:
             return Refused(ErrorCode.kafka_storage_error, str(error))
 
     def on_catalog(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Catalog calls block; they run in order on a disk thread of their own."""
+        """Runs a blocking catalog call. Calls run in order on a disk thread of their own."""
         return run_blocking(self.shared.disk.catalog_queue, job)
 
     def log_dir_free_bytes(self) -> int:
@@ -379,4 +397,5 @@ class Broker:
         return self.shared.disk.files.total_bytes(self.log_dir)
 
     def topic_by(self, key: str | UUID) -> Topic | None:
+        """Returns the topic with this name or id."""
         return self.topics.get(key) if isinstance(key, str) else self.topics.by_id(TopicId(key))

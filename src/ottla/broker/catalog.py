@@ -1,7 +1,7 @@
-"""The broker's durable metadata, as a port: topics, dynamic settings, reserved ids and offsets.
+"""The port for the broker's durable metadata: topics, dynamic settings, reserved ids and offsets.
 
-Every method blocks until the change is on stable storage; the broker calls them on a disk thread, one at a time.
-A full disk, a lock or damage is an OSError whose text says what to do.
+Every method blocks until the change is on stable storage. The broker calls the methods on a disk thread, one at a time.
+A full disk, a lock or corruption raises an OSError whose message says what to do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ottla.model.ids import TopicId
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
+    """A topic as the catalog stores it."""
+
     name: str
     id: TopicId
     partition_count: int
@@ -24,6 +26,8 @@ class TopicRecord:
 
 @dataclass(slots=True)
 class CatalogState:
+    """The whole content of the catalog, as read at start-up."""
+
     cluster_id: str
     incarnation: int
     topics: list[TopicRecord] = field(default_factory=list)
@@ -31,37 +35,46 @@ class CatalogState:
     next_producer_id: int = 0
     reserved_offsets: dict[tuple[TopicId, int], int] = field(default_factory=dict)
     deleted: frozenset[TopicId] = frozenset()
-    """Topics that were deleted and may have left something on the disk."""
+    """Deleted topics that may still have files on the disk."""
 
 
 class Catalog(Protocol):
+    """Durable storage for the metadata of one broker."""
+
     def load(self) -> CatalogState: ...
 
     def begin_incarnation(self) -> int:
-        """Counts the starts of this broker; the number is its leader epoch until the next one."""
+        """Increments the number of starts of this broker. The number is its leader epoch until the next start."""
         ...
 
-    def put_topic(self, topic: TopicRecord) -> None: ...
+    def put_topic(self, topic: TopicRecord) -> None:
+        """Creates or replaces a topic."""
+        ...
 
-    def put_topics(self, topics: Sequence[TopicRecord]) -> None: ...
+    def put_topics(self, topics: Sequence[TopicRecord]) -> None:
+        """Creates or replaces several topics in one transaction."""
+        ...
 
     def delete_topic(self, topic_id: TopicId, gone: Iterable[TopicId] = ()) -> None:
-        """The id is remembered, so that what a crash leaves of the topic is known for what it is (SAFETY 26). `gone`
-        are deleted topics of which nothing is left: they need not be remembered any more."""
+        """Deletes a topic and remembers its id, so that files left over by a crash are recognised (safety:
+        topic-identity). `gone` lists deleted topics that have no files left; their ids are forgotten."""
         ...
 
-    def forget_deleted(self, gone: Iterable[TopicId]) -> None: ...
+    def forget_deleted(self, gone: Iterable[TopicId]) -> None:
+        """Forgets the ids of deleted topics that have no files left."""
+        ...
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
-        """Replaces all of them."""
+        """Replaces all dynamic settings."""
         ...
 
     def reserve_producer_ids(self, count: int) -> int:
-        """The first of `count` ids that nobody else will get."""
+        """Reserves `count` consecutive ids for the caller and returns the first."""
         ...
 
     def reserve_offsets(self, ends: Mapping[tuple[TopicId, int], int]) -> None:
-        """A memory log of this topic and partition goes on at or above this offset after a restart."""
+        """Reserves offsets for memory logs: after a restart, the log of a topic and partition continues at or above its
+        offset in `ends`."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Where a follower's history parts from its leader's, by leader epochs (KIP-101, KIP-595)."""
+"""Finds the point where a follower's history diverges from its leader's, by leader epochs (KIP-101, KIP-595)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ottla.log.epochs import LeaderEpochs
 from ottla.wire.fetch import FetchPartition
 
 NO_COMMON_EPOCH = (-1, -1)
-"""The follower has records of an epoch that this leader has not heard of: it does not lead any more."""
+"""The follower has records of an epoch that this leader does not know, so this broker is no longer the leader."""
 
 
 def divergence(epochs: LeaderEpochs, log_end_offset: int, wanted: FetchPartition) -> tuple[int, int] | None:
-    """(epoch, end offset) of what the two may have in common; None if the follower has nothing that the leader has
-    not. A follower that has no batch yet does not say an epoch: there is nothing that could differ."""
+    """Returns the epoch and end offset of the history that the two may share, or None if the leader has everything that
+    the follower has. A follower without batches sends no epoch: an empty log cannot diverge."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = epochs.end_of(wanted.last_fetched_epoch, log_end_offset)

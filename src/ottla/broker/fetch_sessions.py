@@ -1,9 +1,10 @@
-"""Incremental fetch sessions (KIP-227): what a reader asks for is remembered, so that it sends and gets only changes.
+"""Incremental fetch sessions (KIP-227): the broker remembers a reader's partitions, so that requests and replies carry
+only changes.
 
-id 0,  epoch -1   no session wanted
-any,   epoch 0    a new session, with everything in the request (an old one of this id ends)
-id n,  epoch -1   session n ends
-id n,  epoch e    the next step of session n: the request names what was added, changed and forgotten
+    id 0,  epoch -1   no session wanted
+    any,   epoch 0    a new session, with everything in the request (an old session with this id ends)
+    id n,  epoch -1   session n ends
+    id n,  epoch e    the next step of session n: the request names what was added, changed and forgotten
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 IDLE_MS = 120_000
-"""A session that was not used for this long may make room for another."""
+"""A session that was idle for this long may be evicted in favour of a new one."""
 
 
 class LastTold(NamedTuple):
-    """What the reader last heard of a partition besides records."""
+    """The fields of a partition's last reply, besides records."""
 
     high_watermark: int
     last_stable_offset: int
@@ -37,23 +38,28 @@ class LastTold(NamedTuple):
 
 @dataclass(slots=True)
 class Followed:
+    """A partition of a session."""
+
     wanted: FetchPartition
     told: LastTold | None = None
 
 
 @dataclass(slots=True)
 class FetchSession:
+    """The session of one reader."""
+
     session_id: int
     by_topic_id: bool
     next_epoch: int = 1
     used_ms: float = 0.0
     followed: dict[PartitionKey, Followed] = field(default_factory=dict)
     watching: SessionWatching | None = None
-    """Of a follower."""
+    """Only for sessions of followers."""
     turn: Waiting | None = None
-    """What serves its plain requests, with what it remembers of the partitions followed here."""
+    """Serves the session's plain requests and caches its partitions on this broker."""
 
     def update(self, request: FetchRequest) -> None:
+        """Applies the changes that a request makes to the session's partitions."""
         watching = self.watching
         for topic, partitions in request.topics:
             for partition in partitions:
@@ -74,20 +80,22 @@ class FetchSession:
                     watching.forget((topic, index))
 
     def changed(self, watching: SessionWatching) -> list[tuple[TopicKey, FetchPartition]]:
+        """Returns the partitions that may have something new for a follower."""
         followed = self.followed
         return [(key[0], followed[key].wanted) for key in watching.changed if key in followed]
 
     def end(self) -> None:
+        """Stops watching partitions."""
         if self.watching is not None:
             self.watching.end()
 
 
 class FetchPlan(NamedTuple):
-    """What one request is to read, and how its answer is trimmed."""
+    """The partitions that one request reads, and the rules for trimming its reply."""
 
     session: FetchSession | None
     partitions: Sequence[tuple[TopicKey, FetchPartition]]
-    """All of them; of a follower's session, nothing."""
+    """All partitions; empty for the session of a follower."""
     is_incremental: bool
     error: ErrorCode = ErrorCode.none
 
@@ -102,15 +110,16 @@ class FetchPlan(NamedTuple):
         return not self.partitions
 
     def to_look_at(self) -> Sequence[tuple[TopicKey, FetchPartition]]:
-        """For each look anew: of a follower's session, what may have something new."""
+        """Returns the partitions to look at now. In a follower's session these are only the ones that may have
+        something new."""
         session = self.session
         if session is None or session.watching is None or not self.is_incremental:
             return self.partitions
         return session.changed(session.watching)
 
     def trimmed(self, answers: Sequence[tuple[TopicKey, PartitionData]]) -> list[tuple[TopicKey, PartitionData]]:
-        """Leaves out what the reader knows already; partitions that had records go to the end of the line, so that
-        none starves behind busy ones."""
+        """Removes partitions without news from an incremental reply. Partitions that had records go to the end of the
+        queue, so that busy ones do not starve the others."""
         if self.session is None:
             return list(answers)
         kept: list[tuple[TopicKey, PartitionData]] = []
@@ -136,6 +145,8 @@ class FetchPlan(NamedTuple):
 
 
 class FetchSessions:
+    """The fetch sessions of a broker, in a bounded number of slots."""
+
     def __init__(self, slots: int, now_ms: Callable[[], float], new_id: Callable[[], int]) -> None:
         self._slots = slots
         self._now_ms = now_ms
@@ -146,15 +157,17 @@ class FetchSessions:
         return len(self._sessions)
 
     def find(self, session_id: int) -> FetchSession | None:
+        """Returns the session with this id."""
         return self._sessions.get(session_id)
 
     def note_used(self, session: FetchSession, now_ms: float) -> None:
-        """For its next step: it is the last to make room for another."""
+        """Advances a session to its next step and makes it the last candidate for eviction."""
         session.next_epoch = 1 if session.next_epoch == EPOCH_MAX else session.next_epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
 
     def plan(self, request: FetchRequest, *, by_topic_id: bool) -> FetchPlan:
+        """Opens, continues or ends a session according to the request, and returns what to read."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._end(request.session_id)
             session = None
@@ -169,14 +182,16 @@ class FetchSessions:
             session.end()
 
     def _end_watching(self, now_ms: float) -> None:
-        """Partitions do not tell those who left. One that comes back after all looks at everything once."""
+        """Ends the watches of idle sessions, so that partitions stop notifying readers that have left. A reader that
+        returns after all looks at everything once."""
         for session in self._sessions.values():
             if now_ms - session.used_ms < IDLE_MS:
                 return
             session.end()
 
     def _open(self, request: FetchRequest, by_topic_id: bool) -> FetchSession | None:
-        """None if all slots are in use: the reader gets a full answer and no session."""
+        """Opens a session, or returns None if all slots are in use: the reader then gets a full reply without a
+        session."""
         now = self._now_ms()
         self._end_watching(now)
         if len(self._sessions) >= self._slots:

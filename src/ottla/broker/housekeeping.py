@@ -1,4 +1,4 @@
-"""What has to happen by itself: retention, compaction, flushing, expiry of producers, offsets for memory logs."""
+"""Periodic work: retention, compaction, flushing, expiry of producers, and offset reservations of memory logs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 TICK_MS = 250.0
 RETENTION_CHECKS_A_PERIOD = 10
-"""A log is looked at ten times within its retention, so that a retention of seconds is kept to a fraction of it."""
+"""A log is checked ten times per retention period, so that even a retention of seconds is exceeded only by a
+fraction."""
 RETENTION_CHECK_MS_MIN = 250
 PRODUCER_EXPIRY_CHECK_MS = 600_000
 OFFSETS_RESERVED = 10_000_000
 
 
 class Housekeeping:
+    """Runs the periodic work of a broker, from one timer."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timer: Timer | None = None
@@ -44,7 +47,7 @@ class Housekeeping:
         self.compactor: Compactor | None = None
         self._retention_due: list[tuple[float, int, Partition]] = []
         self._planned: dict[Partition, float] = {}
-        """When each partition is due: an entry of the heap that says otherwise is stale."""
+        """When each partition is due. A heap entry with another time is stale."""
         self._number = 0
         self._taking_reserve = False
         self._reserving = asyncio.Lock()
@@ -90,7 +93,7 @@ class Housekeeping:
     # -- retention ---------------------------------------------------------------------------------------------
 
     def look_at(self, topic: Topic) -> None:
-        """The topic is new, or its configuration has changed: its partitions get a new time."""
+        """Reschedules the partitions of a topic that is new or whose configuration has changed."""
         now = self._broker.clock.monotonic_ms()
         for partition in topic.partitions:
             self._plan(partition, now + self._retention_interval_ms(partition))
@@ -159,7 +162,7 @@ class Housekeeping:
     # -- space -------------------------------------------------------------------------------------------------
 
     def _check_space(self) -> None:
-        """After a full disk: takes the reserve again as soon as it is there, and with that writes go on."""
+        """Reallocates the space reserve after the disk was full. Writes resume once it is held."""
         reserve = self._broker.shared.reserve
         if reserve is None or reserve.is_held or self._taking_reserve:
             return
@@ -189,7 +192,7 @@ class Housekeeping:
             flusher.run()
 
     async def flush_everything(self) -> None:
-        """At a clean stop."""
+        """Flushes every log, at a clean shutdown."""
         flusher = self._broker.store.flusher
         if flusher is None:
             return
@@ -227,7 +230,8 @@ class Housekeeping:
         return any(log.end_offset + OFFSETS_RESERVED // 2 > log.reserved_end for log in self._memory_logs())
 
     async def reserve_offsets(self, new: Topic | None = None) -> None:
-        """`new` is a topic that nobody sees yet. OSError if the catalog cannot be written."""
+        """Reserves offsets for memory logs. `new` is a topic that is not visible yet. Raises OSError if the catalog
+        cannot be written."""
         async with self._reserving:
             wanted = self._wanted_reservations(new)
             if wanted:
@@ -237,7 +241,7 @@ class Housekeeping:
                     log.reserved_end = end
 
     def reserve_offsets_blocking(self) -> None:
-        """At start-up. If it fails now, memory logs refuse until it succeeds: it is tried again by itself."""
+        """Reserves offsets at start-up. If this fails, memory logs refuse records until a later tick succeeds."""
         wanted = self._wanted_reservations()
         if wanted:
             keys = {(log.key.topic_id, int(log.key.partition)): end for log, end in wanted.items()}

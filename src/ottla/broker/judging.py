@@ -1,8 +1,8 @@
-"""What a leader says to a batch before it appends it: by its producer's sequence, and by what transactions are open.
+"""Validates a batch before the leader appends it: the producer's sequence and the state of its transaction.
 
-The first batch of a transaction in a partition is appended only if the transaction's coordinator has said that it goes
-on (KIP-890). Whoever asks the coordinator takes a guard before, and shows it with the batch: a marker that comes
-meanwhile takes the guard away.
+The first batch of a transaction in a partition is appended only after the transaction coordinator has confirmed that
+the transaction is ongoing (KIP-890). The caller takes a guard before it asks the coordinator and presents it with the
+batch. A marker that arrives in between invalidates the guard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Appended(NamedTuple):
-    """A batch has its place; it is acknowledged when the watermark reaches `end_offset`."""
+    """The offsets of an appended batch. It is acknowledged when the high watermark reaches `end_offset`."""
 
     base_offset: int
     end_offset: int
@@ -31,12 +31,12 @@ class Appended(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """How a transactional batch comes."""
+    """The origin of a batch: the guard and version of its transaction, or a writer of the append stream."""
 
     guard: int = NO_GUARD
     transaction_version: int = 0
     is_writer: bool = False
-    """By the append stream, which has judged it by its own rules."""
+    """The batch comes from the append stream, which has already validated it by its own rules."""
 
 
 UNGUARDED = Guarded()
@@ -46,7 +46,8 @@ AS_WRITER = Guarded(is_writer=True)
 def judge(
     log: FileLog | MemoryLog, header: BatchHeader, refused: RefusedBatches, now_ms: int, guarded: Guarded = UNGUARDED
 ) -> Appended | Refused | None:
-    """None: append it. A retry of what is in the log waits for what the original waits for (SAFETY 21)."""
+    """Returns None if the batch is to be appended, or else the reply to it. A retry of a batch that is in the log waits
+    for the same acknowledgement as the original (safety: duplicates)."""
     if guarded.is_writer:
         return None
     if header.producer_id >= WRITER_IDS_FROM:
@@ -83,7 +84,8 @@ def judge(
 def _waits_for_refused(
     log: FileLog | MemoryLog, header: BatchHeader, verdict: Verdict, refused: RefusedBatches, now_ms: int
 ) -> Refused | None:
-    """What the log knows of a producer counts more than a refusal that another broker may have made good."""
+    """Returns the refusal of an earlier batch that this one has to wait for. The log's own state of a producer takes
+    precedence over a remembered refusal: another broker may have accepted the refused batch since."""
     missing = verdict.expected_sequence if isinstance(verdict, OutOfOrder) else None
     if missing is None and log.producers.get(header.producer_id) is not None:
         return None
@@ -91,8 +93,8 @@ def _waits_for_refused(
 
 
 def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int | Refused:
-    """What to show with a transactional batch, after the coordinator was asked. NO_GUARD: it need not be asked, because
-    the transaction is open here, or because the batch is a retry or will be refused in any case."""
+    """Returns the guard to present with a transactional batch once the coordinator has been asked. NO_GUARD means that
+    it need not be asked: the transaction is open here, or the batch is a retry or will be refused in any case."""
     verdict = log.producers.judge(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
     if isinstance(verdict, Duplicate | StaleEpoch):
         return NO_GUARD

@@ -1,4 +1,4 @@
-"""How one partition is spread over brokers, as clients see it."""
+"""The placement of a partition on brokers, as clients see it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Layout(NamedTuple):
-    """What a client is told about a partition, whichever broker it asks."""
+    """The metadata of one partition. Every broker gives the same answer."""
 
     partition: int
     leader: int

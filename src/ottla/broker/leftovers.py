@@ -1,7 +1,8 @@
-"""What a start-up finds of logs that no topic claims. Blocking.
+"""Handles logs without a topic that start-up finds in the data directory. Blocking.
 
-If the topic was deleted, its remains go: a crash came between its deletion and their removal. Otherwise nobody knows
-whose they are, perhaps the catalog is an old one: they are reported and kept in `set-aside` (SAFETY 26).
+If the topic was deleted, its files are removed: the broker crashed between the deletion and the removal. Otherwise
+their owner is unknown (the catalog may be an old one), so they are reported and moved to `set-aside`
+(safety: topic-identity).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ottla.ports import FileSystem
 
 
 class Leftovers:
+    """Removes or sets aside the logs of unknown topics."""
+
     def __init__(
         self, files: FileSystem, places: DataPlaces, report: Callable[[str], None], deleted: Collection[TopicId]
     ) -> None:
@@ -26,7 +29,7 @@ class Leftovers:
         self._deleted = deleted
 
     def sort_out(self, known: Collection[LogKey]) -> None:
-        """Directories of logs, and of what was rescued of logs, that are none of the known."""
+        """Handles the directories of logs, and of batches rescued from logs, that belong to no known log."""
         names = {log_name(key) for key in known}
         for name in self._files.list_dir(self._places.logs):
             if name.endswith(DELETED_SUFFIX):
@@ -54,8 +57,8 @@ class Leftovers:
         self._report(f"{path} belongs to no topic: moved to {target}")
 
     def keep_entries(self, replayed: Replayed, read: Callable[[], Iterator[JournalEntry]]) -> None:
-        """Before the journal forgets them: batches of logs that are neither known nor deleted. A start-up that is cut
-        short here does the same again."""
+        """Saves journaled batches of logs that are neither known nor deleted, before the journal drops them. If
+        start-up is interrupted here, the next one does the same again."""
         for key, runs in replayed.unclaimed.items():
             if key in replayed.deleted or key.topic_id in self._deleted:
                 continue

@@ -1,4 +1,5 @@
-"""All logs under one data directory (`log/places.py` has what is where): they come back, come and go."""
+"""All logs under one data directory: recovers them at start-up, creates and deletes them (`log/places.py` has the
+directory layout)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 
 class LogStore:
+    """The logs of one broker, with the journal and the flusher they share."""
+
     def __init__(self, shared: SharedByLogs, data_dir: str, journal_id: bytes, limits: JournalLimits) -> None:
         self.shared = shared
         self._files = shared.disk.files
@@ -35,7 +38,7 @@ class LogStore:
         self.flusher: Flusher | None = None
         self.replayed = Replayed()
         self.may_lack_entries = False
-        """Any `disk` log may end too early: the journal lost entries, and nobody knows whose."""
+        """Any `disk` log may end too early: the journal lost entries, and it is unknown which logs they belong to."""
 
     def directory_of(self, key: LogKey) -> str:
         return self._places.directory_of(key)
@@ -43,16 +46,18 @@ class LogStore:
     # -- start-up, blocking -----------------------------------------------------------------------------------
 
     def hold_reserve(self) -> None:
-        """Before anything is written: a broker that was killed must be able to start on a full disk."""
+        """Allocates the space reserve. This comes before any other write, so that a killed broker can start on a full
+        disk."""
         self._reserve.hold()
 
     def with_reserve(self, job: Callable[[], T]) -> T:
-        """Runs a job that a full disk must not prevent; twice, if it does. Blocking."""
+        """Runs a job that a full disk must not prevent. While it fails for lack of space, a part of the reserve is
+        released and the job runs again. Blocking."""
         return self._reserve.use_for(job)
 
     def recover(self, wanted: Iterable[tuple[LogKey, TopicConfig]], deleted: Collection[TopicId] = frozenset()) -> None:
-        """Of deleted topics nothing is left afterwards. The journal's old blocks may be overwritten from here on: the
-        new checkpoint is durable."""
+        """Recovers the logs and removes all files of deleted topics. Afterwards the new checkpoint is durable, so the
+        journal's old blocks may be overwritten."""
         self.hold_reserve()
         known = list(wanted)
         start_up = self.with_reserve(lambda: self._start_up(known, deleted))
@@ -99,14 +104,15 @@ class LogStore:
         return recover(self._files, self._places.journal, self._journal_id, released).entries()
 
     def _adopt(self, log: FileLog) -> FileLog:
-        """Gives a log the means to get over a failed segment."""
+        """Lets a journaled log repair itself after a segment failure."""
         if log.is_journaled:
             assert self.flusher is not None
             log.repair = Repair(log, self.flusher).begin
         return log
 
     def forget_lost_entries(self) -> None:
-        """Whoever counts on these logs was told. Blocking."""
+        """Removes the durable note of lost journal entries, after the replicas of these logs have been notified.
+        Blocking."""
         if self.may_lack_entries:
             self._files.remove(self._places.lost_entries)
             self._files.sync_dir(self._places.data_dir)
@@ -115,14 +121,14 @@ class LogStore:
     # -- while serving ----------------------------------------------------------------------------------------
 
     def create(self, key: LogKey, config: TopicConfig) -> FileLog:
-        """An empty log. Its directory comes with its first record, so this touches no disk."""
+        """Creates an empty log. Its directory is created with the first record, so this does no I/O."""
         log = FileLog.empty(self.shared, key, self.directory_of(key), config)
         self.logs[key] = log
         return self._adopt(log)
 
     def delete(self, log: FileLog, gone: Callable[[], None] = lambda: None) -> None:
-        """Takes a log out at once; its files go in the background. `gone` is called when nothing is left by which a
-        restart could find it: neither files nor, without word of its deletion, entries of the journal."""
+        """Removes a log at once; its files are deleted in the background. `gone` is called when a restart can no longer
+        find traces of the log: no files, and no journal entries without the entry of its deletion."""
         del self.logs[log.key]
         log.mark_deleted()
         self.shared.unsynced.discard(log)
@@ -134,7 +140,7 @@ class LogStore:
 
         def removed(_: None, error: BaseException | None, *, is_journaled: bool) -> None:
             for segment in log.segments:
-                segment.close()  # an open file keeps its space
+                segment.close()  # an open file would keep its space allocated
             if error is not None:
                 self.shared.report(f"{log.directory} could not be removed: {error}")
             elif is_journaled:
@@ -153,7 +159,7 @@ class LogStore:
             journal.append_mutation(log, Mutation.DELETE, 0, journaled)
 
     def _remove_files(self, log: FileLog) -> None:
-        """Blocking, on a disk thread."""
+        """Blocking; runs on a disk thread."""
         rescued = f"{self._places.rescued}/{log_name(log.key)}"
         if self._files.exists(rescued):
             self._files.remove_tree(rescued)
@@ -161,7 +167,7 @@ class LogStore:
         gone = log.directory + DELETED_SUFFIX
         if self._files.exists(log.directory):
             self._files.rename(log.directory, gone)
-            # Else a power cut brings it back as one that no topic claims.
+            # Without the sync, a power failure could bring the directory back, and no topic would own it.
             self._files.sync_dir(self._places.logs)
             self._files.remove_tree(gone)
 

@@ -1,7 +1,7 @@
-"""Markers of transactions in one partition: what a coordinator has decided is appended, once.
+"""Appends transaction markers to a partition, each exactly once.
 
-A marker is acknowledged like a batch with acks=all. One that is there already is not written again, and its answer
-waits for the one that is there.
+A marker is acknowledged like a batch with acks=all. A marker that is already in the log is not written again; the reply
+waits for the existing one to be acknowledged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALL = -1
 
 
 def append_marker(partition: Partition, marker: Marker, now_ms: int) -> Appended | Refused:
-    """Does not wait: the marker counts when the watermark has come to `end_offset`."""
+    """Appends a marker without waiting. It is acknowledged when the high watermark reaches `end_offset`."""
     refused = partition.refusal_for(ALL)
     if refused is not None:
         return refused
@@ -47,7 +47,7 @@ def append_marker(partition: Partition, marker: Marker, now_ms: int) -> Appended
 
 
 def write_marker(partition: Partition, marker: Marker, now_ms: int, settled: Settled) -> None:
-    """The same, and tells when it is acknowledged, or why it is not."""
+    """Appends a marker and calls `settled` when it is acknowledged, or with the error."""
     outcome = append_marker(partition, marker, now_ms)
     if isinstance(outcome, Refused):
         settled(outcome.error)

@@ -1,4 +1,4 @@
-"""One partition on this broker: its log, its watermark, and who waits on it."""
+"""One partition on this broker: its log, its high watermark, and the requests that wait on it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Role(Enum):
 
 
 class PartitionEvents(Protocol):
-    """What a broker of a cluster has to know of its partitions."""
+    """Callbacks from a partition to the cluster code of its broker."""
 
     def on_follower_acknowledged(self, partition: Partition) -> None: ...
 
@@ -61,6 +61,8 @@ class PartitionEvents(Protocol):
 
 
 class Partition:
+    """A replica of a partition on this broker, in whichever role."""
+
     def __init__(
         self,
         topic: Topic,
@@ -85,26 +87,26 @@ class Partition:
         self.role = Role.ALONE
         self.events: PartitionEvents | None = None
         self.on_marker: Callable[[Marker], None] | None = None
-        """Of whoever coordinates something by this partition: a marker was just appended."""
+        """Set by a coordinator that depends on this partition; called when a marker was appended."""
         self.state_version = 0
-        """Of the cluster's state that the role was taken from."""
+        """Version of the cluster state that the current role was taken from."""
         self.deleted = False
         self.cuts = 0
-        """Truncations, by which a read that began before one is known (SAFETY 19)."""
+        """Number of truncations. A read that began before a truncation is recognised by it (safety: fetch-replies)."""
         self._last_watermark = 0
-        """Of the role before this one. A restart forgets it: the next leader finds it out again."""
+        """High watermark at the end of the previous role. A restart loses it; the next leader determines it again."""
         self._wakeups = wakeups
         self.backlog = backlog
         self._limits_of: TopicConfig | None = None
         self._limits: OpaqueLimits | None = None
         self._produce_waits: deque[tuple[int, Settled]] = deque()
         self._local_waits: deque[tuple[int, Settled]] = deque()
-        """Of acks=1, where others have to follow: what this broker alone acknowledges is enough for them."""
+        """Waits of acks=1 requests on a leader with followers, for which the local acknowledgement is enough."""
         self.refused = RefusedBatches()
         self._fetch_watches: dict[int, FetchWatch] = {}
         self._replica_watches: dict[int, ReplicaWatch] = {}
         self._is_unannounced = False
-        """There may be records that followers have not been told of."""
+        """There may be records that followers have not been notified of."""
         log.events = self
 
     @property
@@ -117,11 +119,11 @@ class Partition:
 
     @property
     def is_read_here(self) -> bool:
-        """Whether readers who do not insist on the leader are served. A follower that has fallen out of the in-sync
-        replicas may stand still: it sends them away."""
+        """Whether consumers that allow reading from a follower are served here. A follower outside the ISR may be
+        arbitrarily stale, so it redirects them."""
         return self.is_led_here or (self.role is Role.FOLLOWER and self._node_id in self.isr)
 
-    # -- how far it has got -----------------------------------------------------------------------------------
+    # -- offsets ----------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -133,7 +135,7 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """What readers may see. With one replica, all that the log acknowledges."""
+        """The exclusive end of what consumers may read. With one replica, this is the acknowledged end of the log."""
         if self.leading is not None:
             return self.leading.high_watermark
         if self.following is not None:
@@ -144,7 +146,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """What readers of committed records may see: nothing of a transaction that is not over (SAFETY 24)."""
+        """The exclusive end for read_committed consumers: below every open transaction (safety: last-stable-offset)."""
         watermark, transactions = self.high_watermark, self.log.transactions
         if transactions.is_quiet:
             return watermark
@@ -165,7 +167,7 @@ class Partition:
     # -- produce ----------------------------------------------------------------------------------------------
 
     def append(self, records: memoryview | None, now_ms: int, guarded: Guarded = UNGUARDED) -> Appended | Refused:
-        """Checks a batch and appends it. Does not wait: the caller waits for the acknowledgement (SAFETY 22)."""
+        """Validates and appends a batch, without waiting for its acknowledgement (safety: produce-order)."""
         log = self.log
         if self.topic.internal:
             return Refused(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.topic.name}.")
@@ -192,8 +194,8 @@ class Partition:
         return Appended(base_offset, log.end_offset, append_time, log.start_offset)
 
     def append_run(self, run: ProduceRun, now_ms: int) -> bool:
-        """Appends the leading batches of the run that need nothing special, and cuts the run behind them. False if
-        there are none: the first batch goes the general way, by `append`."""
+        """Appends the leading batches of a run that take the common path, and cuts the run after them. Returns False if
+        there are none; the first batch then takes the general path, `append`."""
         log = self.log
         if log.config is not self._limits_of:
             self._limits_of = log.config
@@ -215,8 +217,8 @@ class Partition:
         return True
 
     def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
-        """Cuts the run before the first batch that does not continue its producer's sequence. What is noted here is
-        appended in the same breath."""
+        """Records producer sequences and cuts the run before the first batch that does not continue its producer's
+        sequence. The caller appends the recorded batches atomically on the event loop."""
         producers = self.log.producers
         base_offset = self.log.end_offset
         for place, batch in enumerate(run.batches):
@@ -234,7 +236,7 @@ class Partition:
         return True
 
     def refusal_for(self, acks: int) -> Refused | None:
-        """Why a produce request cannot be taken here now."""
+        """Returns the reason why a produce request cannot be accepted here now, if any."""
         if self.role is Role.ALONE:
             return None
         if self.leading is None:
@@ -247,8 +249,8 @@ class Partition:
         return None
 
     def when_acknowledged(self, end_offset: int, settled: Settled, acks: int = ALL) -> None:
-        """Offsets come in growing order but for duplicates, which wait behind what came before them: at worst a
-        little longer than they need."""
+        """Calls `settled` when the records up to `end_offset` are acknowledged, or with an error. Offsets increase
+        except for duplicates, which wait behind earlier requests: at worst slightly longer than necessary."""
         if self.log.failed is not None:
             settled(ErrorCode.kafka_storage_error)
         elif acks == 1 and self.leading is not None:
@@ -264,14 +266,14 @@ class Partition:
         if offset < self.log.start_offset:
             return Refused(ErrorCode.offset_out_of_range)
         if offset > self.log.end_offset:
-            # The leader may have what this follower does not have yet (KIP-392).
+            # The leader may have records that this follower does not have yet (KIP-392).
             is_all = self.following is None
             return Refused(ErrorCode.offset_out_of_range if is_all else ErrorCode.offset_not_available)
         return self.log.read(offset, max_bytes, upto, keeps_empty=False)
 
     async def read_cold(self, read: ColdRead, cuts: int | None = None) -> Slice | Refused:
-        """`cuts` is what `cuts` was when the read was made: if the log was cut since, what was found may be of a
-        history that is given up."""
+        """Runs a read on the disk thread. `cuts` is the number of truncations when the read was planned: if the log was
+        truncated since, the data may belong to an abandoned history and is refused."""
         before = self.cuts if cuts is None else cuts
         try:
             outcome = await self._on_disk_thread(read.run)
@@ -280,7 +282,7 @@ class Partition:
         return outcome if self.cuts == before else Refused(ErrorCode.not_leader_or_follower)
 
     def read_as_follower(self, offset: int, max_bytes: int) -> Slice | ColdRead | Refused:
-        """Everything, before it is acknowledged: replicas sync side by side."""
+        """Reads up to the log end, including unacknowledged records: replicas sync in parallel."""
         if offset < self.log.start_offset or offset > self.log.end_offset:
             return Refused(ErrorCode.offset_out_of_range)
         return self.log.read(offset, max_bytes, self.log.end_offset)
@@ -299,12 +301,12 @@ class Partition:
     # -- roles ------------------------------------------------------------------------------------------------
 
     def lead(self, leading: LeaderReplication, leader_epoch: int) -> None:
-        """From now on records are taken here. Who waits for an earlier role is told to look elsewhere."""
+        """Makes this broker the leader. Requests that wait for an earlier role fail with NOT_LEADER_OR_FOLLOWER."""
         self._leave_role(Role.LEADER)
         self.leading = leading
         self.leader_epoch = leader_epoch
         self.distrust_epochs_to_come()
-        # Before any record of the epoch: a follower with records of an epoch that we do not have must find its end.
+        # Before its first record: a follower with records of an epoch unknown here must find that epoch's end.
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
     def follow(self, following: Following, leader_epoch: int) -> None:
@@ -312,15 +314,16 @@ class Partition:
         self.following = following
         self.leader_epoch = leader_epoch
         self.distrust_epochs_to_come()
-        # An epoch that we led without a record is nothing that a leader could find in its own history.
+        # Drop an epoch that this broker led without writing a record: the leader's history does not contain it.
         self.log.epochs.truncate_from(self.log.end_offset)
 
     def distrust_epochs_to_come(self) -> None:
+        """Discards epochs in the log above the leader epoch: no broker has led in them, so they are corrupt."""
         if isinstance(self.log, FileLog):
             distrust_epochs_above(self.log, self.leader_epoch)
 
     def stand_by(self, leader_epoch: int) -> None:
-        """Nobody leads, or nobody that we may follow."""
+        """Gives up the role: the partition has no leader, or none that this broker may follow."""
         self._leave_role(Role.NONE)
         self.leader_epoch = max(leader_epoch, self.leader_epoch)
 
@@ -342,34 +345,35 @@ class Partition:
         self.events.truncate_log(self, offset, done)
 
     def reset_log(self, offset: int, done: Completion) -> None:
+        """Replaces the log by an empty one that starts at `offset`."""
         assert self.events is not None
         self.cuts += 1
         self.events.reset_log(self, offset, done)
 
     def on_watermark(self) -> None:
-        """The watermark moved, because of a follower's progress or another ISR."""
+        """Handles a new high watermark, after progress of a follower or a change of the ISR."""
         self._acknowledge_below(self.high_watermark)
         for watch in self._replica_watches.values():
             watch.watermark_moved()
 
     def on_isr_changed(self) -> None:
-        """Whoever waits for more replicas than are in sync now is told so: it may try again (idempotence keeps what is
-        here from being doubled)."""
+        """Fails acks=all requests if the ISR has become smaller than min.insync.replicas. The client may retry:
+        idempotence prevents duplicates of records that are already here."""
         if self.leading is not None and not self.leading.has_enough_in_sync:
             waits, self._produce_waits = self._produce_waits, deque()
             for _, settled in waits:
                 settled(ErrorCode.not_enough_replicas_after_append)
 
     def on_appended(self) -> None:
-        """The log has more, of a coordinator on this broker, which waits until others have it."""
+        """Notifies followers of records from a coordinator on this broker, which waits for their replication."""
         if self.leading is not None:
             self._on_replica_acknowledged()
             self._wake_replicas()
 
     def _on_produced(self, size_bytes: int) -> None:
-        """Notifies followers at once if somebody waits for them: a producer with acks=all, which registers its wait
-        before the event loop continues, or a reader. Otherwise notifications are gathered, so that acks=1 does not pay
-        for two messages a record."""
+        """Notifies followers at once if a request waits for them: an acks=all producer, which registers its wait before
+        the event loop continues, or a consumer. Otherwise notifications are batched, so that acks=1 does not pay for
+        two messages per record."""
         if self.log.end_offset > self.high_watermark:
             self.backlog.add(self.log.end_offset, size_bytes)
         if self.leading is None:
@@ -393,7 +397,7 @@ class Partition:
             if watch.changed():
                 self._wakeups.wake(watch.key, watch.look_again)
 
-    # -- the log tells ----------------------------------------------------------------------------------------
+    # -- events of the log ------------------------------------------------------------------------------------
 
     def on_acknowledged(self) -> None:
         if self.role is not Role.ALONE:
@@ -431,8 +435,8 @@ class Partition:
             self._wakeups.wake(watch.key, watch.look_again)
 
     def close(self, error: ErrorCode = ErrorCode.unknown_topic_or_partition) -> None:
-        """The topic is deleted, the replica is elsewhere, or the broker stops. What waits may be written: the error
-        must not say that it is not, unless nobody has it any more."""
+        """Closes the partition because the topic is deleted, the replica has moved, or the broker stops. Pending
+        produces may already be written, so `error` must not say otherwise unless no replica has them."""
         self.deleted = True
         self._settle_all(error)
         self.wake_fetches()
@@ -444,16 +448,16 @@ class Partition:
         for _, settled in waits:
             settled(error)
 
-    # -- look-ups and the log's start -------------------------------------------------------------------------
+    # -- lookups and the log start ----------------------------------------------------------------------------
 
     @property
     def is_watermark_known(self) -> bool:
-        """After an election the watermark may be below what readers have seen, until it has come to the epoch's start
-        (SAFETY 20)."""
+        """Whether the high watermark is reliable. After an election it may be below offsets that consumers have already
+        read, until it reaches the start of the epoch (safety: after-failover)."""
         return self.leading is None or self.leading.high_watermark >= self.leading.epoch_start
 
     async def delete_records(self, offset: int) -> int | Refused:
-        """Moves the log's start up; -1 means to the watermark. Returns the new start."""
+        """Advances the log start to `offset`, or to the high watermark if it is -1, and returns the new log start."""
         target = self.high_watermark if offset == -1 else offset
         if target < 0 or target > self.high_watermark:
             return Refused(ErrorCode.offset_out_of_range, f"the log ends at {self.high_watermark}")
@@ -486,7 +490,7 @@ class Partition:
         return self.log.epochs.end_of(epoch, self.log.end_offset)
 
     async def _written(self, log: FileLog) -> None:
-        """Look-ups read files: what is appended now must be there."""
+        """Waits until all appended records are written to files, which lookups read."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         log.when_written(log.end_offset, lambda: resolve(done, None))
         await done

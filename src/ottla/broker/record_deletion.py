@@ -1,6 +1,6 @@
-"""DeleteRecords in a cluster: the new log start counts when every in-sync replica has it.
+"""DeleteRecords in a cluster: the new log start takes effect when every in-sync replica has it.
 
-Otherwise the next leader could begin again where the old one had begun, with records that were reported as deleted.
+Otherwise the next leader could start at the old offset and serve records that were reported as deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOK_MS = 10.0
 
 
 async def delete_records(partition: Partition, offset: int, clock: Clock, timeout_ms: float) -> int | Refused:
-    """Moves the log's start up; -1 means to the watermark. Returns the new start."""
+    """Advances the log start to `offset`, or to the high watermark if it is -1, and returns the new log start."""
     if partition.leading is None:
         return await partition.delete_records(offset)
     epoch = partition.leader_epoch
@@ -36,7 +36,7 @@ async def delete_records(partition: Partition, offset: int, clock: Clock, timeou
         elif clock.monotonic_ms() >= deadline_ms:
             return Refused(ErrorCode.request_timed_out, "not every replica in sync has the new start of the log yet")
         else:
-            partition.on_watermark()  # fetches that wait take the new start along
+            partition.on_watermark()  # pending fetches carry the new log start
             await sleep(clock, LOOK_MS)
     return Refused(ErrorCode.not_leader_or_follower)
 

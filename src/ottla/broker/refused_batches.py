@@ -1,17 +1,18 @@
-"""Batches of idempotent producers that were refused, while later ones are on their way: those have to wait.
+"""Remembers refused batches of idempotent producers, so that later batches in flight wait for them.
 
-A client has several batches in flight. One is refused because too few replicas are in sync, and the next comes when
-there are enough again. Two things went wrong here, and the siege found both:
+A client has several batches in flight. One is refused because too few replicas are in sync, and the next one arrives
+when there are enough again. This caused two bugs, both found by the siege test:
 
-* A log that has never heard of a producer lets it begin anywhere, as Kafka does, because its batches may have been
-  removed. So the second batch was taken; and librdkafka takes all before an acknowledged batch for acknowledged.
-* A log that knows the producer says OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then begins a new epoch and sends all of
-  them again, also a batch before these that is in the log and was answered with NOT_ENOUGH_REPLICAS_AFTER_APPEND: it
-  was there twice.
+* A log that does not know a producer accepts any first sequence, as Kafka does, because the producer's earlier batches
+  may have been removed. So the second batch was accepted, and librdkafka takes every batch before an acknowledged one
+  as acknowledged.
+* A log that knows the producer returns OUT_OF_ORDER_SEQUENCE_NUMBER. librdkafka then begins a new epoch and sends all
+  its batches again, including an earlier batch that is in the log and was answered with
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND. That batch was then in the log twice.
 
-A producer never leaves out a batch within an epoch. So what comes after a refused batch is refused in the same way,
-until that one comes again: the client sends them again in their order, and nothing else happens. This is about what
-is on its way, so it is soon over: a refusal of long ago may have been made good by another broker, or been given up.
+A producer never skips a batch within an epoch. So every batch after a refused one is refused with the same error until
+the refused one is sent again; the client then resends them in order. Refusals are remembered only briefly, because they
+concern batches in flight: an old refusal may have been resolved by another broker, or the client may have given up.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ class _First(NamedTuple):
 
 
 class RefusedBatches:
-    """Of one partition, on one broker, in memory."""
+    """The refused batches of one partition on one broker, in memory."""
 
     __slots__ = ("_first",)
 
     def __init__(self) -> None:
         self._first: dict[int, _First] = {}
-        """The earliest batch that was refused, by producer, in the order of coming."""
+        """The earliest refused batch by producer, in order of arrival."""
 
     def __bool__(self) -> bool:
         return bool(self._first)
 
     def note(self, records: memoryview | None, refusal: Refused, now_ms: int) -> None:
-        """A batch that was not taken, though nothing is wrong with it: the client will send it again."""
+        """Remembers a valid batch that was refused with a retriable error: the client will send it again."""
         if not refusal.error.retriable or records is None or len(records) < HEADER_BYTES:
             return
         header = read_header(records)
@@ -60,8 +61,8 @@ class RefusedBatches:
             del self._first[next(iter(self._first))]
 
     def before(self, header: BatchHeader, missing: int | None, now_ms: int) -> Refused | None:
-        """Why a batch has to wait for an earlier one. `missing` is what the log expects next, if it knows: a refusal of
-        anything else is out of date."""
+        """Returns the refusal that a batch has to wait for, if any. `missing` is the sequence that the log expects
+        next, if it knows the producer; a refusal of any other sequence is out of date."""
         known = self._first.get(header.producer_id)
         if known is None:
             return None

@@ -1,8 +1,8 @@
-"""What has changed in a follower's partitions since its fetch session last looked at them.
+"""Tracks which of a follower's partitions have changed since its fetch session last looked at them.
 
-A follower may share thousands of partitions with a leader, of which one has a new record. So the partitions tell the
-session, from one request to the next, and an answer looks only at those that did. Now and then all of them are looked
-at: that is also how the leader hears that a follower is still there for the quiet ones.
+A follower may share thousands of partitions with a leader, of which one has a new record. So the partitions notify the
+session between requests, and a reply looks only at those that did. From time to time it looks at all of them, which is
+also how the leader learns that the follower is still alive for the idle ones.
 """
 
 from __future__ import annotations
@@ -24,30 +24,38 @@ PartitionKey = tuple[TopicKey, int]
 class Waiting(Protocol):
     """A fetch that has found nothing yet."""
 
-    def look_again(self) -> None: ...
+    def look_again(self) -> None:
+        """Looks for data again."""
+        ...
 
-    def hurry(self) -> None: ...
+    def hurry(self) -> None:
+        """Replies soon, to deliver a new high watermark."""
+        ...
 
 
 class SessionWatching:
+    """The watches of one follower's session."""
+
     __slots__ = ("_watched", "all_at_ms", "changed", "waiting")
 
     def __init__(self) -> None:
         self.changed: dict[PartitionKey, None] = {}
-        """To be looked at for the next answer, in the order in which they changed."""
+        """Partitions to look at for the next reply, in the order in which they changed."""
         self.waiting: Waiting | None = None
         self._watched: dict[PartitionKey, Partition] = {}
         self.all_at_ms = 0.0
-        """When all of them are looked at again."""
+        """When all partitions are looked at again."""
 
     def is_all_due(self, now_ms: float) -> bool:
+        """Whether it is time to look at all partitions; if so, schedules the next time."""
         if now_ms < self.all_at_ms:
             return False
         self.all_at_ms = now_ms + ALL_EVERY_MS
         return True
 
     def watch(self, key: PartitionKey, partition: Partition) -> None:
-        """From now on the partition tells. The same name may become another partition: it is looked at again then."""
+        """Watches a partition. A key may come to mean another partition (a topic was recreated): that one is then
+        watched instead."""
         known = self._watched.get(key)
         if known is partition:
             return
@@ -61,19 +69,21 @@ class SessionWatching:
         return self._watched.get(key)
 
     def forget(self, key: PartitionKey) -> None:
+        """Stops watching a partition."""
         self.changed.pop(key, None)
         partition = self._watched.pop(key, None)
         if partition is not None:
             partition.unwatch(id(self))
 
     def end(self) -> None:
+        """Stops watching all partitions."""
         for key in list(self._watched):
             self.forget(key)
         self.changed.clear()
         self.all_at_ms = 0.0
 
     def _mark(self, key: PartitionKey) -> bool:
-        """Whether somebody waits for it."""
+        """Marks a partition as changed. Returns whether a request waits."""
         self.changed[key] = None
         return self.waiting is not None
 

@@ -1,7 +1,7 @@
-"""Brings the logs of a data directory back, after a clean stop or a crash. Blocking.
+"""Recovers the logs of a data directory after a clean stop or a crash. Blocking.
 
-Nothing that may be needed again is given up before the new checkpoint is durable, so a crash in the middle of a
-start-up, and another start-up, give the same.
+Nothing that may be needed again is discarded before the new checkpoint is durable. Recovery is therefore idempotent:
+after a crash in the middle of it, the next start-up gives the same result.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from ottla.ports import SyncAll
 
 
 class StartUp:
+    """One recovery of a data directory."""
+
     def __init__(
         self, shared: SharedByLogs, places: DataPlaces, journal_id: bytes, deleted: Collection[TopicId]
     ) -> None:
@@ -39,17 +41,17 @@ class StartUp:
         self._has_checkpoint = False
         self.logs: dict[LogKey, FileLog] = {}
         self.points: dict[LogKey, RecoveryPoint] = {}
-        """As the new checkpoint has them."""
+        """The recovery points of the new checkpoint."""
         self.may_lack_entries = False
-        """The journal lost some, and nobody knows whose: any `disk` log may end too early."""
+        """The journal lost entries of unknown logs, so any `disk` log may end too early."""
         self.last_sequence = 0
-        """Of the journal: nothing up to here is needed any more."""
+        """Last sequence of the journal; no entry up to it is needed any more."""
         self._leftovers = Leftovers(self._files, places, shared.report, deleted)
         self._replay = Replay(self._files, self.logs)
         self.replayed = self._replay.replayed
 
     def run(self, wanted: Iterable[tuple[LogKey, TopicConfig]]) -> None:
-        """Opens every log of the catalog and replays what the segments miss."""
+        """Opens every log of the catalog and replays the journal entries that its segments lack."""
         sync_all = self._files.begin_sync_all(self._places.data_dir)
         try:
             self._run(wanted, sync_all)
@@ -75,7 +77,7 @@ class StartUp:
         self._remove_rescued(rescued)
 
     def abandon(self) -> None:
-        """It failed, and may be tried again."""
+        """Closes the logs after a failure, so that recovery can be tried again."""
         for log in self.logs.values():
             log.close()
 
@@ -110,10 +112,10 @@ class StartUp:
             trust_checkpoint=self._trust_checkpoint,
         )
 
-    # -- what the segments miss -------------------------------------------------------------------------------
+    # -- replay -----------------------------------------------------------------------------------------------
 
     def _take_rescued(self) -> list[str]:
-        """The directories of what was rescued: to be removed as soon as a checkpoint covers it."""
+        """Replays rescued batches and returns their directories, which are removed once a checkpoint covers them."""
         taken: list[str] = []
         if not self._files.exists(self._places.rescued):
             return taken
@@ -134,8 +136,8 @@ class StartUp:
         return recover(self._files, self._places.journal, self._journal_id, self._checkpoint.released_sequence)
 
     def _lower_points(self, cuts: Cuts) -> None:
-        """Durably, before a file is cut (SAFETY 6): else a crash in the middle of this start-up would look as if
-        something had cut it."""
+        """Lowers the recovery points durably before any file is truncated (safety: recovered-log). Otherwise, after a
+        crash in the middle of this start-up, the truncated files would look damaged."""
         points = self._checkpoint.points
         lowered: dict[LogKey, RecoveryPoint] = {}
         for key, cut in cuts.lowest().items():
@@ -165,7 +167,8 @@ class StartUp:
         self.last_sequence = recovered.last_sequence
 
     def _keep_in_mind_what_is_lost(self) -> None:
-        """The new checkpoint covers it up: a crash before anybody was told must not make it forgotten."""
+        """Records the loss durably. The new checkpoint hides it, and a crash must not make it forgotten before it is
+        reported."""
         path = self._places.lost_entries
         if self._files.exists(path):
             self.may_lack_entries = True
@@ -181,7 +184,7 @@ class StartUp:
         self.points = {key: log.recovery_point for key, log in self.logs.items() if log.recovery_point is not None}
 
     def _has_changed(self, log: FileLog) -> bool:
-        """Since the checkpoint."""
+        """Whether the log has changed since the checkpoint."""
         known = log.recovery_point
         if log.key in self.replayed.logs:
             return True

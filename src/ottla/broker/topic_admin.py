@@ -1,4 +1,4 @@
-"""Creating, changing and deleting topics. A change is in the catalog, durably, before anyone sees it."""
+"""Creates, changes and deletes topics. A change is durable in the catalog before it becomes visible."""
 
 from __future__ import annotations
 
@@ -24,41 +24,46 @@ if TYPE_CHECKING:
 
 DURABILITY = "ottla.durability"
 PARTITIONS_MAX = 10_000
-"""A topic with more is refused: each partition costs a file and an entry in every metadata reply."""
+"""Maximum number of partitions of a topic: each partition costs a file and an entry in every metadata reply."""
 Assignment = Sequence[tuple[int, ...]]
-"""The brokers of each partition's replicas, as an administrator wants them. The first is the preferred leader."""
+"""The brokers of each partition's replicas, as requested by an administrator. The first is the preferred leader."""
 
 
 def planned_layouts(assignment: Assignment) -> list[Layout]:
-    """The partitions of a topic that is only validated, as they would be."""
+    """Returns the layouts that a topic would have, for a request that only validates."""
     return [Layout(index, replicas[0], 0, replicas, replicas) for index, replicas in enumerate(assignment)]
 
 
 class TopicAdmin:
+    """Administers the topics and settings of a single broker."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._creating: dict[str, str] = {}
-        """Names that are taken though nobody sees them yet, by their names in metrics."""
+        """Names that are being created and are not visible yet, by their names in metrics."""
         self._changing = asyncio.Lock()
-        """Changes of topics follow one another: each is based on what the one before left in the catalog."""
+        """Serialises changes of topics: each is based on the catalog state that the previous one left."""
         self._unsaved: list[tuple[TopicRecord, asyncio.Future[None]]] = []
         self._saving = False
         self._gone: list[TopicId] = []
-        """Deleted topics of which nothing is left: the catalog forgets them with the next deletion."""
+        """Deleted topics without files; the catalog forgets them at the next deletion."""
 
     # -- configuration ----------------------------------------------------------------------------------------
 
     def broker_defaults(self) -> Mapping[str, str]:
+        """Returns the settings that topics inherit from the broker."""
         return {**self._broker.static_config.given, **self._broker.dynamic_overrides}
 
     def config_for(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """For overrides that were accepted before: a setting that this version no longer takes is an error here."""
+        """Parses overrides that were accepted earlier. Raises ValueError if this version no longer supports a
+        setting."""
         config = parse_topic_config(overrides, self.broker_defaults())
         if isinstance(config, Refused):
             raise ValueError(f"the catalog holds a topic configuration that is not valid: {config.message}")
         return config
 
     def apply_dynamic_configs(self) -> None:
+        """Puts the dynamic settings into effect for the broker and its topics."""
         broker = self._broker
         merged = with_overrides(broker.static_config, broker.dynamic_overrides)
         if isinstance(merged, Refused):
@@ -69,6 +74,7 @@ class TopicAdmin:
             self.use_config(topic, topic.overrides)
 
     def use_config(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Puts new overrides into effect for a topic and its logs."""
         topic.config = self.config_for(overrides)
         topic.overrides = dict(overrides)
         for partition in topic.partitions:
@@ -87,6 +93,7 @@ class TopicAdmin:
         assignment: Assignment | None = None,
         replicas_wanted: int = 0,
     ) -> Topic | Refused:
+        """Creates a topic, or only validates the request."""
         broker = self._broker
         refused = broker.topics.check_new_name(name) or self._check_counts(partition_count, replication_factor)
         if refused is None and assignment is not None:
@@ -98,7 +105,8 @@ class TopicAdmin:
         if isinstance(config, Refused):
             return config
         count = broker.config.num_partitions if partition_count == -1 else partition_count
-        # The class is fixed here (SAFETY 26): a broker that starts with another default must not change it.
+        # The durability class is fixed at creation (safety: topic-identity): a broker with another default must not
+        # change it.
         overrides = {**configs, DURABILITY: config.durability.value}
         record = TopicRecord(name, self._new_id(), count, overrides, broker.clock.now_ms())
         topic = Topic(name, record.id, config, overrides, record.created_ms)
@@ -119,7 +127,7 @@ class TopicAdmin:
         return topic
 
     def _parse_new(self, name: str, configs: Mapping[str, str]) -> TopicConfig | Refused:
-        """Internal topics are always `disk` (SAFETY 26): the broker's default does not apply to them."""
+        """Internal topics are always `disk` (safety: topic-identity), whatever the broker's default is."""
         if name not in INTERNAL_TOPICS:
             return parse_topic_config(configs, self.broker_defaults())
         if configs.get(DURABILITY, "").strip() in {each.value for each in Durability if each is not Durability.DISK}:
@@ -140,7 +148,7 @@ class TopicAdmin:
         return None
 
     def _check_assignment(self, assignment: Assignment) -> Refused | None:
-        """This broker is alone, so there is one valid placement."""
+        """A single broker allows only one placement."""
         me = (self._broker.node_id,)
         for replicas in assignment:
             if replicas != me:
@@ -153,13 +161,13 @@ class TopicAdmin:
 
     def _new_id(self) -> TopicId:
         while True:
-            # Ids 0 and 1 are Kafka's own.
+            # Kafka reserves the ids 0 and 1.
             candidate: UUID = self._broker.new_id()
             if candidate.int > 1:
                 return TopicId(candidate)
 
     async def _save(self, record: TopicRecord) -> None:
-        """Topics that are created at the same time share one transaction of the catalog."""
+        """Saves a topic. Topics that are created concurrently share one catalog transaction."""
         saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unsaved.append((record, saved))
         if not self._saving:
@@ -188,6 +196,7 @@ class TopicAdmin:
     async def create_partitions(
         self, topic: Topic, total: int, validate_only: bool, assignment: Assignment | None = None
     ) -> Refused | None:
+        """Increases a topic's number of partitions to `total`."""
         current = len(topic.partitions)
         if total <= current:
             return Refused(
@@ -211,13 +220,14 @@ class TopicAdmin:
         return refused
 
     async def _reserve_offsets(self, new: Topic | None = None) -> None:
-        """Memory logs refuse until they have reserved offsets; if that fails now, it is tried again by itself."""
+        """Reserves offsets for memory logs, which refuse records until then. On failure, housekeeping retries."""
         with contextlib.suppress(OSError):
             await self._broker.housekeeping.reserve_offsets(new)
 
     async def alter_topic_configs(
         self, topic: Topic, overrides: Mapping[str, str], validate_only: bool
     ) -> Refused | None:
+        """Replaces the overrides of a topic."""
         overrides = {DURABILITY: topic.config.durability.value, **overrides}
         config = parse_topic_config(overrides, self.broker_defaults())
         if isinstance(config, Refused):
@@ -237,12 +247,14 @@ class TopicAdmin:
         return refused
 
     def dynamic_configs(self, broker_name: str) -> Mapping[str, str]:
-        """What was set while brokers run: for all of them (an empty name), or for one. Alone, that is the same."""
+        """Returns the dynamic settings of one broker, or of all brokers if the name is empty. For a single broker,
+        these are the same."""
         return self._broker.dynamic_overrides
 
     async def alter_broker_configs(
         self, overrides: Mapping[str, str], validate_only: bool, broker_name: str = ""
     ) -> Refused | None:
+        """Replaces the dynamic settings of the broker."""
         broker = self._broker
         merged = with_overrides(broker.static_config, overrides)
         if isinstance(merged, Refused):
@@ -263,7 +275,7 @@ class TopicAdmin:
             return Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{topic.name}' was deleted.")
         record = TopicRecord(topic.name, topic.id, partition_count, dict(overrides), topic.created_ms)
         try:
-            # With the reserve: so is shortening their retention.
+            # Use the reserve: a shorter retention is one way to make room on a full disk.
             catalog, store = self._broker.catalog, self._broker.store
             await self._broker.on_catalog(lambda: store.with_reserve(lambda: catalog.put_topic(record)))
         except OSError as error:
@@ -273,6 +285,7 @@ class TopicAdmin:
     # -- delete -----------------------------------------------------------------------------------------------
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
+        """Deletes a topic and, in the background, its logs."""
         async with self._changing:
             return await self._delete(topic)
 
@@ -282,7 +295,7 @@ class TopicAdmin:
             return Refused(ErrorCode.unknown_topic_or_partition)
         gone, self._gone = self._gone, []
         try:
-            # With the reserve: deleting topics is how a person makes room on a full disk.
+            # Use the reserve: deleting topics is how an administrator makes room on a full disk.
             await broker.on_catalog(
                 lambda: broker.store.with_reserve(lambda: broker.catalog.delete_topic(topic.id, gone))
             )

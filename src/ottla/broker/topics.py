@@ -18,15 +18,17 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 @dataclass(slots=True, eq=False)
 class Topic:
+    """A topic, with its partitions on this broker."""
+
     name: str
     id: TopicId
     config: TopicConfig
     overrides: dict[str, str]
     created_ms: int
     partitions: list[Partition] = field(default_factory=list)
-    """Those that this broker has."""
+    """The partitions that have a replica on this broker."""
     spread: list[Layout] | None = None
-    """All of them, where they are shared out among brokers."""
+    """The layout of all partitions in a cluster; None on a single broker."""
     traffic: TopicTraffic = field(default_factory=TopicTraffic)
 
     @property
@@ -35,6 +37,7 @@ class Topic:
 
     @property
     def layouts(self) -> list[Layout]:
+        """The layouts of all partitions."""
         return [partition.layout for partition in self.partitions] if self.spread is None else self.spread
 
     @property
@@ -47,18 +50,21 @@ class Topic:
         return len(layouts[0].replicas) if layouts else 1
 
     def partition(self, index: int) -> Partition | None:
-        """None if it is not here."""
+        """Returns the partition, or None if it has no replica here."""
         if 0 <= index < len(self.partitions) and self.partitions[index].index == index:
-            return self.partitions[index]  # all of them are here, or those before it
+            return self.partitions[index]  # every partition up to this one is here
         if self.spread is None:
             return None
         return next((partition for partition in self.partitions if partition.index == index), None)
 
     def has(self, index: int) -> bool:
+        """Whether the topic has a partition with this index."""
         return 0 <= index < self.partition_count
 
 
 class Topics:
+    """All topics that a broker knows."""
+
     __slots__ = ("_by_id", "_by_name", "_metric_names", "version")
 
     def __init__(self) -> None:
@@ -66,7 +72,7 @@ class Topics:
         self._by_id: dict[TopicId, Topic] = {}
         self._metric_names: dict[str, str] = {}
         self.version = 0
-        """Grows with every change, so that encoded metadata can be cached."""
+        """Incremented by every change, so that encoded metadata can be cached."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
@@ -92,9 +98,11 @@ class Topics:
         self.version += 1
 
     def changed(self) -> None:
+        """Notes a change of a topic, such as new partitions."""
         self.version += 1
 
     def check_new_name(self, name: str) -> Refused | None:
+        """Returns the reason why a topic cannot have this name, if any."""
         refused = check_name(name)
         if refused is not None:
             return refused

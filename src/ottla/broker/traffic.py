@@ -1,4 +1,4 @@
-"""How much a broker was asked for and gave, by who asked: for whoever watches it."""
+"""Counters of the data that a broker serves, by kind of client. The metrics read them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Reads:
+    """Requests and record bytes served to one kind of client."""
+
     requests: int = 0
     bytes: int = 0
-    """Of records."""
+    """Bytes of records."""
 
     def note(self, size_bytes: int) -> None:
         self.requests += 1
@@ -18,7 +20,7 @@ class Reads:
 
 @dataclass(slots=True)
 class Traffic:
-    """Since the broker started."""
+    """Reads served since the broker started."""
 
     by_consumers: Reads
     by_replicas: Reads
@@ -30,26 +32,28 @@ class Traffic:
 
 @dataclass(slots=True)
 class RecordsRead:
+    """Records of one topic that were read by one kind of client."""
+
     records: int = 0
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class TopicTraffic:
-    """Of one topic on this broker, since one of them came to be."""
+    """Records of one topic that were written to and read from this broker, since the broker opened the topic."""
 
     batches_in: int = 0
     records_in: int = 0
     bytes_in: int = 0
-    """From producers."""
+    """Appended for producers."""
     records_followed: int = 0
     bytes_followed: int = 0
-    """From leaders."""
+    """Replicated from leaders."""
     by_consumers: RecordsRead = field(default_factory=RecordsRead)
     by_replicas: RecordsRead = field(default_factory=RecordsRead)
 
     def note_batch(self, records: int, size_bytes: int) -> None:
-        """From a producer. Runs of batches are counted where they are appended."""
+        """Counts a batch from a producer. Runs of batches are counted where they are appended."""
         self.batches_in += 1
         self.records_in += records
         self.bytes_in += size_bytes

@@ -1,4 +1,5 @@
-"""What a partition asks of a transaction's coordinator, before it takes a transaction's first batch (KIP-890)."""
+"""Verification of a transaction with its coordinator, before a partition accepts the transaction's first batch
+(KIP-890)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from ottla.model.errors import ErrorCode
 
 
 class Verifying(NamedTuple):
-    """Are these partitions part of the producer's transaction? With transaction version 2 they become part of it, if
-    they are not."""
+    """A question to the coordinator: are these partitions part of the producer's transaction? With transaction version
+    2 the coordinator adds those that are missing."""
 
     transactional_id: str
     producer_id: int
@@ -21,28 +22,29 @@ class Verifying(NamedTuple):
 
 
 PAUSES_MS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 40.0)
-"""A producer's next transaction often comes before the markers of its last one are all there. It is cheaper to wait for
-that here than to have the client come again (Kafka: add.partitions.to.txn.retry.backoff.ms). The first are short,
-because each transaction of a busy producer waits for one. And a marker that comes while the coordinator is asked takes
-the guard away: then it is asked again, with another one."""
+"""Delays between retries. A producer often begins its next transaction before all markers of the last one are written,
+and waiting for them here is cheaper than making the client retry (Kafka: add.partitions.to.txn.retry.backoff.ms). The
+first delays are short because every transaction of a busy producer waits for one. A marker that arrives during the call
+to the coordinator invalidates the guard; the partition then asks again with a new guard."""
 
 
 def is_early(asked: Verifying, errors: Iterable[ErrorCode]) -> bool:
-    """The transaction before is being completed. Only clients of version 2 come that early."""
+    """Whether the previous transaction is still being completed. Only clients of version 2 begin the next one that
+    early."""
     return asked.transaction_version >= 2 and ErrorCode.concurrent_transactions in errors
 
 
 class Verifier(Protocol):
-    """The way to the coordinators, wherever they are."""
+    """Asks the coordinators, on whichever brokers they are."""
 
     async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
-        """Errors by partition. One that is not there is fine. Never raises for what is expected: a coordinator that
-        cannot be reached has an error too."""
+        """Returns errors by partition; a partition that is missing from the result is verified. Never raises for an
+        expected failure: a coordinator that cannot be reached is reported as an error code."""
         ...
 
 
 class NobodyVerifies:
-    """Until there are coordinators."""
+    """Approves every transaction, as long as there are no coordinators."""
 
     async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
         return {}

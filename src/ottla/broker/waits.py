@@ -1,6 +1,6 @@
-"""What waits in the broker: produces for their acknowledgement, fetches for data, both with a deadline.
+"""Pending requests: produces that wait for an acknowledgement and fetches that wait for data, all with a deadline.
 
-One timer serves all deadlines, however many wait.
+One timer serves all deadlines, however many requests wait.
 """
 
 from __future__ import annotations
@@ -15,28 +15,32 @@ from ottla.ports import Clock, Timer
 LATER_MS = 3.0
 
 Settled = Callable[[ErrorCode], None]
-"""Told once: `none` when the records are acknowledged, else why they are not."""
+"""Called once: with `none` when the records are acknowledged, or else with the error."""
 
 
 class FetchWatch(NamedTuple):
+    """A consumer's fetch that waits for data."""
+
     key: int
     look_again: Callable[[], None]
 
 
 class ReplicaWatch(NamedTuple):
-    """Of a follower."""
+    """A follower's fetch session that watches a partition."""
 
     key: int
     look_again: Callable[[], None]
     changed: Callable[[], bool]
-    """There is something new. False if nobody waits for it now: it is found by the next request."""
+    """Notifies the session of new data. Returns False if no request waits; the next one will find the data."""
     watermark_moved: Callable[[], None]
-    """There is nothing to fetch, but something to be told."""
+    """Notifies the session of a new high watermark: there is nothing to fetch, but something to report."""
 
 
 class Expires(Protocol):
+    """A pending request with a deadline."""
+
     def expire(self) -> None:
-        """Its time is over; a no-op if it ended before."""
+        """Ends the wait at its deadline. Does nothing if it has already ended."""
         ...
 
     @property
@@ -44,9 +48,10 @@ class Expires(Protocol):
 
 
 class Deadlines:
-    """Waits of one length end in the order of their beginning: a queue for each length, one timer for all.
+    """The deadlines of all waits, with one timer. Waits of equal length end in the order in which they began, so there
+    is a queue per length.
 
-    What ended early falls out at the front of its queue, so that only what really waits is held.
+    A wait that ended early is dropped when it reaches the front of its queue, so ended waits do not pile up.
     """
 
     __slots__ = ("_clock", "_queues", "_timer", "_timer_at")
@@ -58,6 +63,7 @@ class Deadlines:
         self._timer_at = float("inf")
 
     def add(self, delay_ms: int, wait: Expires) -> None:
+        """Adds a wait that expires after the delay."""
         at = self._clock.monotonic_ms() + delay_ms
         queue = self._queues.get(delay_ms)
         if queue is None:
@@ -90,7 +96,7 @@ class Deadlines:
                 self._arm(at, at - now)
 
     def expire_all(self) -> None:
-        """At shutdown: everything that waits is answered with what there is."""
+        """Expires every wait, at shutdown: each request is answered with the data there is."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for _, wait in queue:
@@ -98,8 +104,8 @@ class Deadlines:
 
 
 class Wakeups:
-    """Fetches that have something new to look at, gathered over one turn of the loop: a group commit that touches
-    twelve partitions wakes a reader of all of them once."""
+    """Collects woken fetches over one iteration of the event loop: a group commit that touches twelve partitions wakes
+    a reader of all of them once."""
 
     __slots__ = ("_clock", "_later", "_scheduled", "_woken")
 
@@ -110,6 +116,7 @@ class Wakeups:
         self._scheduled = False
 
     def wake(self, key: int, look_again: Callable[[], None]) -> None:
+        """Wakes a fetch in the next iteration of the event loop."""
         self._woken[key] = look_again
         if self._later:
             self._later.pop(key, None)
@@ -118,7 +125,7 @@ class Wakeups:
             self._clock.call_soon(self._run)
 
     def wake_later(self, key: int, look_again: Callable[[], None]) -> None:
-        """Nobody waits for it: it is gathered over a few milliseconds."""
+        """Wakes a fetch within a few milliseconds, together with others: no request waits for it."""
         if not self._later:
             self._clock.call_later(LATER_MS, self._run_later)
         self._later[key] = look_again

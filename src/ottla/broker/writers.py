@@ -1,7 +1,7 @@
-"""Writers of the append stream in one partition: their batches, their fences, and what of theirs is in the log.
+"""Writers of the append stream in one partition: their batches, their fences, and a lookup of their batches in the log.
 
-One write path: a writer's batch is appended, replicated and acknowledged like any other (`Partition.append`). What is
-special is who may append, which `machines/writers` decides.
+There is one write path: a writer's batch is appended, replicated and acknowledged like any other (`Partition.append`).
+Only the rules about who may append differ; `machines/writers` decides those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WALK_BYTES = 1 << 20
 
 
 class FenceAppended(NamedTuple):
-    """It counts when the watermark has come to `end_offset`."""
+    """The epoch and offsets of an appended fence. It is in force when the high watermark reaches `end_offset`."""
 
     epoch: int
     offset: int
@@ -37,18 +37,18 @@ class FenceAppended(NamedTuple):
 
 
 def time_of_append(partition: Partition, now_ms: int) -> int:
-    """The time of a record to be written now. Clocks of brokers differ, and clocks are set: in a write-ahead log times
-    never go back, so that its state as of a time is all of it up to an offset."""
+    """Returns the timestamp for a record that is written now. Brokers' clocks differ and are adjusted, but in a
+    write-ahead log timestamps never decrease, so that the state as of a time is the log up to one offset."""
     return max(now_ms, partition.log.newest_ms)
 
 
 def append_as_writer(partition: Partition, batch: bytearray, time_ms: int) -> Appended | Refused:
-    """The caller has judged it, in the same breath. Does not wait."""
+    """Appends a writer's batch without waiting. The caller has validated it, atomically on the event loop."""
     return partition.append(memoryview(batch), time_ms, AS_WRITER)
 
 
 def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) -> FenceAppended | Fenced | Refused:
-    """From here on in the log, earlier writers are refused. Does not wait."""
+    """Appends a fence without waiting. Earlier writers are refused from this point of the log on."""
     log = partition.log
     if partition.topic.internal or "compact" in log.config.cleanup_policy:
         return Refused(ErrorCode.policy_violation, "internal and compacted topics have no single writer")
@@ -74,7 +74,7 @@ def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) 
 
 
 async def committed(partition: Partition, end_offset: int) -> ErrorCode:
-    """Waits until all below the offset is committed. An error: nobody knows yet whether it will be."""
+    """Waits until everything below the offset is committed. An error means that the outcome is not known yet."""
     if end_offset <= partition.high_watermark:
         return ErrorCode.none
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
@@ -83,15 +83,17 @@ async def committed(partition: Partition, end_offset: int) -> ErrorCode:
 
 
 def last_id_of(entry: ProducerEntry | None, settled_id: int) -> int:
-    """The last id that the log has of a writer, NO_ID if it has none."""
+    """Returns the last id of a writer in the log, or NO_ID if it has none."""
     last = entry.batches[-1].last_sequence if entry is not None and entry.batches else NO_SEQUENCE
     return NO_ID if last == NO_SEQUENCE else id_of(last, settled_id)
 
 
 async def batches_of(partition: Partition, producer_id: int, settled_id: int, from_offset: int) -> list[Placed] | None:
-    """Where a writer's ids above the settled one are. None if this broker does not lead any more.
+    """Returns the offsets of a writer's ids above the settled one, or None if this broker no longer leads the
+    partition.
 
-    The log remembers its last few batches. If that is not enough, their headers are looked for from an offset on.
+    The log remembers a writer's last few batches. If they do not reach back far enough, the batch headers are scanned
+    from `from_offset`.
     """
     entry = partition.log.producers.get(producer_id)
     if entry is None:
@@ -122,7 +124,7 @@ async def _walk(
             break
         found += _placed_in(outcome, producer_id, settled_id)
         offset = outcome.next_offset
-        await asyncio.sleep(0)  # a long walk is shared out over the loop's turns
+        await asyncio.sleep(0)  # a long scan yields to the event loop between reads
     return found
 
 

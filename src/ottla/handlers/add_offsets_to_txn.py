@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (key 25), v0-4.
 
-Behaviour: the offsets of a group become part of a transaction: the group's partition of `__consumer_offsets` does.
+Behaviour: adds the offsets of a group to a transaction, by adding the group's partition of `__consumer_offsets`.
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 as v3. Clients of transaction version 2 do not send it.
 Not implemented: nothing.
 """

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (key 24), v0-5.
 
-Behaviour: partitions become part of a transaction, which begins with the first of them. If one of them does not exist,
-none is added (OPERATION_NOT_ATTEMPTED for the others). Brokers ask in v4 and v5 whether partitions are part of a
-transaction, and have them added for clients of transaction version 2.
+Behaviour: adds partitions to a transaction, which begins with the first of them. If one of them does not exist, none is
+added (OPERATION_NOT_ATTEMPTED for the others). Brokers use v4 and v5 to verify that partitions are part of a
+transaction, and to add them for clients of transaction version 2.
 Versions: v2 knows PRODUCER_FENCED; v3 flexible; v4 several transactions at once, for brokers; v5 knows
 TRANSACTION_ABORTABLE.
 Not implemented: nothing.
@@ -52,7 +52,8 @@ async def handle(ctx: Context, request: Any) -> object:
 
 
 def _of_broker(transaction: Any) -> AddPartitions:
-    """Whoever asks leads the partitions, so they exist, whether this broker has heard of them or not."""
+    """Translates a broker's request. The sender leads the partitions, so they exist even if this broker does not know
+    them."""
     return AddPartitions(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,

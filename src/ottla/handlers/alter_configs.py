@@ -1,8 +1,8 @@
 """AlterConfigs (key 33), v0-2.
 
-Behaviour: replaces all overrides of a topic, or all that was set on the broker while it runs, by the given ones.
+Behaviour: replaces all overrides of a topic, or all dynamic settings of the broker, by the given ones.
 Versions: v2 flexible.
-Not implemented: broker loggers, client metrics, groups. Most broker configurations are read when it starts.
+Not implemented: broker loggers, client metrics, groups. Most broker settings are read at start-up only.
 """
 
 from __future__ import annotations

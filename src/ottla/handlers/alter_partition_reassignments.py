@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (key 45), v0-1.
 
-Behaviour: gives partitions other replicas, or cancels that (null replicas). The new ones are added to the old ones
-first; the old ones leave when all of the new are in sync. Asked of the controller.
-Versions: v1 whether the replication factor may change.
+Behaviour: reassigns the replicas of partitions, or cancels a reassignment (null replicas). The new replicas are first
+added to the old ones; the old ones are removed when all new ones are in sync. Must be sent to the controller.
+Versions: v1 says whether the replication factor may change.
 Not implemented: the timeout.
 """
 

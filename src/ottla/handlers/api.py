@@ -1,14 +1,14 @@
-"""What a handler module is made of.
+"""The interface of a handler module.
 
 A handler module has `API` and one of two functions:
 
-* typed: `async def handle(ctx, request) -> response`, with the dataclasses of the request's own version in and out. The
-  connection's next request waits for it.
-* raw: `def handle_raw(ctx, body) -> Reply`, for the hot path: the body's bytes in, buffers out. Its first stage runs at
-  once; a future lets the connection go on with its next request, a coroutine makes it wait, None is no reply at all.
-  The broker's backlog as a reply means that nothing was done: the connection waits for the backlog to drain, then
-  hands in the same request again.
-  The buffers begin with `ctx.response_header`: putting it there saves a second future for each reply.
+* typed: `async def handle(ctx, request) -> response`. Request and response are dataclasses of the request's own
+  version. The connection's next request waits for it.
+* raw: `def handle_raw(ctx, body) -> Reply`, for the hot path. It takes the body's bytes and returns buffers. Its first
+  stage runs at once. A future lets the connection continue with its next request, a coroutine makes it wait, and None
+  means no reply at all. The broker's backlog as a reply means that nothing was done: the connection waits for the
+  backlog to drain, then submits the same request again. The buffers begin with `ctx.response_header`; adding it in the
+  handler saves a second future per reply.
 
 API versions stop here: nothing below `handlers/` knows them.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ottla.broker.waits import Expires
 
 Buffers = list[bytes | bytearray | memoryview]
-"""A reply, to be sent one after another: response header and body, without the size."""
+"""A reply as buffers to be sent one after another: response header and body, without the size."""
 Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | Backlog | None
 
 NO_TIME = timedelta(0)
@@ -39,30 +39,32 @@ NO_TIME = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Api:
+    """The key, name and versions of a Kafka API."""
+
     key: int
     name: str
     versions: tuple[int, int]
-    """First and last, both included."""
+    """The first and the last version, inclusive."""
 
 
 @dataclass(slots=True)
 class ConnectionState:
-    """What the broker remembers of a connection between its requests."""
+    """The state that the broker keeps for a connection between requests."""
 
     peer: str
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     waiting_fetch: Expires | None = None
-    """Of a follower."""
+    """The parked fetch of a follower."""
     unacknowledged: int = 0
-    """Produce requests, or runs of them, that wait for their acknowledgement."""
+    """Number of produce requests, or runs of them, that wait for their acknowledgement."""
     is_of_broker: bool = False
-    """Another broker of the cluster replicates through it: its requests never wait for memory."""
+    """Another broker of the cluster replicates through this connection, so its requests never wait for memory."""
 
 
 @dataclass(slots=True)
 class Context:
-    """One request's surroundings."""
+    """The context of one request."""
 
     broker: Broker
     connection: ConnectionState
@@ -74,12 +76,12 @@ class Context:
 
 
 def reply(ctx: Context, **values: Any) -> object:
-    """The response of the request's version, without the fields that this version does not have."""
+    """Builds the response in the request's version, dropping fields that this version does not have."""
     return _make(ctx.api.key, ctx.version, None, values)
 
 
 def part(ctx: Context, name: str, /, **values: Any) -> Any:
-    """A part of the response (kio's name for it), in the request's version."""
+    """Builds a part of the response, by kio's name for it, in the request's version."""
     return _make(ctx.api.key, ctx.version, name, values)
 
 

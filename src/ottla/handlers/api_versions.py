@@ -1,10 +1,10 @@
 """ApiVersions (key 18), v0-4.
 
-Behaviour: lists the APIs and versions of this broker, as the registry has them. A version that we do not have is
-answered in v0 with UNSUPPORTED_VERSION and our own range, so that the client can come down to it.
+Behaviour: lists the APIs and versions of this broker, as the registry has them. A request in an unsupported version is
+answered in v0 with UNSUPPORTED_VERSION and the supported range, so that the client can fall back. Produce is listed
+from v0 on, for older clients. The feature transaction.version is 2, so that clients raise their epoch with each
+transaction (KIP-890).
 Versions: v1 throttle time; v3 flexible body (the header never is), the client's software name and version.
-Produce is listed from v0 for the sake of older clients.
-The feature transaction.version is 2, so that clients raise their epoch with each transaction (KIP-890).
 Not implemented: other features; they cannot be changed either (UpdateFeatures).
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 API = Api(API_VERSIONS_KEY, "ApiVersions", (0, 4))
 
 PRODUCE_KEY = 0
-"""Listed from v0, as Kafka 4 does it too: an older librdkafka that does not see v0 sends its batches uncompressed,
-whatever it was told. It never uses that version; one who does gets UNSUPPORTED_VERSION."""
+"""Listed from v0 on, as in Kafka 4: an older librdkafka that does not see v0 sends its batches uncompressed, whatever
+its configuration says. It never uses that version; a client that does gets UNSUPPORTED_VERSION."""
 
 _FEATURE, _LEVEL = "transaction.version", 2
 _FEATURES_EPOCH = 0
-"""They are as the software has them, and never change while it runs."""
+"""The features are fixed by the software and never change while it runs."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -46,8 +46,8 @@ async def handle(ctx: Context, request: ApiVersionsRequest) -> object:
 
 
 def _features(ctx: Context) -> dict[str, Any]:
-    """A client of v3 takes a feature that can be 0 for an error, so it is told of none that is supported, as in
-    Kafka."""
+    """Returns the feature fields. A v3 client rejects a supported feature whose minimum is 0, so it is told of none, as
+    in Kafka."""
     supported = part(ctx, "SupportedFeatureKey", name=_FEATURE, min_version=0, max_version=_LEVEL)
     level = part(ctx, "FinalizedFeatureKey", name=_FEATURE, min_version_level=_LEVEL, max_version_level=_LEVEL)
     return {
@@ -58,7 +58,7 @@ def _features(ctx: Context) -> dict[str, Any]:
 
 
 def _apis() -> list[Api]:
-    from ottla.handlers.registry import APIS  # the registry lists this module too
+    from ottla.handlers.registry import APIS  # the registry imports this module
 
     return APIS
 
@@ -69,7 +69,7 @@ def _range(ctx: Context, api: Api) -> Any:
 
 
 def unsupported_version_body() -> bytes:
-    """In v0, which every client can read."""
+    """Returns the body in v0, which every client can read."""
     low, high = API.versions
     writer = Writer()
     writer.i16(ErrorCode.unsupported_version)

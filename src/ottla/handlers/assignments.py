@@ -1,6 +1,6 @@
-"""Manual replica assignments, as CreateTopics carries them.
+"""Parses manual replica assignments of CreateTopics.
 
-Only the shape of the request is checked here: the admin knows which brokers there are.
+Only the form of the request is checked here; the admin code knows which brokers exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def replicas_by_index(assignments: Iterable[CreatableReplicaAssignment]) -> list[tuple[int, ...]] | Refused:
-    """The replicas of each partition, in the order of the partitions: the first replica is the preferred leader."""
+    """Returns the replicas of each partition in order. The first replica is the preferred leader."""
     by_index: dict[int, tuple[int, ...]] = {}
     for each in assignments:
         if each.partition_index in by_index:

@@ -23,4 +23,5 @@ def authorized_operations(ctx: Context, resource_type: ResourceType, name: str) 
 
 
 def cluster_operations(ctx: Context) -> int:
+    """Returns the operations on the cluster that the client of this request may perform."""
     return authorized_operations(ctx, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -1,4 +1,4 @@
-"""Changing the configuration of a topic or of the broker: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Changes the configuration of a topic or of the broker, for AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ log = logging.getLogger("ottla.handlers")
 
 Overrides = dict[str, str]
 Change = Callable[[Any, Mapping[str, ConfigKey], Mapping[str, str]], Overrides | Refused]
-"""From a resource of the request, the table of its keys and the overrides so far to the overrides that it wants."""
+"""Takes a resource of the request, the table of its keys and the current overrides; returns the new overrides."""
 
 
 async def alter_all(ctx: Context, resources: Sequence[Any], change: Change, *, validate_only: bool) -> tuple[Any, ...]:
-    """Alters each resource or says why not; one that is named twice is not touched."""
+    """Alters each resource or returns the reason for refusing. A resource that is named twice is not changed."""
     times_named = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
     for each in resources:
@@ -76,7 +76,8 @@ async def _alter(ctx: Context, resource: Any, change: Change, validate_only: boo
 
 
 def _keep_fixed(topic: Topic, wanted: Overrides) -> Refused | None:
-    """What was fixed at the topic's creation stays as it is, also when the request does not name it (SAFETY 26)."""
+    """Keeps the settings that are fixed at a topic's creation, even if the request does not name them
+    (safety: topic-identity)."""
     for key in TOPIC_CONFIGS.values():
         if key.dynamic:
             continue

@@ -1,4 +1,4 @@
-"""A topic's or a broker's configuration entries, each with where its value comes from."""
+"""The configuration entries of a topic or broker, each with the source of its value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OWN_PREFIX = "ottla."
 
 
 class Source(IntEnum):
-    """The numbers are the protocol's."""
+    """The source of a value, with the protocol's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -31,30 +31,36 @@ class Source(IntEnum):
 
 
 class SourcedValue(NamedTuple):
+    """A value of a setting at one source."""
+
     name: str
     value: str
     source: Source
 
 
 class ConfigEntry(NamedTuple):
+    """A setting with its effective value."""
+
     key: ConfigKey
     value: str | None
     source: Source
     synonyms: list[SourcedValue]
-    """Every place that has a value for it, the one that counts first, each in the unit of its name."""
+    """All sources that have a value, in order of precedence, each in the unit of its name."""
     is_read_only: bool
 
 
 def topic_config_entries(broker: Broker, topic: Topic) -> list[ConfigEntry]:
+    """Returns the settings of a topic."""
     return [_topic_entry(broker, topic, key) for key in TOPIC_CONFIGS.values()]
 
 
 def broker_config_entries(broker: Broker) -> list[ConfigEntry]:
+    """Returns the settings of this broker."""
     return [_broker_entry(broker, key) for key in BROKER_CONFIGS.values()]
 
 
 def dynamic_broker_entries(broker: Broker) -> list[ConfigEntry]:
-    """What was set for all brokers while they run: the cluster-wide defaults, in Kafka's terms."""
+    """Returns the dynamic settings of all brokers: the cluster-wide defaults, in Kafka's terms."""
     source = Source.DYNAMIC_BROKER if broker.cluster is None else Source.DYNAMIC_OF_ALL_BROKERS
     return [
         ConfigEntry(BROKER_CONFIGS[name], value, source, [SourcedValue(name, value, source)], is_read_only=False)
@@ -64,9 +70,9 @@ def dynamic_broker_entries(broker: Broker) -> list[ConfigEntry]:
 
 
 def _topic_entry(broker: Broker, topic: Topic, key: ConfigKey) -> ConfigEntry:
-    """Our own settings are read-only in the reply, although some can be altered: tools that copy the settings of a
-    topic to another cluster (MirrorMaker) leave out what is read-only. Kafka would refuse the topic for a name that it
-    does not know, and another Ottla cluster has archive groups and a durability of its own."""
+    """Returns a setting of a topic. Ottla's own settings are marked read-only although some can be altered, because
+    tools that copy a topic's settings to another cluster (MirrorMaker) skip read-only ones. Kafka would refuse the
+    topic for an unknown name, and another Ottla cluster has archive groups and a durability of its own."""
     is_read_only = not key.dynamic or key.name.startswith(OWN_PREFIX)
     override = topic.overrides.get(key.name)
     below = _values_of_broker(broker, [synonym.name for synonym in key.synonyms])
@@ -83,7 +89,8 @@ def _topic_entry(broker: Broker, topic: Topic, key: ConfigKey) -> ConfigEntry:
 
 
 def _broker_entry(broker: Broker, key: ConfigKey) -> ConfigEntry:
-    """A value in a finer unit is none of its synonyms: it does not give this setting its value."""
+    """Returns a setting of the broker. A value in a finer unit is not listed as a synonym: it does not determine this
+    setting's value."""
     names = [synonym.name for synonym in key.synonyms] or [key.name]
     found = list(dropwhile(lambda each: each.name != key.name, _values_of_broker(broker, names)))
     value, source = (found[0].value, found[0].source) if found else (None, Source.DEFAULT)
@@ -91,7 +98,7 @@ def _broker_entry(broker: Broker, key: ConfigKey) -> ConfigEntry:
 
 
 def _values_of_broker(broker: Broker, names: Sequence[str]) -> list[SourcedValue]:
-    """Ordered by source first and by name second, as Kafka does."""
+    """Returns the values of these settings, ordered by source first and by name second, as in Kafka."""
     of_all = broker.admin.dynamic_configs(EVERY_BROKER) if broker.cluster is not None else {}
     defaults = {name: BROKER_CONFIGS[name].default for name in names}
     places: list[tuple[Mapping[str, str | None] | Mapping[str, str], Source]] = [

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class Resource(IntEnum):
+    """The type of a resource, with the protocol's numbers."""
+
     TOPIC = 2
     BROKER = 4
 
@@ -23,6 +25,7 @@ EVERY_BROKER = ""
 
 
 def find_topic(broker: Broker, name: str) -> Topic | Refused:
+    """Returns the topic, or the reason for refusing the name."""
     refused = check_name(name)
     if refused is not None:
         return refused
@@ -31,6 +34,7 @@ def find_topic(broker: Broker, name: str) -> Topic | Refused:
 
 
 def check_broker_name(broker: Broker, name: str) -> Refused | None:
+    """Refuses the name of another broker."""
     if name in (EVERY_BROKER, str(broker.node_id)):
         return None
     return Refused(
@@ -40,4 +44,5 @@ def check_broker_name(broker: Broker, name: str) -> Refused | None:
 
 
 def unsupported_type(resource_type: int) -> Refused:
+    """Returns the refusal of an unknown resource type."""
     return Refused(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")

@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe (key 69), v0-1.
 
-Behaviour: state, epochs and members of groups of the consumer protocol, with what each member has and is to have. A
-group that is not there, or one of the classic protocol, is GROUP_ID_NOT_FOUND.
-Versions: v1 tells members that still speak the classic protocol from the others.
+Behaviour: returns state, epochs and members of groups of the consumer protocol, with the current and the target
+assignment of each member. A group that does not exist, or that uses the classic protocol, is GROUP_ID_NOT_FOUND.
+Versions: v1 marks members that still speak the classic protocol.
 Not implemented: nothing.
 """
 
@@ -82,7 +82,7 @@ def _member(ctx: Context, described: DescribedConsumer) -> Any:
 
 
 def _assignment(ctx: Context, assignment: Assignment) -> Any:
-    """Without partitions of topics that have been deleted meanwhile."""
+    """Encodes an assignment, without partitions of topics that were deleted since."""
     topics = tuple(
         part(ctx, "TopicPartitions", topic_id=topic_id, topic_name=topic.name, partitions=indexes)
         for topic_id, indexes in by_topic(assignment)

@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat (key 68), v0-1.
 
-Behaviour: the whole of the consumer protocol (KIP-848): a member joins with epoch 0, says what changed, hears what it
-is assigned, and leaves with epoch -1 (-2: a static member that comes back).
-A regular expression is resolved after the reply: its topics are assigned with one of the next heartbeats.
-Versions: v1 subscriptions by regular expression; the member makes up its id itself.
+Behaviour: implements the whole consumer protocol (KIP-848). A member joins with epoch 0, reports changes, receives its
+assignment, and leaves with epoch -1 (-2: a static member that will return). A regular expression is resolved after the
+reply; the matching topics are assigned with one of the next heartbeats.
+Versions: v1 subscriptions by regular expression; the member generates its own id.
 Not implemented: nothing.
 """
 

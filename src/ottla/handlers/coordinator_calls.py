@@ -1,4 +1,4 @@
-"""Asking the coordinator of a group, and what the handlers that do so have in common."""
+"""Calls to the group coordinator, and other code that the group handlers share."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from ottla.model.ids import TopicId
 R = TypeVar("R")
 
 AT_ONCE_MAX = 100
-"""Groups of one request that are asked at the same time. A request may name a million."""
+"""Maximum number of groups of one request that are asked concurrently. A request may name a million."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 async def ask(ctx: Context, request: Request, group: str, expected: type[R]) -> R | Refused:
+    """Asks the coordinator of a group."""
     outcome = await ctx.broker.groups.ask(request, group)
     assert isinstance(outcome, (expected, Refused)), f"{type(request).__name__} was answered with {outcome}"
     return outcome
 
 
 async def ask_each(ctx: Context, requests: Sequence[tuple[Request, str]], expected: type[R]) -> list[R | Refused]:
-    """Requests with the names of their groups; the answers are in the same order."""
+    """Asks several coordinators, given requests with their groups. The replies are in the same order."""
     if len(requests) == 1:
         return [await ask(ctx, *requests[0], expected)]
     answers: list[R | Refused] = []
@@ -39,7 +40,7 @@ async def ask_each(ctx: Context, requests: Sequence[tuple[Request, str]], expect
 
 
 def client_host(ctx: Context) -> str:
-    """As Kafka prints it: a host name that it does not know, a slash, the address."""
+    """Returns the client's host as Kafka prints it: an unknown host name, a slash, the address."""
     return f"/{ctx.connection.peer.rpartition(':')[0]}"
 
 
@@ -48,6 +49,7 @@ def milliseconds(duration: timedelta) -> int:
 
 
 def by_topic(assignment: Assignment) -> list[tuple[TopicId, tuple[int, ...]]]:
+    """Groups an assignment by topic."""
     partitions: dict[TopicId, list[int]] = {}
     for topic_id, index in sorted(assignment):
         partitions.setdefault(topic_id, []).append(index)

@@ -1,8 +1,8 @@
 """CreateTopics (key 19), v2-7.
 
-Behaviour: creates each topic or says why not; one bad topic does not stop the others. -1 partitions or replicas mean
-the broker's default. A manual assignment places each partition on the brokers that it names, in that order: the first
-is the preferred leader. The reply has the topic's configuration as it will be.
+Behaviour: creates each topic or returns an error for it; one invalid topic does not affect the others. -1 partitions or
+replicas mean the broker's default. A manual assignment places each partition on the brokers that it names, in that
+order: the first is the preferred leader. The reply has the topic's resulting configuration.
 Versions: v4 allows -1; v5 flexible, partition count, replication factor and configs in the reply; v7 topic ids.
 Not implemented: the timeout; the reply waits until the topic is durable.
 """
@@ -32,7 +32,7 @@ _DEFAULT = -1
 async def handle(ctx: Context, request: CreateTopicsRequest) -> object:
     times_named = Counter(topic.name for topic in request.topics)
     named = {topic.name: topic for topic in request.topics}.values()
-    # Together: topics that are created at the same time share one transaction of the catalog.
+    # Run concurrently: topics that are created at the same time share one catalog transaction.
     results = await asyncio.gather(
         *(_outcome(ctx, asked, is_double=times_named[asked.name] > 1, request=request) for asked in named)
     )
@@ -87,7 +87,7 @@ def _counts(ctx: Context, asked: CreatableTopic) -> tuple[int, int] | Refused:
 
 
 def _assignment(asked: CreatableTopic) -> list[tuple[int, ...]] | Refused | None:
-    """None if the brokers are to be chosen by the controller."""
+    """Returns the manual assignment, or None if the controller is to choose the brokers."""
     if not asked.assignments:
         return None
     if asked.num_partitions != _DEFAULT or asked.replication_factor != _DEFAULT:

@@ -1,6 +1,6 @@
 """DeleteGroups (key 42), v0-2.
 
-Behaviour: removes groups that have no members, with their offsets; NON_EMPTY_GROUP for the others.
+Behaviour: deletes groups without members, with their offsets. Other groups get NON_EMPTY_GROUP.
 Versions: v2 flexible.
 Not implemented: nothing.
 """

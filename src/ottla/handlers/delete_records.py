@@ -1,8 +1,7 @@
 """DeleteRecords (key 21), v0-2.
 
-Behaviour: moves a partition's log start offset up; -1 means to the high watermark. Answers with the new start, when
-every replica in sync has it.
-A topic that is compacted only, and an internal one, keep their records.
+Behaviour: advances a partition's log start offset; -1 means to the high watermark. Replies with the new log start when
+every in-sync replica has it. Internal topics, and topics that are only compacted, keep their records.
 Versions: v2 flexible.
 Not implemented: nothing.
 """

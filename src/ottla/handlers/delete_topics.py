@@ -1,6 +1,6 @@
 """DeleteTopics (key 20), v1-6.
 
-Behaviour: deletes topics by name, or by id. Deleting by id cannot hit a topic that was created again under the name.
+Behaviour: deletes topics by name or by id. Deleting by id cannot affect a new topic of the same name.
 Versions: v4 flexible; v5 error messages; v6 topic ids.
 Not implemented: the timeout.
 """
@@ -44,7 +44,7 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> object:
 def _asked_topics(ctx: Context, request: DeleteTopicsRequest) -> list[_Asked]:
     if ctx.version >= 6:
         return [_Asked(topic.name, TopicId(topic.topic_id) if topic.topic_id else None) for topic in request.topics]
-    names: tuple[str, ...] = getattr(request, "topic_names")  # noqa: B009 - the older versions' only field
+    names: tuple[str, ...] = getattr(request, "topic_names")  # noqa: B009 - the only field of the older versions
     return [_Asked(name, None) for name in names]
 
 

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), v0-2.
 
-Behaviour: this broker, which is also what clients see as the controller.
-Versions: v1 endpoint type (brokers alone); v2 fenced brokers (none).
+Behaviour: returns the live brokers and the controller.
+Versions: v1 endpoint type (only brokers); v2 fenced brokers (none).
 Not implemented: an authorizer; all operations are authorized.
 """
 

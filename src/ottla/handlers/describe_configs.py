@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32), v1-4.
 
-Behaviour: the configuration of topics and of this broker, with the source of each value and, if asked, its synonyms
-(every place that has a value) and documentation. The broker resource with an empty name has what was set while the
-broker runs.
+Behaviour: returns the configuration of topics and of this broker, with the source of each value and, on request, its
+synonyms (every source that has a value) and documentation. The broker resource with an empty name has the dynamic
+settings of all brokers.
 Versions: v3 types and documentation; v4 flexible.
 Not implemented: broker loggers, client metrics, groups.
 """
@@ -64,7 +64,7 @@ def _entries(ctx: Context, resource_type: int, name: str) -> list[ConfigEntry] |
 def _configs(
     ctx: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource, entries: list[ConfigEntry]
 ) -> tuple[Any, ...]:
-    """No keys, or none named, means all of them."""
+    """Encodes the requested entries; a request that names no keys means all of them."""
     wanted = set(resource.configuration_keys or ())
     with_documentation = ctx.version >= 3 and request.include_documentation
     return tuple(

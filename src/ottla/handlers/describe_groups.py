@@ -1,8 +1,8 @@
 """DescribeGroups (key 15), v0-6.
 
-Behaviour: state, protocol and members of groups of the classic protocol; metadata and assignments while a group is
-Stable. A group that is not there is Dead.
-Versions: v3 authorized operations; v4 static members; v5 flexible; v6 a group that is not there is an error,
+Behaviour: returns state, protocol and members of groups of the classic protocol, with metadata and assignments while a
+group is Stable. A group that does not exist is Dead.
+Versions: v3 authorized operations; v4 static members; v5 flexible; v6 a group that does not exist is an error,
 GROUP_ID_NOT_FOUND, with a message.
 Not implemented: nothing.
 """

@@ -1,9 +1,9 @@
 """DescribeLogDirs (key 35), v1-5.
 
-Behaviour: the data directory with the size of each partition; null topics mean all. A directory with a failed log is
-reported with KAFKA_STORAGE_ERROR. Logs of the memory class are listed with the memory that they take.
-Versions: v2 flexible; v3 top-level error; v4 the disk's free space; v5 cordoned (never).
-Not implemented: the size of the disk (unknown); more than one directory.
+Behaviour: returns the data directory with the size of each partition; null topics mean all. A directory with a failed
+log is reported with KAFKA_STORAGE_ERROR. Logs of the memory class are listed with the memory that they use.
+Versions: v2 flexible; v3 top-level error; v4 total and free space of the disk; v5 cordoned (never).
+Not implemented: more than one directory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def handle(ctx: Context, request: DescribeLogDirsRequest) -> object:
 
 
 def _asked(ctx: Context, request: DescribeLogDirsRequest) -> Iterator[tuple[str, list[Partition]]]:
-    """Topics and partitions that are not here are left out, as Kafka does."""
+    """Iterates over the requested partitions that are here. The others are left out, as in Kafka."""
     if request.topics is None:
         for topic in ctx.broker.topics:
             yield topic.name, topic.partitions

@@ -1,8 +1,8 @@
 """DescribeProducers (key 61), v0.
 
-Behaviour: the producers of a partition, as the replica on this broker knows them: epoch, last sequence, when the last
-batch or marker was appended, the epoch of the coordinator that ended the last transaction, and where the open
-transaction begins. Any replica answers; a follower may be behind its leader.
+Behaviour: returns the producers of a partition, as the replica on this broker knows them: epoch, last sequence, time of
+the last appended batch or marker, epoch of the coordinator that ended the last transaction, and first offset of the
+open transaction. Any replica answers; a follower may be behind its leader.
 Versions: v0 only.
 Not implemented: nothing.
 """
@@ -53,7 +53,7 @@ def _describe(ctx: Context, topic_name: str, index: int) -> Any:
 
 
 def _producers(ctx: Context, log: AnyLog) -> tuple[Any, ...]:
-    """Those with sequences, and those of which only transactions are known."""
+    """Returns the producers with sequences, and those that are known only by their transactions."""
     transactional = dict(log.transactions)
     found = []
     for producer_id in sorted({entry.producer_id for entry in log.producers} | transactional.keys()):

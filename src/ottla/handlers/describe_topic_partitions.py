@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), v0.
 
-Behaviour: topics with their partitions, sorted by name, a limited number of partitions a reply; the cursor says where
-the next reply begins. No topics means all of them. Authorized operations are always included.
-Versions: v0 is flexible.
-Not implemented: eligible leader replicas; an authorizer (all operations are authorized).
+Behaviour: returns topics with their partitions, sorted by name, with a limited number of partitions per reply. The
+cursor says where the next reply begins. No topics means all of them. Authorized operations are always included.
+Versions: v0 flexible.
+Not implemented: the last known eligible leader replicas; an authorizer (all operations are authorized).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> objec
 
 
 def _in_order(ctx: Context, request: DescribeTopicPartitionsRequest) -> Iterator[tuple[str, Topic | None, int]]:
-    """Names from the cursor on, with the topic if there is one and the first partition to show."""
+    """Iterates over the names from the cursor on, with the topic if it exists and the first partition to show."""
     topics = ctx.broker.topics
     names: list[str] = sorted({topic.name for topic in request.topics}) or [topic.name for topic in topics]
     cursor = request.cursor

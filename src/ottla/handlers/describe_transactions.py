@@ -1,7 +1,7 @@
 """DescribeTransactions (key 65), v0.
 
-Behaviour: the state of each transactional id, its producer, and the partitions of its transaction. Asked of the
-coordinator; another broker answers NOT_COORDINATOR.
+Behaviour: returns the state of each transactional id, its producer, and the partitions of its transaction. Must be sent
+to the coordinator; another broker answers NOT_COORDINATOR.
 Versions: v0 flexible.
 Not implemented: nothing.
 """

@@ -1,4 +1,4 @@
-"""From a frame to its handler and back: the one way in for the server."""
+"""Routes a frame to its handler and encodes the reply: the entry point for the server."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.handlers")
 
 KEEP_TIME_THEMSELVES = (0, 1)
-"""Produce and Fetch, which know what they waited for."""
+"""Produce and Fetch, which measure their durations themselves because they know what they waited for."""
 
 Handle = Callable[[Context, Any], Awaitable[object]]
 
 
 def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> Reply:
-    """A request's reply, now or later; see `ottla.handlers.api`. Raises MalformedRequest: close the connection."""
+    """Handles a request and returns its reply, now or later; see `ottla.handlers.api`. Raises MalformedRequest if the
+    connection must be closed."""
     header = parse_request_header(frame)
     api_key, version, correlation_id, client_id, body_at = header
     handler = HANDLERS.get(api_key)
@@ -42,7 +43,7 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
         if api_key in KEEP_TIME_THEMSELVES:
             reply = handler.handle_raw(ctx, frame[body_at:])
             if reply is broker.backlog:
-                broker.meters.requests[api_key, version] -= 1  # it comes again
+                broker.meters.requests[api_key, version] -= 1  # the request will be submitted again
             return reply
         return _timed(ctx, broker.clock.seconds(), handler.handle_raw(ctx, frame[body_at:]))
     assert handler.handle is not None
@@ -53,8 +54,9 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
 def dispatch_run(
     broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
 ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
-    """As many of the frames from `at` on as can be handled as one, at most `count_max`: their replies, now or later,
-    each with its size in front, and their number. 0: call `dispatch` with the first. Every frame comes here first."""
+    """Handles as many of the frames from `at` on as can be handled together, at most `count_max`. Returns their
+    replies, now or later, each with its size in front, and their number. If that is 0, call `dispatch` with the first.
+    Every frame passes through here first."""
     broker.check_lease()
     return produce.handle_run(broker, connection, frames, at, count_max)
 
@@ -74,7 +76,8 @@ def _timed(ctx: Context, began_s: float, reply: Reply) -> Reply:
 
 
 async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
-    """What a handler did not foresee is answered too: the client need not guess from a closed connection."""
+    """Answers a typed request. An unexpected failure gets an error reply too, so that the client need not interpret a
+    closed connection."""
     meters, clock = ctx.broker.meters, ctx.broker.clock
     began_s = clock.seconds()
     try:
@@ -94,7 +97,8 @@ async def _answer(ctx: Context, handle: Handle, request: object) -> Buffers:
 
 
 def _unsupported(header: RequestHeader) -> Buffers:
-    """An API or version that we do not have. What the schema cannot express either ends the connection."""
+    """Answers an API or version that this broker does not have. If the schema has no error reply for it either, the
+    connection is closed."""
     if header.api_key == api_versions.API.key:
         return [response_header(header.api_key, 0, header.correlation_id), api_versions.unsupported_version_body()]
     response = error_reply(header.api_key, header.api_version, ErrorCode.unsupported_version)

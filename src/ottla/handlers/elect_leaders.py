@@ -1,9 +1,9 @@
 """ElectLeaders (key 43), v0-2.
 
-Behaviour: makes the first replica of each partition its leader if it is in sync, or, if the request asks for an unclean
-election, gives a partition without a leader any replica that is there. Null partitions mean all of them. Asked of the
+Behaviour: makes the first replica of each partition its leader if it is in sync. An unclean election makes any
+available replica the leader of a partition without one. Null partitions mean all of them. Must be sent to the
 controller.
-Versions: v1 unclean elections and a top-level error, v2 flexible.
+Versions: v1 unclean elections and a top-level error; v2 flexible.
 Not implemented: the timeout.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 API = Api(43, "ElectLeaders", (0, 2))
 
 PREFERRED, UNCLEAN = 0, 1
-"""The kinds of elections, as the request has them."""
+"""The types of elections, with the protocol's numbers."""
 
 
 async def handle(ctx: Context, request: ElectLeadersRequest) -> object:

@@ -1,10 +1,10 @@
 """EndTxn (key 26), v0-5.
 
-Behaviour: the transaction is committed or aborted. The reply comes when that is decided for good; partitions are marked
-behind it, and the producer's next request is told to wait (CONCURRENT_TRANSACTIONS) until they are. Whoever asks again
-because the reply was lost gets it again.
-Versions: v2 knows PRODUCER_FENCED; v3 flexible; v5 is transaction version 2: the epoch is raised with each end, and the
-reply says with what the producer goes on.
+Behaviour: commits or aborts a transaction. The reply is sent when the decision is final. Markers are written
+afterwards; until then the producer's next request gets CONCURRENT_TRANSACTIONS. A retry after a lost reply gets the
+same reply.
+Versions: v2 knows PRODUCER_FENCED; v3 flexible; v5 is transaction version 2: the epoch is raised with each transaction,
+and the reply has the producer id and epoch to continue with.
 Not implemented: nothing.
 """
 

@@ -1,6 +1,6 @@
-"""A reply that carries nothing but an error code, for any API and version that the schema knows.
+"""Builds a reply that carries only an error code, for any API and version that the schema knows.
 
-Used where no handler could say something better: an API that we do not have, a version that we do not have, a bug.
+It is used where no handler can give a better answer: for an unknown API, an unsupported version, or a bug.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EMPTY: dict[str, object] = {
 
 
 def error_reply(api_key: int, version: int, error: ErrorCode) -> object | None:
-    """None if the schema does not know the version, or its response has no place for an error."""
+    """Returns the reply, or None if the schema does not know the version or its response has no field for an error."""
     name = api_key_map.get(api_key)
     if name is None or version not in schema_name_map[name]:
         return None
@@ -41,7 +41,7 @@ def error_reply(api_key: int, version: int, error: ErrorCode) -> object | None:
 
 
 def _filled(type_: Any, error: ErrorCode) -> object:
-    """The code in the field for it; if there is none at this level, in one element of the first array that has one."""
+    """Puts the code into the error field; if this level has none, into one element of the first array that has one."""
     values: dict[str, object] = {}
     is_placed = any(_is_error(field) for field in fields(type_))
     for field in fields(type_):
@@ -73,7 +73,7 @@ def _is_error(field: Field[Any]) -> bool:
 
 
 def _array_element(type_: Any) -> Any:
-    """The entity type of an array's elements; None if it is anything else."""
+    """Returns the entity type of an array's elements, or None for any other type."""
     for candidate in (type_, *get_args(type_)):
         if get_origin(candidate) is tuple:
             element = get_args(candidate)[0]

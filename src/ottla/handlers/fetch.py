@@ -1,13 +1,14 @@
 """Fetch (key 1), v4-18.
 
-Behaviour: whole batches up to the watermark (for read_committed up to the last stable offset, with the transactions
-among them that were aborted), from memory where the log still has them there. A request that finds too
-little waits until min bytes are there, something goes wrong, or its time is over. Sessions as in KIP-227.
-Versions: v7 brings sessions, v11 the reader's rack, v12 is flexible, v13 names topics by id, v18 the watermark that a
+Behaviour: returns whole batches up to the high watermark. For read_committed it returns batches up to the last stable
+offset, with the aborted transactions among them. Batches come from memory if the log still has them there. A request
+that finds too little waits until min bytes are available, an error occurs, or its time is up. Sessions work as in
+KIP-227. A follower (a request with a replica id) gets everything that is appended, and acknowledges with its offset
+what it has; if its history diverges from the leader's, the reply says where (KIP-595). A consumer that names its rack
+is redirected to a follower there if `replica.selector.class` says so. That follower serves it up to the high watermark
+that it knows (KIP-392).
+Versions: v7 adds sessions; v11 the consumer's rack; v12 flexible; v13 topics by id; v18 the high watermark that a
 follower knows.
-A follower (a replica id) gets everything that is appended, and says with its offset what it has; where its history
-parts from ours, it is told so (KIP-595). A consumer that says its rack is sent to a follower there, if
-`replica.selector.class` says so, and a follower serves it up to the watermark that it knows (KIP-392).
 Not implemented: nothing.
 """
 
@@ -59,14 +60,14 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
 
 
 def _go_on_with(ctx: Context, one: OneWanted, session: FetchSession, future: asyncio.Future[Buffers]) -> Fetch:
-    """A follower's request that waits and is not plain any more."""
+    """Continues a parked request of a follower that can no longer be handled by `replica_turn`."""
     fetch = Fetch(ctx, request_of_one(one), FetchPlan(session, [], is_incremental=True))
     fetch.go_on(future)
     return fetch
 
 
 class Fetch:
-    """One request: a look at its partitions, and more looks while it waits."""
+    """One request: it looks at its partitions once, and again while it waits."""
 
     __slots__ = (
         "_began_s",
@@ -121,7 +122,7 @@ class Fetch:
         return self._future
 
     def go_on(self, future: asyncio.Future[Buffers]) -> None:
-        """What began another way and has waited there."""
+        """Takes over a request that was parked in `replica_turn`."""
         self._future = future
         self._has_waited = True
         answers = self._look()
@@ -147,7 +148,8 @@ class Fetch:
             self._finish(answers)
 
     def hurry(self) -> None:
-        """A watermark has moved: the follower is told soon, with whatever comes until then."""
+        """Replies within a short time, to deliver a new high watermark to the follower along with records that arrive
+        by then."""
         if not self._is_hurried and not self.ended:
             self._is_hurried = True
             self._ctx.broker.deadlines.add(WATERMARK_WAIT_MS, self)
@@ -198,8 +200,8 @@ class Fetch:
             partition.unwatch(id(self))
 
     def _note_served(self, answers: Sequence[Answer]) -> None:
-        """What is answered now need not be looked at for the next answer, unless there was no room for it or it was
-        throttled. What gets records is asked for again in any case, from behind them."""
+        """Removes the partitions of this reply from the session's changed ones, except those that were throttled or for
+        which there was no room. Partitions with records are requested again in any case, from the next offset on."""
         if self._watching is None:
             return
         left: dict[PartitionKey, None] = dict.fromkeys(self._throttled)
@@ -222,7 +224,7 @@ class Fetch:
             self._future.set_result(self._encode(answers))
 
     def _finish_cold(self, answers: list[Answer]) -> None:
-        """Some records are on the disk only: a disk thread gets them, and the reply follows."""
+        """Reads records that are only on disk on a disk thread; the reply follows."""
         self._unpark()
         cold, self._cold = self._cold, []
         self._ctx.broker.meters.cold_reads += len(cold)
@@ -249,7 +251,7 @@ class Fetch:
         else:
             future.set_result(self._encode(task.result()))
 
-    # -- looking ----------------------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------------------
 
     def _look(self) -> list[Answer]:
         self._bytes = 0
@@ -287,7 +289,7 @@ class Fetch:
         return [self._ctx.response_header, *body]
 
     def _note_end(self, answers: Sequence[Answer]) -> None:
-        """What is given, how long it took, and what went wrong."""
+        """Counts the data served, the duration and the errors."""
         broker, is_replica = self._ctx.broker, self._looking.as_follower
         size_bytes = 0
         for (topic, wanted), (_, data) in zip(self._looked_at, answers, strict=True):

@@ -1,4 +1,4 @@
-"""What a fetch request finds when it looks at one of its partitions: as a consumer, or as a follower."""
+"""Evaluates one partition of a fetch request, for a consumer or for a follower."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ READ_COMMITTED = 1
 
 
 class Looked(NamedTuple):
+    """The result for one partition."""
+
     data: PartitionData
     cold: tuple[Partition, ColdRead] | None = None
-    """A read that needs the disk: its records are not in the data yet."""
+    """A read that needs the disk. Its records are not in `data` yet."""
     is_urgent: bool = False
-    """Something in it cannot wait: an error, another replica to read from, histories that part."""
+    """The reply must not wait: it carries an error, a preferred read replica or a divergence."""
     is_behind: bool = False
-    """A follower does not know the watermark."""
+    """The follower does not know the current high watermark."""
     is_throttled: bool = False
-    """It gets no records now, although there may be some."""
+    """The throttle withholds records that may be available."""
 
 
 class Looking:
-    """One request's way of looking."""
+    """Evaluates the partitions of one request."""
 
     __slots__ = ("_broker", "_committed_only", "_request", "_throttled_bytes", "_watching", "as_follower")
 
@@ -44,15 +46,17 @@ class Looking:
         self.as_follower = request.replica_id >= 0
 
     def start_over(self) -> None:
-        """For another look at the partitions: nothing was found for this one yet."""
+        """Resets the throttle's count before the partitions are looked at again."""
         self._throttled_bytes = 0
 
     def partition(self, topic: TopicKey, index: int) -> Partition | None:
+        """Returns the partition, if it has a replica here."""
         found = self._broker.topic_by(topic)
         return found.partition(index) if found is not None else None
 
     def look(self, topic: TopicKey, wanted: FetchPartition, budget: int, *, has_some: bool) -> Looked:
-        """At most `budget` bytes; the first partition with records may exceed it, so that a reader always gets on."""
+        """Reads at most `budget` bytes. The first partition with records may exceed it, so that a reader always makes
+        progress."""
         partition = self.partition(topic, wanted.partition)
         if partition is None:
             return _failed(wanted, self._missing(topic, wanted.partition))
@@ -80,7 +84,7 @@ class Looking:
         if diverging is not None:
             data = self.data(partition, wanted.partition, wanted.fetch_offset, Slice([], 0, 0))
             return Looked(data._replace(diverging=diverging), is_urgent=True)
-        if has_some and budget <= 0:  # what it has counts all the same
+        if has_some and budget <= 0:  # the follower's progress was noted even so
             return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
         is_behind = min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark
         if wanted.fetch_offset == partition.log.end_offset:
@@ -117,7 +121,7 @@ class Looking:
         data = self.data(partition, wanted.partition, wanted.fetch_offset, outcome)
         return Looked(data, is_urgent=isinstance(outcome, Refused))
 
-    # -- who may read -----------------------------------------------------------------------------------------
+    # -- access -----------------------------------------------------------------------------------------------
 
     def _missing(self, topic: TopicKey, index: int) -> ErrorCode:
         found = self._broker.topic_by(topic)
@@ -130,7 +134,7 @@ class Looking:
         request = self._request
         if self.as_follower and not self._broker.knows_replica(request.replica_id, request.replica_epoch):
             return ErrorCode.stale_broker_epoch
-        # Whoever says no rack was sent by nobody: it takes a follower for the leader.
+        # A client that names no rack was not redirected here: it takes this follower for the leader.
         may_follow = not self.as_follower and bool(request.rack_id)
         if not (partition.is_read_here if may_follow else partition.is_led_here):
             return ErrorCode.not_leader_or_follower
@@ -143,7 +147,8 @@ class Looking:
         return self._broker.preferred_read_replica(partition, rack, offset)
 
     def _note_follower(self, partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-        """Where its history parts from ours, if it does; else what it has counts from now on."""
+        """Returns the point where the follower's history diverges, if it does. Otherwise its progress counts from now
+        on."""
         diverging = divergence(partition.log.epochs, partition.log.end_offset, wanted)
         if diverging is None and partition.leading is not None:
             now_ms = self._broker.clock.monotonic_ms()
@@ -154,11 +159,12 @@ class Looking:
             self._broker.on_follower_heard(partition)
         return diverging
 
-    # -- what is answered -------------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------------------
 
     def data(self, partition: Partition, index: int, fetch_offset: int, outcome: Slice | Refused) -> PartitionData:
+        """Builds the reply for a partition from the result of a read."""
         if self._committed_only and isinstance(outcome, Slice) and fetch_offset < partition.log_start_offset:
-            # It was read from the disk meanwhile. What is known of aborted transactions begins with the log.
+            # The log start moved during the disk read, and aborted transactions are known only from the log start on.
             outcome = Refused(ErrorCode.offset_out_of_range)
         marks = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
         if isinstance(outcome, Refused):
@@ -175,7 +181,7 @@ class Looking:
 
 
 def _aborted(partition: Partition, fetch_offset: int, outcome: Slice) -> list[tuple[int, int]]:
-    """What a reader of committed records has to leave out."""
+    """Returns the aborted transactions that a read_committed consumer has to skip."""
     if not outcome.buffers:
         return []
     found = partition.log.transactions.aborted.between(fetch_offset, outcome.next_offset)

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), v0-6.
 
-Behaviour: the broker that leads the partition of `__consumer_offsets` to which a group belongs, or that of
-`__transaction_state` to which a transactional id does; the topic is created by the first question.
-COORDINATOR_NOT_AVAILABLE while nobody leads it.
+Behaviour: returns the broker that leads a group's partition of `__consumer_offsets`, or a transactional id's partition
+of `__transaction_state`. The first request creates the topic. COORDINATOR_NOT_AVAILABLE while the partition has no
+leader.
 Versions: v1 key type and message; v3 flexible; v4 several keys at once.
 Not implemented: share groups (v6).
 """
@@ -18,14 +18,14 @@ from ottla.model.errors import ErrorCode, Refused
 API = Api(10, "FindCoordinator", (0, 6))
 
 _GROUP, _TRANSACTION = 0, 1
-"""What a key can be the name of."""
+"""The types of keys."""
 
 
 async def handle(ctx: Context, request: Any) -> object:
     kind = request.key_type if ctx.version >= 1 else _GROUP
     if ctx.version < 4:
         return reply(ctx, **_answer(await _find(ctx, kind, request.key)))
-    # Each key is looked up once, however often it is named.
+    # Look up each key once, however often it is named.
     found = {key: await _find(ctx, kind, key) for key in dict.fromkeys(request.coordinator_keys)}
     coordinators = tuple(part(ctx, "Coordinator", key=key, **_answer(found[key])) for key in request.coordinator_keys)
     return reply(ctx, coordinators=coordinators)

@@ -1,11 +1,12 @@
 """Heartbeat (key 12), v0-4.
 
-Behaviour: a member of the classic protocol shows that it is alive, and hears whether it has to join again. While the
-coordinator still reads the log, everybody is taken for alive.
+Behaviour: a member of the classic protocol shows that it is alive, and learns whether it has to rejoin. While the
+coordinator is loading the log, every member counts as alive.
 Versions: v3 static members; v4 flexible.
 Not implemented: nothing.
 
-By hand, and without a task where the answer is there at once: of all that members send, most are heartbeats.
+The request is decoded by hand, and without a task if the reply is available at once: most requests of group members are
+heartbeats.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ async def _later(ctx: Context, asked: asyncio.Future[GroupReply]) -> Buffers:
 
 
 def parse_heartbeat(body: memoryview, version: int) -> Heartbeat:
-    """Raises MalformedRequest."""
+    """Decodes a request. Raises MalformedRequest."""
     return decoding(_read, Reader(body), version)
 
 

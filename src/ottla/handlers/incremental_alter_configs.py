@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs (key 44), v0-1.
 
-Behaviour: sets, deletes, appends to and subtracts from single configurations; what is not named stays. Appending and
-subtracting are for lists.
+Behaviour: sets, deletes, appends to and subtracts from single settings; settings that are not named stay. Only lists
+allow appending and subtracting.
 Versions: v1 flexible.
-Not implemented: broker loggers, client metrics, groups. Most broker configurations are read when it starts.
+Not implemented: broker loggers, client metrics, groups. Most broker settings are read at start-up only.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ API = Api(44, "IncrementalAlterConfigs", (0, 1))
 
 
 class Operation(IntEnum):
+    """The operations, with the protocol's numbers."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -48,7 +50,7 @@ def _changed(resource: Any, keys: Mapping[str, ConfigKey], current: Mapping[str,
 
 
 def _apply(wanted: Overrides, key: ConfigKey | None, config: Any) -> Refused | None:
-    """An unknown name passes: whoever checks the whole set knows how to say what was meant."""
+    """Applies one change. An unknown name passes: the validation of the whole set can suggest the right one."""
     if config.config_operation == Operation.DELETE:
         wanted.pop(config.name, None)
         return None

@@ -1,11 +1,11 @@
 """InitProducerId (key 22), v0-6.
 
-Behaviour: a new producer id with epoch 0 for an idempotent producer. A producer that sends the id and epoch it had
-(its sequences ran out, or it met an error) gets a new id too: without a transactional id there is no state to keep.
-With a transactional id, its coordinator gives the id that belongs to it and the next epoch: whoever had it before is
-fenced, and what it had begun is aborted first (CONCURRENT_TRANSACTIONS until that is done).
+Behaviour: returns a new producer id with epoch 0 for an idempotent producer. A producer that sends its previous id and
+epoch (its sequences ran out, or it met an error) gets a new id too: without a transactional id there is no state to
+keep. With a transactional id, the coordinator returns the id that belongs to it and the next epoch: the previous owner
+is fenced, and its open transaction is aborted first (CONCURRENT_TRANSACTIONS until that is done).
 Versions: v2 flexible; v3 producer id and epoch in the request; v4 knows PRODUCER_FENCED; v6 two-phase commit.
-Not implemented: two-phase commit of others (KIP-939), refused as Kafka refuses it where it is not allowed.
+Not implemented: external two-phase commit (KIP-939), refused as in Kafka where it is not allowed.
 """
 
 from __future__ import annotations

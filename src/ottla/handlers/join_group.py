@@ -1,10 +1,10 @@
 """JoinGroup (key 11), v0-9.
 
-Behaviour: takes a member into the next generation of its group. The reply waits until all members of the generation
-before have joined again or their time is over; the one to the leader has everybody's metadata.
+Behaviour: adds a member to the next generation of its group. The reply waits until all members of the previous
+generation have rejoined or timed out. The leader's reply has the metadata of all members.
 Versions: v1 rebalance timeout (before, the session timeout); v4 a new member first gets its id, with
-MEMBER_ID_REQUIRED, and comes again with it; v5 static members; v6 flexible; v7 the protocol's type; v8 a reason; v9 a
-static leader that comes back is told to skip the assignment.
+MEMBER_ID_REQUIRED, and joins again with it; v5 static members; v6 flexible; v7 the protocol type; v8 a reason; v9 a
+static leader that returns is told to skip the assignment.
 Not implemented: the reason is not kept.
 """
 
@@ -25,7 +25,7 @@ async def handle(ctx: Context, request: Any) -> object:
     outcome = await ask(ctx, _to_join(ctx, request), request.group_id, JoinReply)
     if isinstance(outcome, Refused):
         outcome = JoinReply(error=outcome.error, member_id=request.member_id)
-    # Until version 6, an answer without a protocol has an empty one.
+    # Up to version 6, a reply without a protocol has an empty one.
     protocol = outcome.protocol if ctx.version >= 7 else outcome.protocol or ""
     members = tuple(
         part(

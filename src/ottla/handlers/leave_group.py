@@ -1,8 +1,8 @@
 """LeaveGroup (key 13), v0-5.
 
-Behaviour: removes members from a group, which goes on without them at once. An administrator can name a static member
+Behaviour: removes members from a group, which continues without them at once. An administrator can name a static member
 by its instance id alone.
-Versions: until v2 one member, whose error is the reply's; v3 several, each with an error; v4 flexible; v5 a reason.
+Versions: up to v2 one member, whose error is the reply's; v3 several, each with an error; v4 flexible; v5 a reason.
 Not implemented: the reason is not kept.
 """
 

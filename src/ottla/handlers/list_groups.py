@@ -1,7 +1,7 @@
 """ListGroups (key 16), v0-5.
 
-Behaviour: the groups that this broker coordinates; a client asks all brokers. A group that has nothing but offsets is
-Empty, of the classic type.
+Behaviour: lists the groups that this broker coordinates; a client asks all brokers. A group that has only offsets is
+Empty and of the classic type.
 Versions: v3 flexible; v4 states, also as a filter; v5 types, also as a filter.
 Not implemented: share and streams groups.
 """
@@ -25,7 +25,8 @@ async def handle(ctx: Context, request: Any) -> object:
     )
     outcome = await ctx.broker.groups.ask_all(wanted)
     if isinstance(outcome, Refused):
-        # One of them has just gone to another broker. Clients ask again if they hear this, but not the other.
+        # A partition has just moved to another broker. Clients retry after COORDINATOR_NOT_AVAILABLE, but not after
+        # NOT_COORDINATOR.
         has_moved = outcome.error is ErrorCode.not_coordinator
         error = ErrorCode.coordinator_not_available if has_moved else outcome.error
         return reply(ctx, error_code=error, groups=())

@@ -1,12 +1,13 @@
 """ListOffsets (key 2), v1-11.
 
-Behaviour: the offset that a time stands for. -2 is the log's start, -1 its end as the reader may see it (the high
-watermark; the last stable offset for read_committed; the log's end for a replica), -3 the record with the largest
-timestamp, -4 the start of what is local (without tiers: the log's start), -5 and -6 the end of what is tiered
-or waits for it (without tiers: none); any other the first record at or after it. A leader that does not know its
-watermark yet says OFFSET_NOT_AVAILABLE rather than an end, or nothing, that may be wrong.
+Behaviour: returns the offset for a timestamp. -2 is the log start. -1 is the log end as the reader may see it: the high
+watermark, the last stable offset for read_committed, or the log end for a replica. -3 is the record with the largest
+timestamp. -4 is the start of the local log (without tiered storage: the log start). -5 and -6 are the end of the tiered
+records and the first record that waits to be tiered (without tiered storage: none). Any other timestamp gives the first
+record at or after it. A leader that does not know its high watermark yet returns OFFSET_NOT_AVAILABLE instead of a
+result that may be wrong.
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v7 allows -3, v8 -4, v9 -5, v11 -6; v10 timeout.
-Not implemented: the timeout, which is for tiers.
+Not implemented: the timeout, which is for tiered storage.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ async def _look_up(
         case timestamp_ms:
             found = await partition.offset_for_time(timestamp_ms)
     if found is None or found[1] >= visible_end:
-        # A new leader that cannot tell yet must not say that there is nothing: readers would skip what is committed.
+        # A new leader that does not know yet must not report that there is nothing: consumers would skip committed
+        # records.
         return _Found(ErrorCode.offset_not_available) if is_lagging else _NOT_FOUND
     return _Found(ErrorCode.none, found[0], found[1], epoch)
 

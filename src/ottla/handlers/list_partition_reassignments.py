@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46), v0.
 
-Behaviour: the reassignments that are under way, of all partitions or of those that were asked for.
+Behaviour: lists the ongoing reassignments of all partitions or of the requested ones.
 Versions: v0.
 Not implemented: the timeout.
 """

@@ -1,7 +1,7 @@
 """ListTransactions (key 66), v0-2.
 
-Behaviour: the transactional ids that this broker coordinates, by state, producer id, duration or name; a client asks
-all brokers. By duration, only those whose transaction runs.
+Behaviour: lists the transactional ids that this broker coordinates, filtered by state, producer id, duration or name; a
+client asks all brokers. A filter by duration selects only ongoing transactions.
 Versions: v0 flexible; v1 by duration; v2 by a regular expression.
 Not implemented: nothing.
 """
@@ -34,7 +34,8 @@ async def handle(ctx: Context, request: Any) -> object:
     )
     outcome = await ctx.broker.transactions.ask_all(wanted)
     if isinstance(outcome, Refused):
-        # One of them has just gone to another broker. Clients ask again if they hear this, but not the other.
+        # A partition has just moved to another broker. Clients retry after COORDINATOR_NOT_AVAILABLE, but not after
+        # NOT_COORDINATOR.
         has_moved = outcome.error is ErrorCode.not_coordinator
         return _refused(ctx, ErrorCode.coordinator_not_available if has_moved else outcome.error)
     listed = [each for each in outcome if isinstance(each, ListTransactionsReply)]

@@ -1,13 +1,13 @@
 """Metadata (key 3), v0-13.
 
-Behaviour: this broker and the topics that were asked for by name or id; null topics (v0: an empty list) mean all of
-them. A name that is not there is created if the client and `auto.create.topics.enable` allow it.
+Behaviour: returns the live brokers and the topics that are requested by name or id; null topics (v0: an empty list)
+mean all of them. A topic that does not exist is created if the client and `auto.create.topics.enable` allow it.
 Versions: v1 rack, controller, internal topics, an empty list means none; v2 cluster id; v3 throttle time; v4 the flag
 for auto-creation; v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12
 topics by id alone; v13 top-level error.
 Not implemented: an authorizer; all operations are authorized.
 
-The reply is encoded by hand: clients of a large broker ask for all of it, and each asks again every few minutes.
+The reply is encoded by hand: clients of a large broker request all topics, and each repeats that every few minutes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FLEXIBLE_FROM = 9
 
 
 class _Included(NamedTuple):
-    """Which authorized operations the client asks for."""
+    """The authorized operations that the client asks for."""
 
     of_topics: bool
     of_cluster: bool
@@ -56,7 +56,7 @@ class _Included(NamedTuple):
 
 
 class _Missing(NamedTuple):
-    """A topic that was asked for and is not there."""
+    """A requested topic that does not exist."""
 
     error: ErrorCode
     name: str | None
@@ -95,7 +95,7 @@ def _is_creatable(topic: Topic | _Missing) -> bool:
 
 
 async def _create_and_reply(ctx: Context, found: list[Topic | _Missing], included: _Included) -> Buffers:
-    """The connection's next request waits: it is likely to use the topic."""
+    """Creates missing topics before it replies. The connection's next request waits, since it is likely to use them."""
     for at, topic in enumerate(found):
         if isinstance(topic, _Missing) and topic.name is not None and _is_creatable(topic):
             created = await ctx.broker.ensure_topic(topic.name)
@@ -129,7 +129,7 @@ def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included
 
 
 def _head(ctx: Context, flexible: bool) -> bytearray:
-    """Everything before the topics."""
+    """Encodes everything before the topics."""
     broker, version = ctx.broker, ctx.version
     writer = Writer()
     if version >= 3:
@@ -184,7 +184,8 @@ def _topic_tail(version: int, operations: int) -> bytes:
 
 
 def _partition_bytes(version: int, partition: Layout) -> bytes:
-    """Error, index, leader, leader epoch (v7), replicas, in-sync replicas, offline replicas (v5): one struct."""
+    """Packs error, index, leader, leader epoch (v7), replicas, in-sync replicas, offline replicas (v5) as one
+    struct."""
     index, leader, leader_epoch, replicas, isr, offline, _ = partition
     error = ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available
     counts = len(replicas), len(isr), len(offline)
@@ -199,7 +200,8 @@ def _partition_bytes(version: int, partition: Layout) -> bytes:
 
 @cache
 def _layout(version: int, replica_count: int, isr_count: int, offline_count: int) -> Struct:
-    """A compact count takes one byte: a partition has far fewer than 127 replicas."""
+    """Returns the struct for these numbers of replicas. A compact count takes one byte, since a partition has far fewer
+    than 127 replicas."""
     if version >= _FLEXIBLE_FROM:
         return Struct(f">hiiiB{replica_count}iB{isr_count}iB{offline_count}iB")
     epoch = "i" if version >= 7 else ""

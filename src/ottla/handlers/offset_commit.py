@@ -1,9 +1,9 @@
 """OffsetCommit (key 8), v2-10.
 
-Behaviour: keeps how far a group has read. The reply waits until that is replicated and durable as every record of
-`__consumer_offsets` is. Partitions that do not exist are refused one by one, and the others are kept.
-Versions: v2-4 a retention of the commit's own; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs of
-the consumer protocol; v10 names topics by id.
+Behaviour: commits a group's offsets. The reply waits until they are replicated and durable, like every record of
+`__consumer_offsets`. Partitions that do not exist are refused individually; the others are committed.
+Versions: v2-4 a retention time per commit; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs of the
+consumer protocol; v10 topics by id.
 Not implemented: nothing.
 """
 
@@ -34,7 +34,7 @@ async def handle(ctx: Context, request: Any) -> object:
 
 
 def _sort_out(ctx: Context, asked: Any, offsets: list[ToCommit]) -> list[ErrorCode | None]:
-    """Adds what can be committed; for each partition, why it cannot be."""
+    """Adds the offsets that can be committed to `offsets`. Returns for each partition why it cannot be, or None."""
     if ctx.version >= _BY_ID_FROM:
         topic = None if asked.topic_id is None else ctx.broker.topics.by_id(asked.topic_id)
         missing = ErrorCode.unknown_topic_id

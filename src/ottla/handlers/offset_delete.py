@@ -1,7 +1,7 @@
 """OffsetDelete (key 47), v0.
 
-Behaviour: forgets a group's offsets of partitions that no member subscribes to (GROUP_SUBSCRIBED_TO_TOPIC otherwise).
-Versions: v0 alone.
+Behaviour: deletes a group's offsets for partitions that no member subscribes to (otherwise GROUP_SUBSCRIBED_TO_TOPIC).
+Versions: v0 only.
 Not implemented: nothing.
 """
 

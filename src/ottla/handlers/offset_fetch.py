@@ -1,9 +1,10 @@
 """OffsetFetch (key 9), v1-10.
 
-Behaviour: how far groups have read, for the partitions that are named or (null) for all that a group has. -1: nothing
-was committed. Whoever requires stable offsets hears UNSTABLE_OFFSET_COMMIT where a transaction is open.
+Behaviour: returns the committed offsets of groups, for the named partitions or (null) for all that a group has. -1
+means that nothing is committed. A client that requires stable offsets gets UNSTABLE_OFFSET_COMMIT where a transaction
+is open.
 Versions: v2 null topics and a top-level error (before, it is in each partition); v5 leader epochs; v6 flexible; v7
-stable offsets; v8 several groups; v9 member id and epoch; v10 names topics by id, and leaves out those that have none.
+stable offsets; v8 several groups; v9 member id and epoch; v10 topics by id, omitting those that have none.
 Not implemented: nothing.
 """
 
@@ -27,20 +28,20 @@ _NOTHING = -1
 
 
 class _Topic(NamedTuple):
-    """A topic that was asked for."""
+    """A requested topic."""
 
     name: str | None
-    """None: an id that is not known."""
+    """None if the id is unknown."""
     id: UUID | None
     partitions: tuple[int, ...]
 
 
 class _Asked(NamedTuple):
-    """A group that was asked for."""
+    """A requested group."""
 
     request: FetchOffsets
     topics: tuple[_Topic, ...] | None
-    """None: all that it has."""
+    """None means all topics that the group has offsets for."""
 
 
 async def handle(ctx: Context, request: Any) -> object:
@@ -76,7 +77,7 @@ def _topic(ctx: Context, asked: Any) -> _Topic:
 
 
 def _found(ctx: Context, asked: _Asked, outcome: FetchOffsetsReply | Refused) -> dict[str, Any]:
-    """The fields of a group, or of the whole reply in versions with one group."""
+    """Returns the fields of a group, or of the whole reply in versions with one group."""
     error, group = outcome.error, asked.request.group
     if not isinstance(outcome, FetchOffsetsReply) or error is not ErrorCode.none:
         has_place = ctx.version >= 2
@@ -90,7 +91,8 @@ def _found(ctx: Context, asked: _Asked, outcome: FetchOffsetsReply | Refused) ->
 
 
 def _asked_topics(ctx: Context, topics: tuple[_Topic, ...], offsets: tuple[FetchedOffset, ...]) -> Iterable[Any]:
-    """The coordinator answers in the order of the request, without what it was not asked for."""
+    """Encodes the requested topics. The coordinator's reply has the order of the request, without topics it was not
+    asked for."""
     remaining = iter(offsets)
     for topic in topics:
         if topic.name is None:

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23), v2-4.
 
-Behaviour: where the largest epoch at or below the asked one ends, so that a reader can tell whether the log it read was
-cut since. (-1, -1) if the log knows no such epoch.
+Behaviour: returns the end offset of the largest epoch at or below the requested one, so that a reader can tell whether
+the log was truncated since it read it. (-1, -1) if the log knows no such epoch.
 Versions: v3 replica id; v4 flexible.
 Not implemented: nothing.
 """
@@ -37,7 +37,7 @@ async def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> object:
 
 
 def _end_of(partition: Partition, epoch: int) -> tuple[int, int]:
-    """The current epoch ends where the log does, also before its first batch."""
+    """Returns the epoch and its end. The current epoch ends at the log end, even before its first batch."""
     if epoch == partition.leader_epoch:
         return epoch, partition.log_end_offset
     return partition.epoch_end(epoch)

@@ -1,4 +1,4 @@
-"""Finding the partition that a request names, and checking that its sender knows who leads it."""
+"""Finds the partition that a request names, and checks the sender's leader epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | ErrorCode:
-    """The partition, if this broker leads it."""
+    """Returns the partition, if this broker leads it."""
     partition = find_replica(broker, topic_name, index)
     if not isinstance(partition, ErrorCode) and not partition.is_led_here:
         return ErrorCode.not_leader_or_follower
@@ -20,7 +20,7 @@ def find_partition(broker: Broker, topic_name: str, index: int) -> Partition | E
 
 
 def find_replica(broker: Broker, topic_name: str, index: int) -> Partition | ErrorCode:
-    """The partition, if this broker has a replica of it."""
+    """Returns the partition, if this broker has a replica of it."""
     topic = broker.topics.get(topic_name)
     if topic is None or not topic.has(index):
         return ErrorCode.unknown_topic_or_partition
@@ -28,7 +28,8 @@ def find_replica(broker: Broker, topic_name: str, index: int) -> Partition | Err
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """A client with old metadata is fenced; one that is ahead of us should try again. -1 asks for no check."""
+    """Checks the leader epoch of a request. A client with old metadata is fenced; one with newer metadata than this
+    broker should retry. -1 means no check."""
     if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
         return ErrorCode.none
     if current_leader_epoch < partition.leader_epoch:

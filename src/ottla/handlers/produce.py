@@ -1,15 +1,14 @@
 """Produce (key 0), v3-13.
 
-Behaviour: every partition of the request is checked and appended at once, in the order of the connection; the reply
-leaves when all of them are acknowledged as their topic's durability says, or the request's timeout is over. With
-acks=0 there is no reply.
-A request waits, before anything of it is appended, while the broker's backlog of unacknowledged records is full.
-The first batch of a transaction in a partition waits for a reply from the transaction's coordinator, and the
-connection's next request waits with it.
-A batch with invalid records is rejected as a whole: records without a key in a compacted topic, timestamps outside of
-the topic's limits. The reply lists the invalid records by their index, unless the batch has more than 100,000 records.
-Versions: v8 lists invalid records, v9 is flexible, v11 knows TRANSACTION_ABORTABLE, v12 adds partitions to a
-transaction by itself, v13 names topics by id.
+Behaviour: validates and appends every partition of the request at once, in the order of the connection. The reply is
+sent when all of them are acknowledged, as their topic's durability demands, or the request's timeout has expired. With
+acks=0 there is no reply. While the broker's backlog of unacknowledged records is full, a request waits before any of it
+is appended. The first batch of a transaction in a partition waits for a reply from the transaction coordinator, and the
+connection's next request waits with it. A batch with invalid records is rejected as a whole: records without a key in a
+compacted topic, timestamps outside of the topic's limits. The reply lists the invalid records by their index, unless
+the batch has more than 100,000 records.
+Versions: v8 lists invalid records; v9 flexible; v11 knows TRANSACTION_ABORTABLE; v12 adds partitions to a transaction
+implicitly; v13 topics by id.
 Not implemented: nothing.
 """
 
@@ -57,7 +56,8 @@ def handle_raw(ctx: Context, body: memoryview) -> Reply:
 
 
 def _is_held_back(ctx: Context, request: ProduceRequest) -> bool:
-    """Whether one of its partitions has to drain first. A partition that would reject the request does so at once."""
+    """Whether the backlog of one of its partitions has to drain first. A partition that would reject the request does
+    so at once."""
     broker = ctx.broker
     for key, partitions in request.topics:
         topic = broker.topic_by(key)
@@ -79,8 +79,8 @@ async def _ask_first(produce: Produce, in_transaction: InTransaction) -> Buffers
 def handle_run(
     broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
 ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
-    """The replies of the frames from `at` on that can be handled as one, and how many these are; 0: the first of them
-    goes the general way. Every reply has its size in front."""
+    """Handles the frames from `at` on that can be handled together. Returns their replies, each with its size in front,
+    and their number; 0 if the first frame must take the general path."""
     if broker.backlog.may_hold_back:
         return None, 0
     run = find_run(frames, at, count_max)
@@ -133,7 +133,8 @@ class RunWait:
         self._answer(self._partition.acknowledged_for(self._run.acks), ErrorCode.request_timed_out)
 
     def _settle(self, error: ErrorCode) -> None:
-        """An error holds for all of the run: in another role, or after a failure, the watermark says nothing of it."""
+        """Completes the run. An error applies to all of it: after a change of role or a failure, the high watermark
+        says nothing about it."""
         self._answer(self._run.ends[-1] if error is _NONE else -1, error)
 
     def _answer(self, acknowledged_end: int, error: ErrorCode) -> None:
@@ -148,7 +149,7 @@ class RunWait:
 
 
 class Produce:
-    """One request on its way: what was appended, and what is not acknowledged yet."""
+    """One request in progress: its results, and the partitions that are not acknowledged yet."""
 
     __slots__ = ("_began_s", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting", "in_transaction")
 
@@ -158,12 +159,13 @@ class Produce:
         self._began_s = ctx.broker.clock.seconds()
         self._results: list[tuple[TopicKey, list[PartitionProduced]]] = []
         self._waiting: list[tuple[Partition, int, list[PartitionProduced], int]] = []
-        """(partition, end offset to reach, the topic's results, place in them)"""
+        """Partition, end offset to reach, the topic's results, index in them."""
         self._unsettled = 0
         self._future: asyncio.Future[Buffers] | None = None
         self.in_transaction: InTransaction | None = None
 
     def run(self) -> Buffers | asyncio.Future[Buffers] | None:
+        """Appends the batches and returns the reply."""
         self.append_all()
         if self._request.acks == 0:
             self.note_end()
@@ -171,6 +173,7 @@ class Produce:
         return self.reply()
 
     def append_all(self) -> None:
+        """Validates and appends the batches of all partitions."""
         broker = self._ctx.broker
         now_ms = broker.clock.now_ms()
         acks = self._request.acks
@@ -207,6 +210,7 @@ class Produce:
         return self.in_transaction.refused.get(place) if self.in_transaction is not None else None
 
     def reply(self) -> Buffers | asyncio.Future[Buffers]:
+        """Returns the reply, or a future of it if acknowledgements are pending."""
         if not self._waiting:
             return self._encode()
         self._unsettled = len(self._waiting)
@@ -224,8 +228,8 @@ class Produce:
         return self._future is None or self._future.done()
 
     def expire(self) -> None:
-        """The time is over. What is appended stays: the client may send it again and, if it is idempotent, is told
-        the first offset."""
+        """Replies with a timeout for the unacknowledged partitions. Their records stay in the log: an idempotent client
+        that retries gets the original offset."""
         if self.ended:
             return
         for partition, end_offset, results, place in self._waiting:
@@ -248,10 +252,10 @@ class Produce:
             self._future.set_result(self._encode())
 
     def note_end(self) -> None:
-        """How long it took, and what was refused."""
+        """Counts the duration and the errors."""
         broker = self._ctx.broker
         known = broker.meters.produce_s.get(self._request.acks)
-        if known is not None:  # else it was refused for that
+        if known is not None:  # otherwise the request was refused for its acks
             known.note(broker.clock.seconds() - self._began_s)
         for _, results in self._results:
             for result in results:

@@ -1,4 +1,4 @@
-"""Transactional batches of a produce request: which of them need a word of their transaction's coordinator first."""
+"""The transactional batches of a produce request, and the verification of their transaction with its coordinator."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ottla.handlers.api import Context
 
 ABORTABLE_FROM = 11
-"""Clients of this version know TRANSACTION_ABORTABLE (KIP-1050)."""
+"""Clients from this version on know TRANSACTION_ABORTABLE (KIP-1050)."""
 VERSION_2_FROM = 12
-"""Clients of this version let the broker add partitions to a transaction (KIP-890)."""
+"""Clients from this version on let the broker add partitions to a transaction (KIP-890)."""
 _ATTRIBUTES_LOW_AT = 22
 _UNREACHED = frozenset(
     {
@@ -36,6 +36,7 @@ Place = tuple[TopicKey, int]
 
 
 def has_transactional(request: ProduceRequest) -> bool:
+    """Whether the request has a transactional batch."""
     return any(_is_transactional(records) for _, _, records in _batches(request))
 
 
@@ -52,7 +53,7 @@ def _is_transactional(records: memoryview | None) -> bool:
 
 
 class InTransaction:
-    """One request's batches, by their places in it."""
+    """The transactional batches of one request, by topic and partition."""
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
@@ -61,7 +62,8 @@ class InTransaction:
         self.refused: dict[Place, Refused] = {}
         self._guards: dict[Place, int] = {}
         self._leader_epochs: dict[Place, int] = {}
-        """Before the coordinator was asked: a partition that was given up meanwhile has forgotten its guards."""
+        """Leader epochs from before the coordinator was asked: a partition that changed its role since has lost its
+        guards."""
         self._asked: dict[TopicPartition, Place] = {}
         self._producer: tuple[int, int] = (-1, -1)
         self._headers = headers = {
@@ -77,9 +79,11 @@ class InTransaction:
 
     @property
     def must_ask(self) -> bool:
+        """Whether the coordinator has to be asked."""
         return bool(self._asked)
 
     def guarded(self, place: Place) -> Guarded:
+        """Returns the guard to present with the batch at this place."""
         return Guarded(self._guards.get(place, NO_GUARD), self.transaction_version)
 
     def _refusal_of_all(self, headers: dict[Place, BatchHeader]) -> Refused | None:
@@ -97,7 +101,7 @@ class InTransaction:
                 self._take_guard(place, header)
 
     def _has_lost_guards(self) -> bool:
-        """A marker has come meanwhile, of this transaction or, more often, of the one before it."""
+        """Whether a marker has arrived in the meantime, of this transaction or, more often, of the one before it."""
         return any(not self._has(place, guard) for place, guard in self._guards.items())
 
     def _has(self, place: Place, guard: int) -> bool:
@@ -108,7 +112,8 @@ class InTransaction:
     def _take_guard(self, place: Place, header: BatchHeader) -> None:
         partition = self._partition(place)
         if partition is None or not partition.is_led_here:
-            # It may be led here by the time that the coordinator has answered for the others; it was not asked for.
+            # This broker may become its leader before the coordinator replies for the others, but this partition was
+            # not asked for.
             self.refused[place] = NOT_LED
             return
         if partition.topic.internal:
@@ -127,7 +132,7 @@ class InTransaction:
         return topic.partition(place[1]) if topic is not None else None
 
     async def ask(self) -> None:
-        """What the coordinator refuses is not appended."""
+        """Asks the coordinator. Batches that it refuses are not appended."""
         broker = self._ctx.broker
         errors: Mapping[TopicPartition, ErrorCode] = {}
         for pause_ms in PAUSES_MS:
@@ -141,7 +146,7 @@ class InTransaction:
             if not self._asked:
                 break
         else:
-            # The guards that it has now were taken after the last answer.
+            # The current guards were taken after the last reply.
             errors = dict.fromkeys(self._asked, ErrorCode.concurrent_transactions)
         for name, place in self._asked.items():
             error = errors.get(name, ErrorCode.none)
@@ -153,7 +158,8 @@ class InTransaction:
                 self.refused[place] = NOT_LED
 
     def _as_told(self, error: ErrorCode) -> Refused:
-        """In words that the client knows. One that is to come again must not look for another leader first."""
+        """Translates an error into one that the client knows. If the client is to retry, the error must not make it
+        look for another leader first."""
         if error in _UNREACHED or (error is ErrorCode.concurrent_transactions and self.transaction_version < 2):
             why = f"the transaction's coordinator could not be asked: {error.name}"
             return Refused(ErrorCode.not_enough_replicas, why)

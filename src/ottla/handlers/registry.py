@@ -1,4 +1,4 @@
-"""Every API of this broker, one explicit list. The ApiVersions reply and `docs/protocol.md` come from it.
+"""The explicit list of this broker's APIs, from which the ApiVersions reply and `docs/protocol.md` are generated.
 
 python -m ottla.handlers.registry > docs/protocol.md
 """
@@ -100,12 +100,12 @@ MODULES: list[ModuleType] = [
     consumer_group_describe,
     describe_topic_partitions,
 ]
-"""In the order of their keys."""
+"""In order of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """One of the two functions is there."""
+    """An API with its handler function, of which exactly one is set."""
 
     api: Api
     handle: Callable[[Context, Any], Awaitable[object]] | None
@@ -113,7 +113,7 @@ class Handler:
 
 
 BETWEEN_BROKERS: list[ModuleType] = [replica_acknowledged, replica_wait_over]
-"""Of our own. No client is told of them."""
+"""Ottla's own APIs between brokers, which are not announced to clients."""
 
 HANDLERS: dict[int, Handler] = {
     module.API.key: Handler(module.API, getattr(module, "handle", None), getattr(module, "handle_raw", None))
@@ -123,7 +123,7 @@ APIS: list[Api] = [module.API for module in MODULES]
 
 
 def render_protocol_table() -> str:
-    """`docs/protocol.md`, from the modules' own headers."""
+    """Renders `docs/protocol.md` from the headers of the handler modules."""
     lines = [
         "# The Kafka protocol in Ottla",
         "",
@@ -146,7 +146,7 @@ def render_protocol_table() -> str:
 
 
 def _section(module: ModuleType, title: str) -> str:
-    """A part of the module's docstring, from its title to the next one, as one line."""
+    """Returns a section of the module's docstring, from its title to the next one, as one line."""
     text = (module.__doc__ or "").partition(f"{title}:")[2]
     for following in ("\n\n", "Behaviour:", "Versions:", "Not implemented:"):
         text = text.partition(following)[0]

@@ -1,6 +1,7 @@
 """ReplicaAcknowledged (key 20000), v0: between brokers.
 
-Behaviour: a follower reports how far its logs are synced, beside the fetch that waits at its leader. There is no reply.
+Behaviour: a follower reports the synced ends of its logs, beside the fetch that is parked at its leader. There is no
+reply.
 Versions: v0.
 Not implemented: nothing.
 """

@@ -1,10 +1,12 @@
-"""A follower's fetch as nearly all of them are: of one partition, from its end or near it, in the epoch of its leader.
+"""The fast path for the common case of a follower's fetch: one partition, at or near the log end, in the leader's
+epoch.
 
-Three brokers exchange two of these for every record that is acknowledged by all, so they cost what a record costs. What
-`fetch` finds out for any request is known here from the request before: the session, the partition, who watches it.
-Whatever is not plain goes the general way: another partition that has changed too, an epoch that differs, histories
-that may part, a throttle, a read that needs the disk, the time to look at everything. A request is left to it before
-anything is noted of it; one that waits already is handed over.
+Three brokers exchange two of these for every record that all replicas acknowledge, so they cost as much as a record.
+What `fetch` determines for any request is known here from the previous one: the session, the partition, its watches.
+
+Every other request takes the general path: another partition has changed too, the epoch differs, the histories may
+diverge, a throttle applies, the read needs the disk, or it is time to look at all partitions. A request is passed on
+before it has any effect; a parked one is handed over.
 """
 
 from __future__ import annotations
@@ -28,16 +30,17 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 REPLY_BYTES_MAX = 8 * 1024 * 1024
-"""Whatever a client asks for: a slow reader holds its reply in the broker's memory until it has taken it."""
+"""Upper limit of a reply, whatever the client asks for: a slow reader's reply stays in the broker's memory until it is
+sent."""
 WATERMARK_WAIT_MS = 10
-"""How long a follower's fetch waits for records before it takes along a watermark that the follower does not know yet.
-In a stream the next records come first, and nothing more is sent than without it."""
+"""How long a follower's fetch waits for records before it delivers a new high watermark on its own. In a stream the
+next records come first, and no extra reply is sent."""
 
 NEVER = float("inf")
 
 
 class General(Protocol):
-    """A request on the general way."""
+    """A request on the general path."""
 
     def expire(self) -> None: ...
 
@@ -46,7 +49,7 @@ HandOver = Callable[[Context, OneWanted, FetchSession, "asyncio.Future[Buffers]"
 
 
 class Place(NamedTuple):
-    """What is followed here."""
+    """A partition of the session."""
 
     key: PartitionKey
     followed: Followed
@@ -54,7 +57,7 @@ class Place(NamedTuple):
 
 
 def take(ctx: Context, body: memoryview, hand_over: HandOver) -> Buffers | asyncio.Future[Buffers] | None:
-    """None: it is not plain, and nothing has happened."""
+    """Handles a request, or returns None without any effect if it needs the general path."""
     one = unpack_request(body)
     if one is None:
         return None
@@ -70,7 +73,8 @@ def take(ctx: Context, body: memoryview, hand_over: HandOver) -> Buffers | async
 
 
 class ReplicaTurn:
-    """Of one session, for as long as it follows the same partitions. One request of it is under way at a time."""
+    """The fast path of one session, for as long as it follows the same partitions. One request is in flight at a
+    time."""
 
     __slots__ = (
         "_began_s",
@@ -103,6 +107,7 @@ class ReplicaTurn:
         self._hurry = Alarm(broker, self.expire)
 
     def begin(self, ctx: Context, one: OneWanted) -> Buffers | asyncio.Future[Buffers] | None:
+        """Replies at once, parks the request, or returns None if it needs the general path."""
         place = self._places.get((one.topic_id, one.partition)) or self._learn(one)
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
@@ -125,7 +130,7 @@ class ReplicaTurn:
         self._watching.changed[place.key] = None
         return self._park(leading)
 
-    # -- is it plain? -----------------------------------------------------------------------------------------
+    # -- conditions -------------------------------------------------------------------------------------------
 
     def _learn(self, one: OneWanted) -> Place | None:
         key: PartitionKey = uuid_of(one.topic_id), one.partition
@@ -142,7 +147,7 @@ class ReplicaTurn:
             and one.max_wait_ms > 0
             and not one.isolation_level
             and one.last_fetched_epoch == log.epochs.latest
-            and one.offset <= log.end_offset  # so the histories do not part
+            and one.offset <= log.end_offset  # so the histories do not diverge
             and self._is_served(place, one)
             and _has_no_other(watching.changed, place.key)
             and now_ms < watching.all_at_ms
@@ -160,7 +165,7 @@ class ReplicaTurn:
         )
 
     def _read(self, partition: Partition, one: OneWanted) -> Slice | None:
-        """None if it has to be read from the disk, or if it is not there any more."""
+        """Returns the records, or None if they must be read from the disk or are gone."""
         log, offset = partition.log, one.offset
         if offset == log.end_offset:
             return Slice([], 0, offset)
@@ -189,7 +194,7 @@ class ReplicaTurn:
         return future
 
     def hurry(self) -> None:
-        """A watermark has moved: the follower is told soon, with whatever comes until then."""
+        """Replies within a short time, to deliver a new high watermark along with records that arrive by then."""
         if self._hurry.at_ms == NEVER:
             self._hurry.set(WATERMARK_WAIT_MS, self._broker.clock.monotonic_ms())
 
@@ -211,7 +216,7 @@ class ReplicaTurn:
             future.set_result(self._answer(found, has_waited=True))
 
     def expire(self) -> None:
-        """It is answered with what there is."""
+        """Replies with the data there is."""
         if not self.ended:
             self._go_on_generally().expire()
 
@@ -227,7 +232,7 @@ class ReplicaTurn:
         if self._watching.waiting is self:
             self._watching.waiting = None
 
-    # -- what is noted and answered ---------------------------------------------------------------------------
+    # -- progress and replies ---------------------------------------------------------------------------------
 
     def _note_follower(self, partition: Partition, leading: LeaderReplication, one: OneWanted) -> None:
         now_ms = self._session.used_ms
@@ -253,8 +258,8 @@ class ReplicaTurn:
 
 
 class Alarm:
-    """A deadline that moves with every request. It is looked at when an earlier one of them would have come, so that a
-    request that is answered in time costs no timer."""
+    """A deadline that moves with every request. It is checked only when an earlier deadline would have expired, so that
+    a request that is answered in time costs no timer."""
 
     __slots__ = ("_broker", "_looked_at_ms", "_ring", "at_ms")
 
@@ -265,6 +270,7 @@ class Alarm:
         self._looked_at_ms = NEVER
 
     def set(self, delay_ms: int, now_ms: float) -> None:
+        """Moves the deadline."""
         self.at_ms = now_ms + delay_ms
         if self.at_ms < self._looked_at_ms:
             self._looked_at_ms = self.at_ms

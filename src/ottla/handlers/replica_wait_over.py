@@ -1,6 +1,7 @@
 """ReplicaWaitOver (key 20001), v0: between brokers.
 
-Behaviour: the follower's fetch that waits on this connection is answered with what there is. There is no reply.
+Behaviour: a follower asks for an immediate reply to the fetch that is parked on this connection. There is no reply to
+this request itself.
 Versions: v0.
 Not implemented: nothing.
 """

@@ -1,4 +1,4 @@
-"""The error codes in a typed reply: at its top, and of each thing that it is about."""
+"""Counts the error codes in a typed reply: at the top level, and for each item of the reply."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ ERROR_FIELD = "error_code"
 
 
 class ErrorPlaces(NamedTuple):
-    """Where a type has error codes."""
+    """The fields of a type that hold error codes."""
 
     has_error: bool
     parts: tuple[tuple[str, ErrorPlaces], ...]
-    """The fields with lists of things that have error codes, in themselves or further in."""
+    """Fields with lists of items that have error codes, directly or in nested fields."""
 
 
 def count_errors(response: object, api_key: int, meters: RequestMeters) -> None:
+    """Adds the error codes of a reply to the meters."""
     kind: Any = type(response)
     _count(response, error_places(kind), api_key, meters)
 
@@ -36,13 +37,14 @@ def _count(thing: Any, places: ErrorPlaces, api_key: int, meters: RequestMeters)
 
 @cache
 def error_places(type_: Any) -> ErrorPlaces:
+    """Returns the error fields of a response type."""
     found = [(field.name, _item_places(field.type)) for field in fields(type_)]
     has_error = any(field.name == ERROR_FIELD for field in fields(type_))
     return ErrorPlaces(has_error, tuple((name, places) for name, places in found if places is not None))
 
 
 def _item_places(type_: Any) -> ErrorPlaces | None:
-    """Of what a list of this type holds; None if there is nothing to find."""
+    """Returns the error fields of the items in a list type, or None if there are none."""
     for each in (type_, *(inner for inner in get_args(type_) if inner is not NoneType)):
         if get_origin(each) is tuple and is_dataclass(get_args(each)[0]):
             item: Any = get_args(each)[0]

@@ -1,8 +1,8 @@
 """SyncGroup (key 14), v0-5.
 
-Behaviour: the leader of a generation hands in everybody's assignment, and each member gets its own. The reply waits for
-the leader's request.
-Versions: v3 static members; v4 flexible; v5 names the protocol, which has to be the generation's.
+Behaviour: the leader of a generation submits the assignments of all members, and each member gets its own. The reply
+waits for the leader's request.
+Versions: v3 static members; v4 flexible; v5 names the protocol, which must be that of the generation.
 Not implemented: nothing.
 """
 

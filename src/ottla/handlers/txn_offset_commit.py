@@ -1,10 +1,10 @@
 """TxnOffsetCommit (key 28), v0-5.
 
-Behaviour: keeps how far a group has read, if the transaction is committed: until then nobody sees it, and a consumer
-that asks for stable offsets is told to wait. Fenced by the producer's epoch, and by the member and generation if the
-client says them (KIP-447). Partitions that do not exist are refused one by one.
+Behaviour: commits a group's offsets as part of a transaction. They are not visible before the transaction is committed;
+until then a consumer that asks for stable offsets is told to wait. Fenced by the producer's epoch, and by the member
+and generation if the client sends them (KIP-447). Partitions that do not exist are refused individually.
 Versions: v2 leader epochs; v3 flexible, member and generation; v4 knows TRANSACTION_ABORTABLE; v5 is transaction
-version 2: the group's partition becomes part of the transaction by this.
+version 2: this request adds the group's partition to the transaction.
 Not implemented: nothing.
 """
 
@@ -28,7 +28,7 @@ _UNREACHED = frozenset(
         ErrorCode.not_enough_replicas,
     }
 )
-"""Of the transaction's coordinator, not of the group's."""
+"""Errors that mean that the transaction coordinator, not the group coordinator, could not be reached."""
 
 
 async def handle(ctx: Context, request: Any) -> object:
@@ -42,7 +42,7 @@ async def handle(ctx: Context, request: Any) -> object:
 
 
 def _sort_out(ctx: Context, asked: Any, offsets: list[ToCommit]) -> list[ErrorCode | None]:
-    """Adds what can be committed; for each partition, why it cannot be."""
+    """Adds the offsets that can be committed to `offsets`. Returns for each partition why it cannot be, or None."""
     topic = ctx.broker.topics.get(asked.name)
     errors: list[ErrorCode | None] = []
     for partition in asked.partitions:
@@ -86,11 +86,11 @@ async def _commit(ctx: Context, request: Any, offsets: tuple[ToCommit, ...]) -> 
 
 
 def _as_told(ctx: Context, error: ErrorCode) -> ErrorCode:
-    """In words that the client knows."""
+    """Translates an error into one that the client knows."""
     if error in _UNREACHED:
         return ErrorCode.coordinator_not_available
     if error is ErrorCode.concurrent_transactions and ctx.version < _VERSION_2_FROM:
-        return ErrorCode.coordinator_load_in_progress  # to come again
+        return ErrorCode.coordinator_load_in_progress  # makes the client retry
     if error is ErrorCode.transaction_abortable and ctx.version < _ABORTABLE_FROM:
         return ErrorCode.invalid_txn_state
     return error

@@ -1,10 +1,10 @@
 """WriteTxnMarkers (key 27), v1-2.
 
-Behaviour: a transaction coordinator has a transaction ended in partitions that are led here. Each gets a control batch,
-and is answered when every in-sync replica has it. A marker that is there already is not written again. A marker of a
-coordinator that is no longer the one is TRANSACTION_COORDINATOR_FENCED, one of an earlier epoch of the producer
-INVALID_PRODUCER_EPOCH.
-Versions: v2 says by which transaction version the transaction was ended.
+Behaviour: a transaction coordinator ends a transaction in partitions that are led here. Each partition gets a control
+batch, and its result is returned when every in-sync replica has the batch. A marker that is already in the log is not
+written again. A marker of a superseded coordinator gets TRANSACTION_COORDINATOR_FENCED, one of an earlier producer
+epoch INVALID_PRODUCER_EPOCH.
+Versions: v2 has the transaction version by which the transaction was ended.
 Not implemented: nothing.
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 API = Api(27, "WriteTxnMarkers", (1, 2))
 
 TIMEOUT_MS = 30_000
-"""Kafka's request.timeout.ms. What is appended stays, and is found when the coordinator comes again."""
+"""Kafka's request.timeout.ms. Appended markers stay in the log and are found when the coordinator retries."""
 Place = tuple[int, str, int]
-"""Number of the marker, topic, partition."""
+"""Index of the marker, topic, partition."""
 
 
 async def handle(ctx: Context, request: WriteTxnMarkersRequest) -> object:
@@ -48,6 +48,7 @@ async def handle(ctx: Context, request: WriteTxnMarkersRequest) -> object:
 
 
 def to_marker(asked: WritableTxnMarker) -> Marker:
+    """Translates a marker of the request."""
     return Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -76,6 +77,7 @@ class Writing:
         resolve(self._done, None)
 
     def begin(self, place: Place, marker: Marker) -> None:
+        """Appends a marker."""
         partition = find_partition(self._broker, place[1], place[2])
         if isinstance(partition, ErrorCode):
             self._errors[place] = partition
@@ -88,7 +90,7 @@ class Writing:
             self._errors[place] = error
         self._unsettled.discard(place)
         if not self._unsettled:
-            # Not before all have begun: one may be settled at once.
+            # Not now: a marker may be settled at once, before the others are appended.
             self._broker.clock.call_soon(self._end)
 
     def _end(self) -> None:
@@ -96,6 +98,7 @@ class Writing:
             resolve(self._done, None)
 
     async def wait(self) -> dict[Place, ErrorCode]:
+        """Waits until all markers are acknowledged or the timeout expires. Returns the errors."""
         if self._unsettled:
             self._broker.deadlines.add(TIMEOUT_MS, self)
             await self._done

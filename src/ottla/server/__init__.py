@@ -1,1 +1,2 @@
-"""Sockets: frames in, replies out in order, limits and back-pressure, a clean end."""
+"""The network server: reads frames, writes replies in order, enforces limits and back-pressure, and shuts down
+cleanly."""

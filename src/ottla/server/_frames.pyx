@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""From reads to whole frames, compiled. `frames` says how it works; the plain twin there is the oracle."""
+"""Assembles frames from reads, compiled. `frames` describes how it works; its plain version is the test oracle."""
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_FromStringAndSize

@@ -1,15 +1,15 @@
-"""One client connection: frames in, replies out in the order of their requests.
+"""One client connection: reads frames and sends replies in the order of the requests.
 
-The handler answers a frame in one of five ways: at once (buffers), later (a future: the connection goes on with its
+The handler answers a frame in one of five ways: at once (buffers), later (a future: the connection continues with its
 next frame), later with the next frame waiting (a coroutine), not at all (None), or "not now" (the broker's backlog: the
-frame is handed in again when the backlog has drained). The first stage of a handler runs before the next frame is
-looked at, without an await in between (SAFETY 22).
+frame is submitted again when the backlog has drained). The first stage of a handler runs before the next frame is
+looked at, without an await in between (safety: produce-order).
 
 Back-pressure stops single connections, never all of them: a connection waits for its own replies, for a slow reader,
 for the backlog if it produces, or for memory if it begins a large request.
 
-Replies that are ready leave with one call of the transport a turn of the loop. A reply may be ready while the client
-is gone: whoever completes a future never hears of it (DATAPATH 8).
+Replies that are ready are sent with one transport call per iteration of the event loop. Writes to a client that is gone
+never raise in the code that completes a future: inside a follower's acknowledgement that would end the replication.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ from ottla.wire.primitives import MalformedRequest
 log = logging.getLogger("ottla.server")
 
 JOINED_BYTES_MAX = 8 * 1024
-"""Replies up to this size together are joined: one buffer is cheaper to send than many. Larger ones never are."""
+"""Replies up to this total size are joined, because one buffer is cheaper to send than many. Larger ones never are."""
 READ_BYTES_WHEN_FULL = 4 * 1024
-"""What a connection reads at once when the memory for requests is used up: enough to see what is coming."""
+"""Bytes that a connection reads at once while the request memory is full: enough to see what is coming."""
 READ_ON_BYTES_WHEN_FULL = 60 * 1024
-"""The same for one that has begun a large frame, which it may read to its end."""
+"""The same for a connection that is in the middle of a large frame, which it may read to its end."""
 SMALL_FRAME_BYTES_MAX = CARRY_BYTES_MAX
-"""Frames up to this size are read even if the memory for requests is used up: heartbeats, fetches, metadata."""
+"""Frames up to this size are read even while the request memory is full: heartbeats, fetches, metadata."""
 CONTROL_FRAME_BYTES_MAX = 1024 * 1024
-"""The same for frames that carry no records, as a fetch that names thousands of partitions."""
+"""The same for frames without records, such as a fetch that names thousands of partitions."""
 RESERVED_BYTES_MAX = 1024 * 1024
-"""How much of a large frame is counted when its connection may read on: a size field alone never counts for more."""
+"""Memory reserved at most for a large frame that may be read on: a size field alone never counts for more."""
 PRODUCE_KEY = 0
 
 _SIZE = Struct(">i")
 RUN_LENGTH_MAX = 32
-"""Frames that are handled as one; more at once would only keep the disk waiting for the first."""
+"""Maximum number of frames handled as one run; more would only keep the disk waiting for the first."""
 _COROUTINE, _INFLIGHT, _WRITING, _BACKLOG = 1, 2, 4, 8
-"""Why no further frame is handled now."""
+"""Reasons why no further frame is handled now."""
 GATHERED_BYTES_MAX = 1024 * 1024
-"""Large frames that are there already are read at once, up to this size, and handled together: each read of 128 KB
-throws the interpreter out of the processor's cache, and so does each turn of the loop in between."""
+"""Large frames that have already arrived are read up to this size and handled together: each read of 128 KB, and each
+iteration of the event loop in between, evicts the interpreter from the processor's cache."""
 
 
 class Connection(asyncio.BufferedProtocol):
+    """The protocol of one client connection."""
+
     __slots__ = (
         "_assembler",
         "_backlog",
@@ -96,31 +98,31 @@ class Connection(asyncio.BufferedProtocol):
         self._state = serving.new_state(peer)
         self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
         self._slots: deque[tuple[Buffers | Later | bytes | asyncio.Future[bytes], int, int]] = deque()
-        """One place for each reply that did not leave yet, or for those of a run of requests, in the order of requests:
-        with the size of their frames, and their number. Bytes are the replies of a run, sizes included."""
+        """One slot for each reply, or for the replies to a run, that was not sent yet, in request order: with the size
+        of its frames and their number. Bytes are the replies of a run, including their sizes."""
         self._inflight = 0
-        """How many requests the slots stand for."""
+        """Number of requests that the slots stand for."""
         self._pending: deque[memoryview] = deque()
-        """Whole frames that wait for `_stops` to end."""
+        """Complete frames that wait until `_stops` is clear."""
         self._out: Buffers = []
         self._out_bytes = 0
         self._flush_is_due = False
         self._stops = 0
         self._backlog: Backlog | None = None
-        """What a produce request waits for."""
+        """The backlog that a produce request waits for."""
         self._descriptor = -1
         self._offered_bytes = 0
         self._held_bytes = 0
-        """What the assembler's unfinished frame takes of the memory for requests."""
+        """Request memory of the assembler's incomplete frame."""
         self._counted_bytes = 0
-        """What whole frames of this connection take of it."""
+        """Request memory of this connection's complete frames."""
         self._is_closed = False
         self._is_stopping = False
         self._heard = True
         self._quiet_since_s = 0.0
         self._unwritten_bytes = 0
 
-    # What the transport calls
+    # Transport callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
@@ -150,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._put_aside(frames)
             else:
                 if may_have_more and self._descriptor >= 0 and len(frames[-1]) >= LARGE_FRAME_BYTES:
-                    # These are not counted yet, and the last read may leave as much as one more and its successor.
+                    # These are not counted yet, and the last read may add one more of that size and its successor.
                     uncounted = sum(map(len, frames)) + 2 * len(frames[-1])
                     bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - uncounted)
                     frames += assembler.read_on(self._descriptor, bytes_max)
@@ -160,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("frame", assembler.refusal)
             return
         if self._out:
-            # Replies to what comes in the same turn of the loop leave with these.
+            # Replies to requests that arrive in the same iteration of the event loop are sent together with these.
             if not may_have_more:
                 self._flush()
             elif not self._flush_is_due:
@@ -171,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         elif assembler.held_bytes != self._held_bytes:
             self._account_for_beginning(assembler.held_bytes)
         if self._pending:
-            # Not before: as long as we read, we see a client that leaves.
+            # Only now: a connection notices a client that leaves only while it reads.
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
@@ -204,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _handle_all(self, frames: list[memoryview]) -> None:
-        """Each frame in its order, as many as possible together; what has to wait is put aside."""
+        """Handles frames in order, as many together as possible. Frames that have to wait are put aside."""
         inflight_max = self._serving.limits.inflight_max
         at, count = 0, len(frames)
         while at < count and not self._is_closed:
@@ -227,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
             at += taken
 
     def _handle(self, frame: memoryview) -> bool:
-        """False: it has to wait, and nothing was done."""
+        """Handles one frame. Returns False if it has to wait, with nothing done."""
         try:
             outcome: Outcome = self._dispatch_request(self._broker, self._state, frame)
         except Exception as error:
@@ -282,12 +284,12 @@ class Connection(asyncio.BufferedProtocol):
         self._pending += frames
 
     def _count(self, byte_count: int) -> None:
-        """Negative: gives back."""
+        """Takes request memory, or gives it back if the number is negative."""
         self._counted_bytes += byte_count
         self._memory.take(byte_count)
 
     def _go_on(self) -> None:
-        """Handles the frames that waited, then reads again: as far as nothing stops it."""
+        """Handles the frames that waited and resumes reading, unless something still stops it."""
         if self._pending and not self._stops:
             frames = list(self._pending)
             self._pending.clear()
@@ -306,8 +308,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _may_read_on(self) -> bool:
-        """Whether this connection is read although the memory for requests is used up: if it has begun a large frame,
-        if it carries replication, and if it holds little and what comes is small or carries no records."""
+        """Whether this connection is read while the request memory is full: if it has begun a large frame, if it
+        carries replication, or if it holds little and the next frame is small or carries no records."""
         if self._held_bytes > SMALL_FRAME_BYTES_MAX or self._state.is_of_broker:
             return True
         if self._counted_bytes > SMALL_FRAME_BYTES_MAX:
@@ -319,8 +321,8 @@ class Connection(asyncio.BufferedProtocol):
         return size <= (SMALL_FRAME_BYTES_MAX if api_key == PRODUCE_KEY else CONTROL_FRAME_BYTES_MAX)
 
     def _wait_for_memory(self) -> None:
-        """The frame that has begun is not counted, so that all that counts comes to an end by itself: requests are
-        handled, and the frames that had begun before are read on or given up as stalled."""
+        """Pauses reading until there is memory. The partial frame is not counted, so that everything that is counted
+        goes away by itself: requests are handled, and earlier partial frames are completed or closed as stalled."""
         self._transport.pause_reading()
         self._account_for_beginning(0)
         self._memory.wait(self)
@@ -350,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     # Replies
 
     def _on_reply_ready(self, reply: Later | asyncio.Future[bytes]) -> None:
-        """The first in line takes all that are ready with it, so of many completed together one does the work."""
+        """Sends ready replies if this is the first in the queue: of many that complete together, one does the work."""
         if self._slots and self._slots[0][0] is reply:
             self._drain()
 
@@ -364,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Sends the replies at the head of the line, as far as they are ready and the client takes them."""
+        """Sends the replies at the head of the queue, as far as they are ready and the client accepts them."""
         slots = self._slots
         while slots and not self._stops & _WRITING and not self._is_closed:
             outcome, frame_bytes, count = slots[0]
@@ -399,7 +401,7 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def _put_replies(self, replies: bytes) -> None:
-        """Of a run: every one has its size in front."""
+        """Queues the replies of a run; each has its size in front."""
         self._out.append(replies)
         self._out_bytes += len(replies)
         if self._out_bytes > WRITE_HIGH_WATER_BYTES:
@@ -422,10 +424,10 @@ class Connection(asyncio.BufferedProtocol):
             log.debug("peer %s went away while a reply was written: %s", self.peer, error)
             self.abort()
 
-    # The end
+    # Shutdown
 
     def _fail(self, error: BaseException) -> None:
-        """A request could not be handled: the fault of its sender, or a bug. Either ends this connection alone."""
+        """Closes this connection, and no other, after a request failed through its sender's fault or a bug."""
         if isinstance(error, MalformedRequest):
             self._refuse("malformed", f"sent a malformed request: {error}")
             return
@@ -440,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Lets what was written leave; everything else is given up when the transport reports the end."""
+        """Sends what was written and closes. The rest is dropped when the transport reports the end."""
         self._flush()
         self._is_closed = True
         self._transport.close()
@@ -450,7 +452,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def begin_stop(self) -> None:
-        """Takes no more requests, answers those that it has, then says so to the client by closing its half."""
+        """Accepts no more requests and answers the pending ones, then half-closes the connection."""
         self._is_stopping = True
         if self._is_closed:
             return
@@ -459,8 +461,8 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def _finish(self) -> None:
-        """What the client still sends is read and dropped: closing a socket with unread data would reset the
-        connection, and with it replies that are on their way."""
+        """Half-closes the connection. Further data from the client is read and dropped: closing a socket with unread
+        data would reset the connection, and lose replies in flight."""
         self._flush()
         if not self._is_closed:
             self._transport.write_eof()

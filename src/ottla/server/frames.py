@@ -1,13 +1,14 @@
-"""From reads to whole frames: a request is four bytes of size and that many bytes.
+"""Assembles frames from reads: a request is a four-byte size followed by that many bytes.
 
-Small frames are read into one buffer that all connections share, many with one read, and each is copied out: a log
-may keep it for long, and must not keep its neighbours with it. Large frames are read into a buffer of their own.
-That buffer grows as data really arrives, so a stranger's size field allocates nothing. A connection that has just
-sent a large frame reads the next one without any copy: into a spare buffer of the expected size.
+Small frames are read into one buffer that all connections share, many with one read, and each is copied out: a log may
+keep a frame for long and must not keep its neighbours in memory with it. Large frames are read into a buffer of their
+own. That buffer grows as data actually arrives, so the size field of an untrusted peer allocates nothing. A connection
+that has just sent a large frame reads the next one without a copy, into a spare buffer of the expected size.
 
-Compiled where that is built (`_frames.pyx`), else plain: the plain ones are here, and are the oracle of the others.
+The compiled version (`_frames.pyx`) is used where it is built. The plain Python version here is the fallback, and the
+oracle for tests of the compiled one.
 
-Call `buffer`, read into it, call `received` with the number of bytes read.
+Call `buffer`, read into it, then call `received` with the number of bytes read.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ SIZE_BYTES = 4
 FRAME_BYTES_MIN = 8
 """API key, API version and correlation id: no request is shorter."""
 SHARED_BYTES = 128 * 1024
-"""Measured with 64 frames of 10 KB in flight, in CPU seconds a GB: 0.50 with 64 KiB, 0.42 with 128, 0.41 with 256."""
+"""Measured with 64 frames of 10 KB in flight, in CPU seconds per GB: 0.50 with 64 KiB, 0.42 with 128, 0.41 with 256."""
 OWN_BYTES_MIN = 64 * 1024
-"""The first buffer of a large frame whose end has not arrived."""
+"""The first buffer of an incomplete large frame."""
 LARGE_FRAME_BYTES = 32 * 1024
-"""From here on a frame is worth a buffer of its own; below, copying it is cheaper than another read."""
+"""Size from which a frame gets a buffer of its own. Below, copying is cheaper than another read."""
 CARRY_BYTES_MAX = 16 * 1024
-"""A part of a frame up to this size waits as plain bytes and goes in front of the next read."""
+"""A partial frame up to this size is kept as plain bytes and put in front of the next read."""
 GROWTH = 4
 SIZE_SLACK = 16
-"""One sixteenth more than the last large frame is read for the next: sizes vary, and a read that does not fill its
-buffer needs no second one to find that nothing is left."""
+"""The buffer for the next large frame is one sixteenth larger than the last frame: sizes vary, and a read that does not
+fill its buffer needs no second read to find that nothing is left."""
 
 _SIZE = Struct(">i")
 _BEGINNING = Struct(">ih")
@@ -40,7 +41,8 @@ _HTTP_STARTS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b
 
 
 class PlainReceiveMemory:
-    """What the connections of one server read into, one after another: a read never outlives its turn of the loop."""
+    """The buffers that the connections of one server read into, one after another: a read never outlives its iteration
+    of the event loop."""
 
     __slots__ = ("_allocate", "shared", "spare")
 
@@ -48,25 +50,28 @@ class PlainReceiveMemory:
         self._allocate = allocate
         self.shared = memoryview(bytearray(shared_bytes))
         self.spare = memoryview(b"")
-        """A large buffer for the next large frame. It stays here until a frame keeps it, so that a read that finds
-        nothing leaves nothing behind."""
+        """A buffer for the next large frame. It stays here until a frame takes it, so a read that finds nothing leaks
+        nothing."""
 
     def new(self, size: int) -> memoryview:
+        """Allocates a buffer."""
         return memoryview(self._allocate(size))[:size]
 
     def offer_spare(self, size: int) -> memoryview:
+        """Returns the spare buffer, replacing it if its size does not fit."""
         if not size <= len(self.spare) <= size + size // SIZE_SLACK:
             self.spare = self.new(size)
         return self.spare
 
     def take_spare(self) -> memoryview:
+        """Takes the spare buffer for a frame."""
         spare = self.spare
         self.spare = memoryview(b"")
         return spare
 
 
 class PlainFrameAssembler:
-    """The frames of one connection."""
+    """Assembles the frames of one connection."""
 
     __slots__ = ("_carry", "_expected_bytes", "_filled", "_frame_bytes_max", "_in_spare", "_memory", "_own", "refusal")
 
@@ -74,31 +79,31 @@ class PlainFrameAssembler:
         self._memory = memory
         self._frame_bytes_max = frame_bytes_max
         self._carry = b""
-        """The beginning of a frame, as long as it is short."""
+        """The beginning of a frame, while it is short."""
         self._own: memoryview | None = None
-        """The buffer of an unfinished large frame, its size field included."""
+        """The buffer of an incomplete large frame, including its size field."""
         self._in_spare = False
-        """Without a buffer of its own, the read went to the spare one, not to the shared one."""
+        """If there is no own buffer, whether the read went to the spare one instead of the shared one."""
         self._filled = 0
-        """How much of the buffer was there before the read."""
+        """Bytes in the buffer before the read."""
         self._expected_bytes = 0
-        """The buffer that the next frame will need, if the last one was large; else 0."""
+        """The buffer size that the next frame will need, if the last one was large; else 0."""
         self.refusal: str | None = None
-        """Why this stream cannot go on: a sentence about what the peer sent."""
+        """Why the stream cannot continue: a sentence about what the peer sent."""
 
     @property
     def held_bytes(self) -> int:
-        """Memory that an unfinished frame takes now."""
+        """Memory that an incomplete frame occupies now."""
         return len(self._carry) if self._own is None else len(self._own)
 
     @property
     def begun(self) -> tuple[int, int] | None:
-        """Size and API key of the unfinished frame; None if there is none, or too little of it to tell."""
+        """Size and API key of the incomplete frame; None if there is none, or too little of it to tell."""
         start = self._carry if self._own is None else self._own[: self._filled]
         return _BEGINNING.unpack_from(start) if len(start) >= _BEGINNING.size else None
 
     def buffer(self) -> memoryview:
-        """Where the next read goes; never empty."""
+        """Returns the target of the next read; never empty."""
         if self._own is not None:
             return self._own[self._filled :]
         if self._expected_bytes:
@@ -116,7 +121,7 @@ class PlainFrameAssembler:
         return target[at:]
 
     def received(self, byte_count: int) -> list[memoryview]:
-        """The frames that are whole now, without their sizes; each is memory that nobody else writes."""
+        """Returns the frames that are complete now, without their sizes. Nothing else writes to their memory."""
         frames: list[memoryview] = []
         if self.refusal is not None:
             return frames
@@ -150,8 +155,8 @@ class PlainFrameAssembler:
         return frames
 
     def read_on(self, descriptor: int, bytes_max: int) -> list[memoryview]:
-        """The frames of further reads, straight from a socket that does not block, until nothing is left there or so
-        many bytes were read. An end or an error of the socket is left for the next reader to find."""
+        """Returns the frames of further reads, directly from a non-blocking socket, until it is empty or `bytes_max`
+        bytes were read. The next reader finds an end or an error of the socket."""
         frames: list[memoryview] = []
         while bytes_max > 0 and self.refusal is None:
             buffer = self.buffer()
@@ -166,7 +171,8 @@ class PlainFrameAssembler:
         return frames
 
     def _large_frame(self, target: memoryview, start: int, size: int) -> memoryview:
-        """A frame that fills its buffer keeps it; one that would waste a quarter of it is copied."""
+        """Returns a large frame. If it fills its buffer it keeps it; if it would waste more than a quarter, it is
+        copied."""
         mine = self._own is not None or self._in_spare
         if not mine or start != SIZE_BYTES or size < len(target) - len(target) // 4:
             frame = self._memory.new(size)
@@ -176,7 +182,7 @@ class PlainFrameAssembler:
         return target[start : start + size]
 
     def _give_away(self) -> None:
-        """The buffer that was read into belongs to a frame now."""
+        """Hands the buffer that was read into over to a frame."""
         if self._own is None:
             self._memory.take_spare()
 
@@ -187,7 +193,8 @@ class PlainFrameAssembler:
             self._expected_bytes = SIZE_BYTES + last_frame_bytes + last_frame_bytes // SIZE_SLACK
 
     def _keep_partial(self, target: memoryview, at: int, end: int, size: int) -> None:
-        """The bytes from `at` to `end` begin a frame of `size` (unknown if they are fewer than four)."""
+        """Keeps the bytes from `at` to `end`, the beginning of a frame of `size` (unknown if they are fewer than
+        four)."""
         arrived = end - at
         if arrived < CARRY_BYTES_MAX:
             self._carry = bytes(target[at:end])
@@ -205,7 +212,8 @@ class PlainFrameAssembler:
         self._filled = arrived
 
     def _next_size(self, arrived: int, needed: int) -> int:
-        """At most four times what has arrived, or what this connection's last frame needed: never what it claims."""
+        """Returns at most four times what has arrived, or what the connection's last frame needed: never what the size
+        field claims."""
         return min(needed, max(OWN_BYTES_MIN, GROWTH * arrived, self._expected_bytes))
 
     def _refuse(self, size: int, head: bytes) -> None:
@@ -216,7 +224,7 @@ class PlainFrameAssembler:
 
 
 def describe_refusal(size: int, head: bytes, frame_bytes_max: int) -> str:
-    """A sentence about a size that no request has, for the one who reads the log."""
+    """Returns a sentence for the log about an invalid request size."""
     if head in _HTTP_STARTS:
         return f"sent {head!r}; is it speaking HTTP? This port speaks the Kafka protocol"
     if head[:2] == b"\x16\x03":

@@ -1,4 +1,4 @@
-"""What the server allows its clients, and the memory that their requests share."""
+"""The limits of the server for its clients, and the memory that their requests share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from ottla.model.broker_config import BrokerConfig
 log = logging.getLogger("ottla.server")
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
-"""Replies waiting for a slow reader: above this no further request of its connection is taken."""
+"""Size of the replies that wait for a slow reader above which no further request of its connection is handled."""
 LOG_INTERVAL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The configured limits of a server."""
+
     frame_bytes_max: int
     connections_max: int
     inflight_max: int
     queued_bytes_max: int
-    """Without a limit (-1, as Kafka has it) a number that is never reached."""
+    """A number that is never reached if there is no limit (-1, as in Kafka)."""
     idle_ms: int
-    """-1: never closed for being idle."""
+    """-1: idle connections are never closed."""
     stall_ms: int
 
     @property
@@ -45,23 +47,27 @@ class Limits:
 
 
 class WaitsForMemory(Protocol):
+    """A connection that waits for request memory."""
+
     @property
     def wanted_bytes(self) -> int:
-        """What it will take when it goes on."""
+        """The memory that it takes when it continues."""
         ...
 
-    def on_memory_freed(self) -> None: ...
+    def on_memory_freed(self) -> None:
+        """Called once when there is memory again."""
+        ...
 
 
 class RequestMemory:
-    """The bytes of requests that are not handled yet, over all connections: whole requests and beginnings.
+    """Counts the bytes of requests that are not handled yet, over all connections: whole requests and partial ones.
 
-    Records that were appended do not count: the log holds them, and the broker's backlog bounds them. So nothing here
-    waits for an acknowledgement, and what leads to one (the fetches of followers) never waits for memory.
+    Appended records do not count: the log holds them, and the broker's backlog bounds them. So nothing here waits for
+    an acknowledgement, and the requests that lead to one (the fetches of followers) never wait for memory.
 
-    Above the limit no connection begins another large request; beginnings are read on, because their end is what frees
-    memory. If they alone reach a second limit, the connection that wants more is closed. So the memory is bounded, and
-    nobody waits for a peer that sends nothing.
+    Above the limit no connection begins another large request. Partial requests are still read, because completing them
+    is what frees memory. If they alone reach a second limit, the connection that needs more is closed. So the memory is
+    bounded, and no connection waits for a peer that sends nothing.
     """
 
     __slots__ = ("_call_soon", "_hard_limit", "_limit", "_waiting", "_wake_is_due", "is_full", "used_bytes")
@@ -71,7 +77,7 @@ class RequestMemory:
         self.is_full = False
         self._limit = limits.queued_bytes_max
         self._hard_limit = self._limit + max(self._limit, limits.frame_bytes_max)
-        """The largest frame gets through, however low the limit."""
+        """High enough for the largest frame, however low the limit."""
         self._call_soon = call_soon
         self._waiting: dict[WaitsForMemory, None] = {}
         self._wake_is_due = False
@@ -85,7 +91,7 @@ class RequestMemory:
         return self.used_bytes > self._hard_limit
 
     def take(self, byte_count: int) -> None:
-        """Negative: gives back."""
+        """Takes memory, or gives it back if the number is negative."""
         self.used_bytes += byte_count
         self.is_full = self.used_bytes >= self._limit
         if self._waiting and not self._wake_is_due and not self.is_full:
@@ -93,13 +99,15 @@ class RequestMemory:
             self._call_soon(self._wake)
 
     def wait(self, connection: WaitsForMemory) -> None:
+        """Calls the connection once when there is memory again."""
         self._waiting[connection] = None
 
     def forget(self, connection: WaitsForMemory) -> None:
         self._waiting.pop(connection, None)
 
     def _wake(self) -> None:
-        """In the order of arrival, so that none waits for ever, and no more than there is memory for."""
+        """Wakes waiting connections in order of arrival, so that none starves, and only as many as there is memory
+        for."""
         self._wake_is_due = False
         spare_bytes = self.spare_bytes
         while self._waiting and spare_bytes > 0 and not self.is_full:
@@ -110,7 +118,7 @@ class RequestMemory:
 
 
 class QuietLog:
-    """At most one line in some seconds about one kind of event, with the number of those that were left out."""
+    """Logs each kind of event at most once in some seconds, with the number of suppressed messages."""
 
     __slots__ = ("_left_out", "_next_at", "_now")
 
@@ -120,6 +128,7 @@ class QuietLog:
         self._left_out: dict[str, int] = {}
 
     def warning(self, kind: str, sentence: str) -> None:
+        """Logs a warning, or counts it as suppressed."""
         now = self._now()
         if now < self._next_at.get(kind, 0.0):
             self._left_out[kind] = self._left_out.get(kind, 0) + 1

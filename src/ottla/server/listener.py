@@ -1,7 +1,8 @@
 """Accepts connections.
 
-We accept ourselves instead of leaving it to the event loop: a process without a free file descriptor must neither spin
-on a listening socket that is always ready nor lose it, and a connection too many is closed before it costs anything.
+The server accepts connections itself instead of leaving it to the event loop. A process without free file descriptors
+must neither spin on a listening socket that is always ready nor lose it, and an excess connection is closed before it
+costs anything.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from ottla.server.limits import QuietLog
 
 BACKLOG = 4096
 ACCEPTS_A_TURN = 64
-"""So that a storm of connections leaves the loop to those that are there."""
+"""Maximum number of accepts per iteration of the event loop, so that a storm of connections does not starve existing
+ones."""
 PAUSE_S = 0.1
-"""How long to let the listening socket be when the process or the system has nothing left for a connection."""
+"""How long to leave the listening socket alone when the process or the system has no resources for a connection."""
 
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _NOT_OURS = {errno.ENETDOWN, errno.EPROTO, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPERM}
-"""What accept reports about a connection that has already failed."""
+"""Errors that accept reports for a connection that has already failed."""
 
 
 def bind(host: str, port: int, *, listens: bool = True) -> list[socket.socket]:
-    """Listens on each address of the host; with port 0 they all get the one that the system chose for the first."""
+    """Listens on each address of the host. With port 0, all of them use the port that the system chose for the
+    first."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
@@ -51,7 +54,7 @@ def bind(host: str, port: int, *, listens: bool = True) -> list[socket.socket]:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raises the OSError of `bind` if that address cannot be had now. No client can connect meanwhile."""
+    """Raises the OSError of `bind` if the address is not available now. No client can connect in the meantime."""
     for bound in bind(host, port, listens=False):
         bound.close()
 
@@ -86,7 +89,7 @@ def _explained(error: OSError, host: str, port: int) -> OSError:
 
 
 class Listener:
-    """The listening sockets; each accepted one is given to `on_accepted`, with a printable name of its peer."""
+    """The listening sockets. Each accepted socket is passed to `on_accepted`, with a printable name of its peer."""
 
     def __init__(self, on_accepted: Callable[[socket.socket, str], None], quiet_log: QuietLog) -> None:
         self._on_accepted = on_accepted
@@ -96,7 +99,7 @@ class Listener:
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def open(self, host: str, port: int) -> int:
-        """May be called several times: each adds an address."""
+        """Listens on an address and returns its port. May be called several times to add addresses."""
         added = bind(host, port)
         self._sockets += added
         for listener in added:
@@ -104,6 +107,7 @@ class Listener:
         return _port_of(added)
 
     def close(self) -> None:
+        """Stops listening."""
         for pause in self._pauses.values():
             pause.cancel()
         for listener in self._sockets:

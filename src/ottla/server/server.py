@@ -1,4 +1,4 @@
-"""The listening server: accepts connections, holds what they share, and ends without losing a reply."""
+"""The network server: accepts connections, holds their shared state, and shuts down without losing a reply."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from ottla.server.wheel import TimeoutWheel
 log = logging.getLogger("ottla.server")
 
 LINGER_S = 0.5
-"""How long an answered client may take to close its half of the connection when the server ends."""
+"""How long an answered client may take to close its half of the connection when the server stops."""
 DESCRIPTORS_KEPT_FREE = 256
 _LOOK_AGAIN_S = 0.005
 
 
 class Server:
+    """Listens for Kafka clients and serves their connections."""
+
     def __init__(
         self,
         broker: Any,
@@ -51,9 +53,9 @@ class Server:
         self.turned_away_count = 0
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listens; returns the address, with the port that the system chose for port 0.
+        """Listens, and returns the address with the actual port.
 
-        OSError, with a sentence for a person, if that address cannot be had.
+        Raises OSError, with a readable message, if the address is not available.
         """
         loop = asyncio.get_running_loop()
         quiet_log = QuietLog(loop.time)
@@ -73,7 +75,7 @@ class Server:
         return host, self._listener.open(host, port)
 
     def listen_also(self, host: str, port: int) -> int:
-        """Listens on one more address, and returns its port. After `start`."""
+        """Listens on one more address and returns its port. Call it after `start`."""
         assert self._listener is not None, "the server was not started"
         return self._listener.open(host, port)
 
@@ -83,12 +85,12 @@ class Server:
 
     @property
     def inflight_count(self) -> int:
-        """Requests that are not answered yet, of all connections."""
+        """Requests without a reply, over all connections."""
         return sum(connection.inflight_count for connection in self._serving.connections)
 
     @property
     def buffered_bytes(self) -> int:
-        """Of requests that are not answered, and of those that have only begun."""
+        """Size of unanswered and incomplete requests."""
         return self._serving.request_memory.used_bytes
 
     def _on_accepted(self, accepted: socket.socket, peer: str) -> None:
@@ -110,8 +112,9 @@ class Server:
         task.add_done_callback(self._accepting.discard)
 
     def _why_full(self, accepted: socket.socket) -> str | None:
-        """The last descriptors are for the log: connections must never keep it from opening a file. A new descriptor
-        is the lowest free number, so it tells how many are in use."""
+        """Returns the reason for turning a connection away, if any. The last descriptors are reserved for the log:
+        connections must never keep it from opening a file. A new descriptor is the lowest free number, so it tells how
+        many are in use."""
         if len(self._serving.connections) >= self._limits.connections_max:
             return f"{self._limits.connections_max} connections are open (max.connections)"
         descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -129,7 +132,7 @@ class Server:
             accepted.close()
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more connections or requests, answers those that it has within the grace, then closes."""
+        """Accepts no more connections or requests, answers pending ones within the grace period, then closes."""
         if self._listener is None:
             return
         self._listener.close()
@@ -147,7 +150,7 @@ class Server:
     async def _wait_until(self, is_reached: Callable[[], bool], timeout_s: float) -> None:
         loop = self._serving.loop
         deadline_s = loop.time() + timeout_s
-        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - transports do not tell when empty
+        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - transports do not notify when empty
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _close_all(self) -> None:

@@ -1,4 +1,4 @@
-"""What the connections of one server share, and what a handler may answer."""
+"""The state that all connections of a server share, and the types of a handler's reply."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ Buffers = list[ReadOnlyBuffer]
 Later = asyncio.Future[Buffers | None]
 Outcome = Buffers | Later | Coroutine[Any, Any, Buffers | None] | Backlog | None
 Dispatch = Callable[[Any, Any, memoryview], Any]
-"""From broker, connection state and frame to an `Outcome`."""
+"""Maps broker, connection state and frame to an `Outcome`."""
 
 DispatchRun = Callable[[Any, Any, Sequence[memoryview], int, int], tuple[bytes | asyncio.Future[bytes] | None, int]]
-"""From broker, connection state, frames, the first of them and a limit to the replies of as many as can be handled as
-one, each with its size in front, and their number; 0 if the first is for `Dispatch`."""
+"""Takes broker, connection state, frames, the index of the first frame and a limit. Returns the replies of as many
+frames as can be handled together, each with its size in front, and their number; 0 if the first is for `Dispatch`."""
 
 
 def no_runs(
     _broker: Any, _state: Any, _frames: Sequence[memoryview], _at: int, _count_max: int
 ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
-    """Every frame is handled by itself."""
+    """A `DispatchRun` that leaves every frame to `Dispatch`."""
     return None, 0
 
 
 @dataclass(slots=True)
 class Serving:
+    """The state that all connections of a server share."""
+
     broker: Any
     dispatch: Dispatch
     dispatch_run: DispatchRun
@@ -48,4 +50,4 @@ class Serving:
     quiet_log: QuietLog
     connections: dict[Connection, None] = field(default_factory=dict)
     coroutines: set[asyncio.Task[Buffers | None]] = field(default_factory=set)
-    """They end even if their client is gone: a half-created topic helps nobody."""
+    """Running requests. They finish even if their client is gone: a half-created topic helps nobody."""

@@ -1,7 +1,8 @@
 """One timer for the timeouts of all connections.
 
-The wheel has a few buckets; each turn looks at one of them. A connection stays in its bucket for life, and only notes
-that it heard something: no timer is set or cancelled while it works. A timeout is noticed at most a quarter late.
+The wheel has a few buckets, and each tick checks one of them. A connection stays in its bucket for life and only notes
+that it received something, so no timer is set or cancelled while it is active. A timeout is noticed at most a quarter
+late.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ TURN_S_MIN = 0.01
 
 
 class Watched(Protocol):
+    """A connection with timeouts."""
+
     def check_timeouts(self, now_s: float) -> None:
-        """Called once a round; may close the connection."""
+        """Called once per round; may close the connection."""
         ...
 
 
 class TimeoutWheel:
+    """Checks the timeouts of all connections in turn."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, shortest_timeout_ms: int) -> None:
         self._loop = loop
         self._turn_s = max(TURN_S_MIN, shortest_timeout_ms / 1000 / ROUNDS_A_TIMEOUT / BUCKETS)
@@ -30,7 +35,7 @@ class TimeoutWheel:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, watched: Watched) -> None:
-        """Into the emptiest bucket; the timer runs only while there is something to watch."""
+        """Adds a connection to the emptiest bucket. The timer runs only while there are connections."""
         bucket = min(range(BUCKETS), key=lambda index: len(self._buckets[index]))
         self._buckets[bucket][watched] = None
         self._bucket_of[watched] = bucket
@@ -38,6 +43,7 @@ class TimeoutWheel:
             self._timer = self._loop.call_later(self._turn_s, self._turn)
 
     def remove(self, watched: Watched) -> None:
+        """Removes a connection."""
         bucket = self._bucket_of.pop(watched, None)
         if bucket is not None:
             del self._buckets[bucket][watched]

@@ -1,1 +1,2 @@
-"""A broker as one of many: membership, the cluster's state, and the controller's work if it falls to this one."""
+"""A broker as a member of a cluster: membership, the cluster's state, and the controller's work if this broker is
+it."""

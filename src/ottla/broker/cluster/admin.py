@@ -1,6 +1,6 @@
-"""Topics of a cluster: created, changed and deleted with a compare-and-set in the coordination store.
+"""Creates, changes and deletes topics of a cluster, with a compare-and-set in the coordination store.
 
-Whichever broker is asked does it. It answers when its own image shows the change, so that whoever asks it next sees it.
+Any broker can carry out a request. It replies when its own image shows the change, so that its next client sees it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.cluster")
 
 TRIES = 5
-"""Each conflict means that somebody else got on: with few brokers, a handful of tries is plenty."""
+"""Maximum number of attempts. Each conflict means that another broker's write succeeded; with few brokers, a handful of
+attempts is plenty."""
 
 
 class ClusterAdmin(TopicAdmin):
+    """Administers the topics and settings of a cluster."""
+
     def __init__(self, broker: Broker, cluster: Cluster, *, allow_shared_machine: bool) -> None:
         super().__init__(broker)
         self._cluster = cluster
@@ -59,6 +62,7 @@ class ClusterAdmin(TopicAdmin):
         assignment: Assignment | None = None,
         replicas_wanted: int = 0,
     ) -> Topic | Refused:
+        """Creates a topic, or only validates the request."""
         broker = self._broker
         count = broker.config.num_partitions if partition_count == -1 else partition_count
         factor = broker.config.default_replication_factor if replication_factor == -1 else replication_factor
@@ -95,7 +99,7 @@ class ClusterAdmin(TopicAdmin):
     def _place(
         self, partitions: range, factor: int, state: TopicState, assignment: Assignment | None
     ) -> list[Replicas] | Refused:
-        """The replicas of each new partition: those that were asked for, if any, and never others instead of them."""
+        """Returns the replicas of each new partition. A requested assignment is used as it is or refused."""
         image, shared = self._membership.image, self._allow_shared_machine
         if assignment is None:
             beside = [found.value for found in image.partitions_of(state.id).values()]
@@ -108,7 +112,8 @@ class ClusterAdmin(TopicAdmin):
         return list(assignment)
 
     async def _create(self, creation: Creation) -> Revision | Refused | None:
-        """The revision from which the topic is there; None if somebody was faster, and it may be tried again."""
+        """Returns the revision at which the topic exists, or None if another write came first and a retry may
+        succeed."""
         under_way = self._cluster.clean_up.creating
         under_way.add(creation.topic.id)
         try:
@@ -134,6 +139,7 @@ class ClusterAdmin(TopicAdmin):
     async def create_partitions(
         self, topic: Topic, total: int, validate_only: bool, assignment: Assignment | None = None
     ) -> Refused | None:
+        """Increases a topic's number of partitions to `total`."""
         for _ in range(TRIES):
             image = self._membership.image
             state = image.topic(topic.id)
@@ -161,7 +167,7 @@ class ClusterAdmin(TopicAdmin):
         return _busy(f"topic '{topic.name}' could not be changed")
 
     def _target_factor(self, topic: Topic) -> int:
-        """How many replicas the first partition has, or will have once its reassignment is complete."""
+        """Returns the number of replicas of the first partition, as of the end of its reassignment."""
         found = self._membership.image.partitions_of(topic.id).get(0)
         return topic.replication_factor if found is None else len(found.value.target)
 
@@ -171,11 +177,13 @@ class ClusterAdmin(TopicAdmin):
         return await self._change(lambda: alter_topic_configs(self._membership.image, topic.id, overrides))
 
     def dynamic_configs(self, broker_name: str) -> Mapping[str, str]:
+        """Returns the dynamic settings of one broker, or of all brokers if the name is empty."""
         return self._membership.image.configs(broker_name or keys.DEFAULT)
 
     async def alter_broker_configs(
         self, overrides: Mapping[str, str], validate_only: bool, broker_name: str = ""
     ) -> Refused | None:
+        """Replaces the dynamic settings of one broker, or of all brokers if the name is empty."""
         image = self._membership.image
         of_all = overrides if not broker_name else image.configs(keys.DEFAULT)
         of_one = overrides if broker_name else image.configs(str(self._broker.node_id))
@@ -187,6 +195,7 @@ class ClusterAdmin(TopicAdmin):
         return await self._change(lambda: alter_broker_configs(self._membership.image, name, overrides))
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
+        """Deletes a topic."""
         return await self._change(lambda: delete_topic(self._membership.image, topic.id))
 
     async def _change(self, decide: Callable[[], Write | Refused | None]) -> Refused | None:
@@ -210,7 +219,7 @@ class ClusterAdmin(TopicAdmin):
         except OutcomeUnknownError:
             return Refused(ErrorCode.request_timed_out, "the coordination store did not say whether it was done")
         if revision is None:
-            # Our image is behind: it has to catch up before the next try can be another one.
+            # The image is behind and has to catch up before a retry can succeed.
             await self._membership.refresh()
             return None
         log.info("%s", write.why)
@@ -225,7 +234,7 @@ def _check_count(partition_count: int) -> Refused | None:
 
 
 def _check_one(overrides: Mapping[str, str]) -> Refused | None:
-    """Brokers decide together what counts as in sync, so they must not differ in it."""
+    """Refuses settings that must not differ between brokers, because they decide together what counts as in sync."""
     for name in overrides:
         if name in ("min.insync.replicas", "unclean.leader.election.enable"):
             return Refused(ErrorCode.invalid_config, f"{name} is the same for all brokers: set it for all, or a topic.")

@@ -1,4 +1,4 @@
-"""What a broker tidies up by itself, now and then: remains of deleted topics, creations that it gave up."""
+"""Periodic clean-up by each broker: entries of deleted topics, and creations that it abandoned."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ log = logging.getLogger("ottla.cluster")
 
 
 class CleanUp:
+    """Removes obsolete entries from the coordination store."""
+
     def __init__(self, broker_id: int, membership: Membership, placing: Placing) -> None:
         self._broker_id = broker_id
         self._membership = membership
         self._placing = placing
         self.creating: set[TopicId] = set()
-        """Creations that this broker works on."""
+        """Creations in progress on this broker."""
         self._task: asyncio.Task[None] | None = None
 
     def deleted_topics(self) -> frozenset[TopicId]:
-        """Of which this broker may still have logs."""
+        """Returns the deleted topics of which this broker may still have logs."""
         deleted = self._membership.image.deleted().items()
         return frozenset(topic_id for topic_id, found in deleted if self._broker_id in found.value.brokers)
 
     def check(self) -> None:
-        """Begins what is due, if nothing is on its way."""
+        """Starts the clean-up that is due, if none is running."""
         is_busy = self._task is not None and not self._task.done()
         if not is_busy and self._membership.is_alive:
             writes = self._due()
@@ -55,7 +57,7 @@ class CleanUp:
         return [write for write in writes if write is not None]
 
     async def _carry_out(self, writes: list[Write]) -> None:
-        """What fails is due again with the next look."""
+        """Commits the writes. A later check retries those that fail."""
         for write in writes:
             try:
                 revision = await commit(self._membership.store, write)

@@ -1,6 +1,6 @@
-"""What a broker does in a cluster: the image says who leads what, and the partitions here take their roles from it.
+"""A broker's part in a cluster: the image says who leads what, and the partitions here take their roles from it.
 
-image ----> placing     topics and where their partitions are (what clients are told), logs that are here
+image ----> placing     topics and the placement of their partitions (metadata for clients), logs on this broker
   |           '-> roles     lead, follow, wait; ISR changes, reports of failed logs
   |                 '-> fetchers    one for each broker that is followed
   '-------> controller_duty     if this broker is the controller
@@ -53,6 +53,8 @@ WATERMARK_S = 2.0
 
 
 class Cluster(MembershipEvents):
+    """The cluster code of one broker."""
+
     def __init__(self, broker: Broker, membership: Membership) -> None:
         self._broker = broker
         self._clock = broker.clock
@@ -73,10 +75,10 @@ class Cluster(MembershipEvents):
         config = self._broker.config
         return {OFFSETS_TOPIC: offsets_topic_plan(config), STATE_TOPIC: state_topic_plan(config)}
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- life cycle -------------------------------------------------------------------------------------------
 
     def hosted(self) -> Iterable[tuple[LogKey, TopicState]]:
-        """The logs that should be here, by the image."""
+        """Iterates over the logs that the image places on this broker."""
         image = self.membership.image
         for key in image.hosted_by(self._broker.node_id):
             topic = image.topic(key.topic_id)
@@ -87,11 +89,12 @@ class Cluster(MembershipEvents):
         self._placing.apply_dynamic_configs()
 
     def open(self) -> None:
-        """The image is loaded and the logs are recovered: clients may be told of both."""
+        """Makes topics visible to clients, once the image is loaded and the logs are recovered."""
         self._placing.is_running = True
         self._placing.place_all()
 
     async def join(self, start: BrokerStart) -> None:
+        """Registers the broker and starts its periodic work."""
         self.membership.events += [self, self.controller]
         self.membership.failed_logs = self._roles.failures.failed_logs
         self.membership.damaged_classes = self._roles.damaged_classes
@@ -103,14 +106,14 @@ class Cluster(MembershipEvents):
         self._arm()
 
     def damaged_classes(self) -> list[Durability]:
-        """In which recovery found damage: what was there is not all there any more."""
+        """Returns the durability classes in which recovery found damage, so that data may be missing."""
         damaged = {log.config.durability for log in self._broker.file_logs() if log.damages or log.failed is not None}
         if self._broker.store.may_lack_entries:
-            damaged.add(Durability.DISK)  # SAFETY 7: leaves every ISR; what is missing comes from the leaders
+            damaged.add(Durability.DISK)  # leaves every ISR and fetches from the leaders (safety: journal-blocks)
         return sorted(damaged)
 
     async def hand_over(self) -> None:
-        """Controlled shutdown: others lead before this broker goes. Waits a little, but not for ever."""
+        """Hands over leadership before a controlled shutdown. Waits for it, up to a limit."""
         write = start_draining(self.membership.image, self._broker.node_id)
         if not isinstance(write, Write):
             return
@@ -123,13 +126,15 @@ class Cluster(MembershipEvents):
                 await self._watermarks_known()
 
     async def _watermarks_known(self) -> None:
-        """Whoever leads now may know less of the watermark than was acknowledged here. It learns it from us, as its
-        follower: alone, with too few in sync, it could not."""
+        """Waits until the new leaders know the high watermarks. A new leader may know a lower watermark than was
+        acknowledged here. It learns the rest from this broker as its follower; with too few replicas in sync, it could
+        not on its own."""
         ends = {each: each.log.end_offset for each in self._broker.partitions() if self._broker.node_id in each.isr}
         while any(_lacks_watermark(partition, end) for partition, end in ends.items()):
             await sleep(self._clock, HAND_OVER_CHECK_MS)
 
     async def stop(self) -> None:
+        """Leaves the cluster."""
         self._placing.is_running = False
         if self._timer is not None:
             self._timer.cancel()
@@ -141,17 +146,17 @@ class Cluster(MembershipEvents):
         await self.membership.leave()
 
     async def stop_following(self) -> None:
-        """Takes nothing more from leaders, and tells nobody: for a broker that ends as in a crash."""
+        """Stops replication without notifying any broker, for a simulated crash."""
         await self._roles.fetchers.stop()
 
-    # -- what handlers ask ------------------------------------------------------------------------------------
+    # -- for handlers -----------------------------------------------------------------------------------------
 
     def nodes(self) -> list[Node]:
         registrations = sorted(self.membership.image.registrations(), key=lambda found: found.broker_id)
         return [Node(found.broker_id, found.host, found.port, found.rack, found.wal_port) for found in registrations]
 
     def peer_address(self, broker_id: int) -> tuple[str, int] | None:
-        """Where other brokers reach a live one."""
+        """Returns the address at which other brokers reach a live one."""
         registration = self.membership.image.registration(broker_id)
         return None if registration is None else registration.inter_broker_address
 
@@ -168,7 +173,7 @@ class Cluster(MembershipEvents):
         return await reserve_producer_ids(self.membership.store, count)
 
     async def refresh(self) -> Refused | None:
-        """Waits until the image has what the store has."""
+        """Waits until the image has caught up with the store."""
         try:
             await self.membership.refresh()
         except UnavailableError as error:
@@ -182,15 +187,17 @@ class Cluster(MembershipEvents):
         self._roles.on_follower_heard(partition)
 
     def on_synced_end(self, partition: Partition, broker_id: int, broker_epoch: int, end: int) -> None:
+        """Handles a follower's report of its synced end."""
         self._roles.on_synced_end(partition, broker_id, broker_epoch, end)
 
     def led_partition(self, topic_id: TopicId, index: int, leader_epoch: int) -> Partition | None:
+        """Returns the partition if this broker leads it in this epoch."""
         topic = self._broker.topics.by_id(topic_id)
         partition = topic.partition(index) if topic is not None else None
         is_led = partition is not None and partition.leading is not None and partition.leader_epoch == leader_epoch
         return partition if is_led else None
 
-    # -- the image changes ------------------------------------------------------------------------------------
+    # -- changes of the image ---------------------------------------------------------------------------------
 
     def on_registered(self) -> None:
         self._placing.place_all()

@@ -1,4 +1,4 @@
-"""Committing writes of the machines: what an answer means, and what no answer means."""
+"""Commits writes of the state machines and resolves unknown outcomes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from ottla.machines.controller.writes import Write
 
 
 async def commit(store: Coordination, write: Write) -> Revision | None:
-    """The revision if the write was applied, None if it was not and never will be. Raises UnavailableError (it was not)
-    and OutcomeUnknownError if even asking again settles nothing."""
+    """Returns the revision if the write was applied, or None if it was not and never will be. Raises UnavailableError
+    if it was not applied, and OutcomeUnknownError if even repeating it does not tell."""
     is_unsure = False
     for _ in range(3):
         try:
             outcome = await store.commit(write.conditions, write.operations)
         except OutcomeUnknownError:
-            # The same conditions again: if they hold, the first one was not applied and cannot be any more.
+            # Repeat with the same conditions: if they still hold, the first attempt was not applied and can no longer
+            # be.
             is_unsure = True
             continue
         if isinstance(outcome, Committed):

@@ -1,7 +1,7 @@
-"""The controller's work, done by whichever broker holds the controller's entry.
+"""The controller's work, done by the broker that holds the controller's entry.
 
-Nothing here decides anything: the image goes into the planner, and what comes out is committed. What fails, or what
-nobody knows the outcome of, is planned again from the next image.
+This module makes no decisions: it feeds the image to the planner and commits the resulting writes. Writes that fail or
+have an unknown outcome are planned again from the next image.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ log = logging.getLogger("ottla.controller")
 
 RETRY_MS = 100.0
 CHANGES_MAX = 500
-"""Of one plan: a broker that has many partitions to fail over serves others in between."""
+"""Maximum number of changes in one plan, so that a broker with many partitions to fail over serves requests in
+between."""
 
 
 class ControllerDuty(MembershipEvents):
+    """Runs the planner on every change of the image, if this broker is the controller."""
+
     def __init__(self, membership: Membership, clock: Clock, rules: RuleBook) -> None:
         self._membership = membership
         self._clock = clock
@@ -44,6 +47,7 @@ class ControllerDuty(MembershipEvents):
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
+        """Stops the work and resigns as controller."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -53,11 +57,11 @@ class ControllerDuty(MembershipEvents):
             await self._try(write)
 
     def prefer(self, partitions: set[PartitionKey]) -> None:
-        """Gives these their first replica as leader, if it is in sync."""
+        """Makes the first replica of these partitions their leader, if it is in sync."""
         self._preferred |= partitions
         self._changed.set()
 
-    # -- what is heard of -------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------
 
     def on_registered(self) -> None:
         self._changed.set()
@@ -70,11 +74,11 @@ class ControllerDuty(MembershipEvents):
         self._planner.start_over()
         self._changed.set()
 
-    # -- the work ---------------------------------------------------------------------------------------------
+    # -- planning ---------------------------------------------------------------------------------------------
 
     @property
     def entry(self) -> Versioned[ControllerEntry] | None:
-        """The controller's entry, if it is ours."""
+        """The controller's entry, if it belongs to this broker."""
         found, member = self._membership.image.controller, self._membership.member
         if found is None or member is None or (found.value.broker_id, found.value.broker_epoch) != member:
             return None
@@ -101,7 +105,7 @@ class ControllerDuty(MembershipEvents):
                     break
 
     def _next_preferred(self) -> frozenset[PartitionKey]:
-        """No more than one plan takes; the rest has its turn in the next one."""
+        """Returns as many partitions as one plan takes; the others follow in the next one."""
         chosen = frozenset(islice(self._preferred, CHANGES_MAX))
         self._preferred -= chosen
         if self._preferred:
@@ -125,7 +129,7 @@ class ControllerDuty(MembershipEvents):
             self._changed.set()
             return False
         if revision is None:
-            # Somebody was faster: what stands is on its way through the watch. Look again soon in any case.
+            # Another broker was faster, and its write will arrive through the watch. Look again soon in any case.
             self._clock.call_later(RETRY_MS, self._changed.set)
             return False
         log.info("%s", write.why)

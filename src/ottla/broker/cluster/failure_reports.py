@@ -1,4 +1,5 @@
-"""Logs that have failed here are reported, so that others lead what this broker cannot write any more (SAFETY 11)."""
+"""Reports failed logs to the controller, so that other brokers lead the partitions that this one can no longer write
+(safety: failed-sync)."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ RETRY_MS = 500.0
 
 
 class FailureReports:
+    """Stores the list of failed logs."""
+
     def __init__(self, broker: Broker, membership: Membership) -> None:
         self._broker = broker
         self._membership = membership
@@ -25,12 +28,13 @@ class FailureReports:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def report(self) -> None:
-        """All failures of one turn of the loop are one report."""
+        """Schedules a report. All failures in one iteration of the event loop share one report."""
         if not self._is_due:
             self._is_due = True
             self._broker.clock.call_soon(self._begin)
 
     def failed_logs(self) -> frozenset[PartitionKey]:
+        """Returns the partitions whose logs have failed."""
         return frozenset(
             PartitionKey(partition.topic.id, partition.index)
             for partition in self._broker.partitions()

@@ -1,5 +1,5 @@
-"""The replica fetchers of a broker: for each incarnation of a broker that leads something followed here one for live
-partitions, and one for those that lag behind."""
+"""The replica fetchers of a broker: per incarnation of a followed leader, one for live partitions and one for those
+that lag behind."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class Fetchers:
+    """Assigns followed partitions to fetchers."""
+
     def __init__(
         self,
         membership: Membership,
@@ -36,6 +38,7 @@ class Fetchers:
         self._is_stopped = False
 
     def follow(self, partition: Partition, leader: Registration) -> None:
+        """Starts to fetch a partition from its leader."""
         if self._is_stopped:
             return
         self.drop_idle()
@@ -56,7 +59,7 @@ class Fetchers:
         return fetcher
 
     def _change_lane(self, partition: Partition) -> None:
-        """What was lagging is live, or the reverse. No request for it is under way."""
+        """Moves a partition that has become live or lagging to the other lane. No request for it is in flight."""
         following = partition.following
         if following is None or following.fetcher is None or following.fetcher.member != self._membership.member:
             return
@@ -68,29 +71,34 @@ class Fetchers:
         self._lane_of(following.leader_member, address, lane).follow(partition)
 
     def leave(self, partition: Partition) -> None:
+        """Stops fetching a partition."""
         following = partition.following
         if following is not None and following.fetcher is not None:
             following.fetcher.leave(partition)
 
     def on_acknowledged(self, partition: Partition) -> None:
+        """Notes that the local log has acknowledged more."""
         following = partition.following
         if following is not None and following.fetcher is not None:
             following.fetcher.on_acknowledged(partition)
 
     def on_in_sync(self, partition: Partition) -> None:
+        """Notes that this replica has joined the ISR."""
         following = partition.following
         if following is not None and following.fetcher is not None:
             following.fetcher.on_in_sync(partition)
 
     def drop_idle(self) -> None:
+        """Stops fetchers that have no partitions or belong to an earlier incarnation of this broker."""
         me = self._membership.member
         for key, fetcher in list(self._by_leader.items()):
             if fetcher.is_idle or fetcher.member != me:
                 del self._by_leader[key]
-                asyncio.ensure_future(fetcher.stop())  # noqa: RUF006 # it ends by itself, and nobody waits for it
+                asyncio.ensure_future(fetcher.stop())  # noqa: RUF006 # it ends by itself, and nothing waits for it
 
     async def stop(self) -> None:
-        """For good: leaders may change while the fetchers end one by one, and nothing is fetched from the new ones."""
+        """Stops all fetchers for good. Leaders may change while the fetchers end one by one; nothing is fetched from
+        the new ones."""
         self._is_stopped = True
         while self._by_leader:
             _, fetcher = self._by_leader.popitem()

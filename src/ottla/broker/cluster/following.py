@@ -1,7 +1,8 @@
-"""A partition that this broker follows: what it asks its leader for, and what it does with the answer.
+"""The follower's side of a partition: what it requests from its leader, and how it applies the reply.
 
-A reply is applied only if it still fits: the same leader epoch, the same end, the same topic, and no await between that
-check and the append (SAFETY 19). Every batch is checked against its CRC, and must follow on without a gap.
+A reply is applied only if the leader epoch, the log end and the topic are still those of the request, with no await
+between that check and the append (safety: fetch-replies). Every batch is checked against its CRC and must continue the
+log without a gap.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ log = logging.getLogger("ottla.replication")
 
 
 class Following:
+    """A partition that this broker replicates from its leader in one epoch."""
+
     def __init__(
         self,
         partition: Partition,
@@ -45,18 +48,19 @@ class Following:
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
         self.leader_watermark = -1
-        """What the leader last said; it may have known less than we do when it began to lead."""
+        """High watermark in the leader's last reply. At the start of its epoch a leader may know a lower one than this
+        broker."""
         self.lag = Lag(is_lagging=not is_in_sync)
         self.fetcher: ReplicaFetcher | None = None
-        """By whom it is fetched."""
+        """The fetcher that serves this partition."""
         self._waits = False
-        """A truncation has to end before the next fetch."""
+        """A truncation has to finish before the next fetch."""
         self.on_ready: Callable[[], None] = _nothing
-        """The partition may be fetched again."""
+        """Called when the partition may be fetched again."""
         self.ended = False
 
     def next_fetch(self, bytes_max: int = LIVE.partition_bytes_max) -> FetchPartition | None:
-        """None if it cannot be asked for now."""
+        """Returns the next request for this partition, or None if it cannot be fetched now."""
         log = self._partition.log
         if self._waits or self.ended or log.failed is not None or log.truncating:
             return None
@@ -72,7 +76,7 @@ class Following:
         )
 
     def take(self, asked: FetchPartition, answer: FetchedPartition) -> ErrorCode:
-        """Applies an answer. The error is what the leader said, or what is wrong with what it sent."""
+        """Applies a reply. Returns the leader's error, or the error in the data that it sent."""
         log = self._partition.log
         is_same = asked.current_leader_epoch == self.leader_epoch and asked.fetch_offset == log.end_offset
         if self.ended or self._waits or not is_same:
@@ -84,7 +88,7 @@ class Following:
             return ErrorCode.none
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
-            # Before the next fetch leaves, so that what the write call takes at once is told in the same packet.
+            # Write before the next fetch is sent, so that the same packet reports the progress of this write.
             log.write_now()
         if error is ErrorCode.none:
             self._follow_marks(answer)
@@ -123,7 +127,8 @@ class Following:
         if not crc_matches(batch, header):
             return ErrorCode.corrupt_message
         if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
-            # The leader has compacted: our end may be where one of several batches began that are gone there.
+            # The leader has compacted: this log's end may be at the start of one of several batches that are gone
+            # there.
             batch = memoryview(rest_of_placeholder(header, log.end_offset))
             header = read_header(batch)
         if header.base_offset != log.end_offset:
@@ -131,7 +136,7 @@ class Following:
         if not log.epochs.latest <= header.leader_epoch <= self.leader_epoch:
             return ErrorCode.corrupt_message
         if header.is_control:
-            end_of_transaction(header, batch)  # one that cannot be read is not taken
+            end_of_transaction(header, batch)  # raises if the marker cannot be read
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
             return refused.error
@@ -150,7 +155,8 @@ class Following:
             log.advance_start(answer.log_start_offset, lambda _: None)
 
     def _truncate(self, epoch: int, end_offset: int) -> None:
-        """To where the two histories part, as far as one answer tells: the next fetch finds out if that was all."""
+        """Truncates the log to the point of divergence, as far as one reply tells. The next fetch finds out whether the
+        histories diverge earlier still."""
         log = self._partition.log
         own_epoch, own_end = log.epochs.end_of(epoch, log.end_offset)
         target = end_offset if own_epoch == -1 else min(end_offset, own_end)
@@ -170,13 +176,13 @@ class Following:
         )
 
     def rebuild(self, start_offset: int) -> None:
-        """Everything here is of no use: the log begins again at the offset, as a new one."""
+        """Discards the whole log and starts a new one at the offset."""
         self._give_up_from(start_offset)
         self._partition.reset_log(start_offset, self._go_on)
 
     def _give_up_from(self, offset: int) -> None:
-        """After an unclean election the cut may be below the watermark: what comes to those offsets next is visible
-        when this leader says so, not because something else was there."""
+        """Lowers the high watermark to the truncation point. After an unclean election the truncation may be below it,
+        and new records at those offsets become visible only when this leader says so."""
         self._waits = True
         self.high_watermark = min(self.high_watermark, offset)
 

@@ -1,4 +1,4 @@
-"""Who a broker is in its cluster, and what it tells of its last run."""
+"""The cluster id, and the record of a broker's last clean shutdown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 
 
 async def find_cluster_id(store: Coordination) -> str | None:
-    """The id that the first broker gave to the cluster. Raises UnavailableError."""
+    """Returns the id that the first broker gave to the cluster, if any. Raises UnavailableError."""
     found = await store.get(CLUSTER_ID)
     return None if found is None else found.value.decode()
 
 
 async def agree_on_cluster_id(store: Coordination, proposed: str) -> str:
-    """The id of the cluster, which gets the proposed one if it is new. Raises UnavailableError."""
+    """Returns the id of the cluster; a new cluster takes the proposed one. Raises UnavailableError."""
     while True:
         found = await find_cluster_id(store)
         if found is not None:
@@ -30,7 +30,8 @@ async def agree_on_cluster_id(store: Coordination, proposed: str) -> str:
 
 
 def take_clean_shutdown(files: FileSystem, data_dir: str) -> int | None:
-    """The broker epoch whose shutdown was clean. Once: from now on this run is not. Blocking."""
+    """Returns the broker epoch whose shutdown was clean and deletes the record, since this run is not clean yet.
+    Blocking."""
     path = f"{data_dir}/{CLEAN_SHUTDOWN_FILE}"
     if not files.exists(path):
         return None
@@ -41,5 +42,5 @@ def take_clean_shutdown(files: FileSystem, data_dir: str) -> int | None:
 
 
 def note_clean_shutdown(files: FileSystem, data_dir: str, broker_epoch: int) -> None:
-    """Everything is synced: what was only in the page cache survives a power cut now. Blocking."""
+    """Records a clean shutdown: everything is synced, so even page-cache data survives a power failure. Blocking."""
     files.replace_file(f"{data_dir}/{CLEAN_SHUTDOWN_FILE}", f"{broker_epoch}\n".encode())

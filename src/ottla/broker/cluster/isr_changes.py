@@ -1,4 +1,4 @@
-"""A leader keeps the ISR of its partitions in the store what it should be (SAFETY 15)."""
+"""Writes ISR changes to the coordination store (safety: isr-changes)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ RETRY_MS = 200.0
 
 
 class IsrChanges:
+    """The pending ISR changes of a leader."""
+
     def __init__(self, membership: Membership, clock: Clock, rules: RuleBook) -> None:
         self._membership = membership
         self._clock = clock
@@ -35,7 +37,7 @@ class IsrChanges:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self, partition: Partition) -> None:
-        """Begins a change if one is due and none is on its way."""
+        """Starts a change if one is due and none is in flight."""
         leading, member, image = partition.leading, self._membership.member, self._membership.image
         topic = image.topic(partition.topic.id)
         if leading is None or member is None or topic is None:
@@ -61,9 +63,9 @@ class IsrChanges:
         key: PartitionKey,
         proposed: Mapping[int, int] | None,
     ) -> None:
-        """Until it is known what became of the write, the larger of the two sets counts. A conflict does not say that:
-        the write may have been applied, and others may have written since. What the store has then says it, of this
-        proposal: the image may have ended it before, and the next one may be on its way."""
+        """Commits a change. Until its outcome is known, the larger of the two ISRs counts. A conflict does not tell the
+        outcome: the write may have been applied and overwritten since. The stored state tells it, but only if this
+        proposal is still open: the image may have settled it already, and the next proposal may be in flight."""
         while partition.leading is leading:
             try:
                 revision = await commit(self._membership.store, write)
@@ -88,13 +90,14 @@ class IsrChanges:
 
 
 def note_stored(partition: Partition, state: PartitionState, version: Revision) -> None:
-    """The image shows the partition's state, as this broker leads it."""
+    """Takes over the state in the image, for a partition that this broker leads."""
     leading = partition.leading
     if leading is not None and version > partition.state_version:
         take_stored(partition, leading, state, version)
 
 
 def take_stored(partition: Partition, leading: LeaderReplication, state: PartitionState, version: Revision) -> None:
+    """Takes over the stored ISR and advances the high watermark if it allows that."""
     partition.state_version = max(version, partition.state_version)
     partition.isr = tuple(member.broker_id for member in state.isr)
     moved = leading.on_isr_stored(dict(state.isr), has_eligible=bool(state.eligible))

@@ -1,10 +1,11 @@
-"""One broker's life in the coordination store: its lease, its registration, and the image of everything in it.
+"""The broker's presence in the coordination store: its lease, its registration, and the image of the whole store.
 
-A registration is one incarnation. When the lease is lost, whatever the reason, this broker stops leading at once. The
-same process comes back as the same incarnation if it still has everything, in memory too; otherwise it is the next
-one, and what it has on its disk says what that one has kept.
+A registration is one incarnation. When the lease is lost, for whatever reason, this broker stops leading at once. The
+same process resumes the same incarnation if it still has all its data, including memory logs. Otherwise it registers
+the next incarnation, and the data on its disk determines what that one has kept.
 
-The lease is renewed by the event loop that serves: a loop that hangs stops renewing, and others take over (SAFETY 16).
+The lease is renewed on the event loop that serves requests: if the loop hangs, renewal stops and others take over
+(safety: leases).
 """
 
 from __future__ import annotations
@@ -40,21 +41,22 @@ log = logging.getLogger("ottla.cluster")
 RENEWALS_A_TTL = 3
 RETRY_MS = 200.0
 REFUSED_TTLS = 2.5
-"""A broker that is gone leaves its id to others after one TTL at most; a store may take its time to notice."""
+"""Number of TTLs for which registration may be refused. A dead broker releases its id after one TTL at most; the store
+may need longer to notice."""
 REVISION_ONLY = "controller"
-"""A prefix with hardly anything under it: for a snapshot that is wanted for its revision."""
+"""A prefix with hardly any entries, for a snapshot that is needed only for its revision."""
 
 
 class NotRegisteredYetError(UnavailableError):
-    """Something in the store stands in the way that will end by itself."""
+    """Registration is blocked by an entry in the store that will expire."""
 
 
 class BrokerIdInUseError(Exception):
-    """What stands in the way of the first registration does not end: another broker has this id, and is alive."""
+    """The first registration is refused permanently: another live broker has this id."""
 
 
 class MembershipEvents:
-    """What a broker does about changes. All calls are on the event loop's thread; none of them has to do anything."""
+    """Callbacks for changes in the store. They run on the event loop's thread and do nothing by default."""
 
     def on_registered(self) -> None: ...
 
@@ -63,10 +65,12 @@ class MembershipEvents:
     def on_touched(self, touched: Touched) -> None: ...
 
     def on_reloaded(self) -> None:
-        """The image was taken anew: anything may have changed."""
+        """The image was reloaded, so anything may have changed."""
 
 
 class Membership:
+    """Keeps a broker registered and its image up to date."""
+
     def __init__(self, store: Coordination, clock: Clock, ttl_ms: int) -> None:
         self.store = store
         self._clock = clock
@@ -78,9 +82,9 @@ class Membership:
         self.events: list[MembershipEvents] = []
         self._start: BrokerStart | None = None
         self._lost: Registration | None = None
-        """Of the incarnation whose lease ended, while this process still has all that it had."""
+        """The incarnation whose lease expired, as long as this process still has all its data."""
         self.failed_logs: Callable[[], Collection[PartitionKey]] = tuple
-        """What the next incarnation has to say of itself from its first moment on."""
+        """Failed logs, which the next registration includes from the start."""
         self.damaged_classes: Callable[[], Collection[Durability]] = tuple
         self._tasks: list[asyncio.Task[None]] = []
         self._waiters: list[tuple[Revision, asyncio.Future[None]]] = []
@@ -88,26 +92,28 @@ class Membership:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this incarnation holds its lease for sure, now."""
+        """Whether this incarnation certainly holds its lease now."""
         is_held = self.lease is not None and self.lease.is_alive(self._clock.monotonic_ms())
         return is_held and self.registration is not None
 
     @property
     def epoch(self) -> int | None:
+        """The broker epoch, while registered."""
         return self.registration.epoch if self.registration is not None else None
 
     @property
     def member(self) -> Member | None:
+        """This incarnation, while registered."""
         return self.registration.member if self.registration is not None else None
 
-    # -- life -------------------------------------------------------------------------------------------------
+    # -- life cycle -------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Reads everything. Waits for the store as long as it takes."""
+        """Loads the image. Waits for the store without a limit."""
         await self._until_available(self._reload)
 
     async def join(self, start: BrokerStart) -> None:
-        """Registers, and stays registered. Raises BrokerIdInUseError."""
+        """Registers and stays registered. Raises BrokerIdInUseError."""
         self._start = start
         await self._until_available(self._register, refusals_end_ms=REFUSED_TTLS * self._ttl_ms)
         self._tasks = [asyncio.ensure_future(self._renew_always()), asyncio.ensure_future(self._watch_always())]
@@ -115,8 +121,8 @@ class Membership:
             task.add_done_callback(self._on_task_ended)
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
-        """Both go on for ever, so this is a bug. A broker that hears nothing more of its cluster must not lead: others
-        take over when its lease ends."""
+        """Handles the end of a task. Both tasks run for ever, so this is a bug. A broker that hears nothing from its
+        cluster must not lead: others take over when its lease expires."""
         if not task.cancelled() and (fault := task.exception()) is not None:
             for other in self._tasks:
                 other.cancel()
@@ -125,7 +131,7 @@ class Membership:
             task.get_loop().call_exception_handler({"message": message, "exception": fault, "task": task})
 
     async def leave(self) -> None:
-        """The lease ends now, so that nobody waits for it to expire."""
+        """Revokes the lease, so that other brokers need not wait until it expires."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -134,19 +140,21 @@ class Membership:
             await _give_back(self.lease)
 
     def start_over(self) -> None:
-        """This incarnation does not have what it said it had. It leads nothing from now on; the next one says so."""
+        """Ends this incarnation because it no longer has the data that it registered with. The broker leads nothing
+        from now on, and the next incarnation registers the loss."""
         self._lose()
         self._lost = None
 
     async def seen(self, revision: Revision) -> None:
-        """Waits until the image has everything up to the revision: to read one's own writes."""
+        """Waits until the image includes the revision, so that callers read their own writes."""
         if revision > self.revision:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((revision, waiter))
             await waiter
 
     async def refresh(self) -> None:
-        """Waits until the image has what the store had when this was called. Raises UnavailableError."""
+        """Waits until the image includes everything that the store had at the time of the call. Raises
+        UnavailableError."""
         snapshot = await self.store.snapshot(REVISION_ONLY)
         await self.seen(snapshot.revision)
 
@@ -154,7 +162,7 @@ class Membership:
 
     async def _register(self) -> None:
         assert self._start is not None
-        # Whatever stood in the way of the try before this one may have ended with its lease.
+        # The obstacle of the previous attempt may have expired with its lease.
         await self._reload()
         self.lease = lease = await self.store.open_lease(self._ttl_ms)
         while lease.is_alive(self._clock.monotonic_ms()):
@@ -166,7 +174,7 @@ class Membership:
             try:
                 outcome = await self.store.commit(write.conditions, write.operations)
             except OutcomeUnknownError:
-                outcome = None  # applied or not, or still to be: the next try is another incarnation in any case
+                outcome = None  # applied, not applied or pending: the next attempt is another incarnation
             if isinstance(outcome, Committed):
                 self.registration, self._lost = registering.registration, None
                 break
@@ -175,12 +183,12 @@ class Membership:
             raise UnavailableError("the lease ended before the registration")
         log.info("registered as broker %d, broker epoch %d", *self.registration.member)
         self._arm()
-        await self._until_available(self._reload)  # by itself: whoever is registered must not register again for it
+        await self._until_available(self._reload)  # on its own: a registered broker must not register again
         for listener in self.events:
             listener.on_registered()
 
     def _next_registration(self, lease: Lease) -> Registering | Refused:
-        """As the incarnation that lost its lease, if it still has everything and nobody came after it."""
+        """Resumes the incarnation that lost its lease, if it still has all its data and no later one has registered."""
         assert self._start is not None
         failed = self.failed_logs()
         if self._lost is not None and not failed and not self._start.damaged:
@@ -204,7 +212,8 @@ class Membership:
                 await self._come_back()
 
     def _arm(self) -> None:
-        """At the deadline of the lease this broker leads nothing any more, whatever it waits for then."""
+        """Sets a timer for the deadline of the lease, when this broker gives up all leaderships whatever else it waits
+        for."""
         self._disarm()
         assert self.lease is not None
         left_ms = self.lease.deadline_ms - self._clock.monotonic_ms()
@@ -217,12 +226,13 @@ class Membership:
 
     def _on_deadline(self) -> None:
         if self.is_alive:
-            self._arm()  # a clock that is early must not be the reason to lead for longer
+            self._arm()  # the timer fired early
         else:
             self._lose()
 
     def check_deadline(self) -> None:
-        """A process that was paused hears of requests before its timers: whoever asks a leader asks this first."""
+        """Gives up the registration if the lease has expired. A paused process may receive requests before its timers
+        fire, so this is called before every request to a leader."""
         if self.registration is not None and not self.is_alive:
             self._lose()
 
@@ -237,11 +247,11 @@ class Membership:
     async def _come_back(self) -> None:
         self._lose()
         assert self._start is not None
-        # What was clean, or damaged, before this process began says nothing of the incarnations since.
+        # A clean shutdown or damage before this process began says nothing about the incarnations since.
         self._start = replace(self._start, clean_shutdown_epoch=None, damaged=self.damaged_classes())
         await self._until_available(self._register)
 
-    # -- the image --------------------------------------------------------------------------------------------
+    # -- image ------------------------------------------------------------------------------------------------
 
     async def _reload(self) -> None:
         snapshot = await self.store.snapshot()
@@ -262,7 +272,7 @@ class Membership:
             await self._until_available(self._reload)
 
     async def _watch(self) -> None:
-        """Ends when the history is gone: then everything is read again."""
+        """Follows the watch. Returns when the store has compacted its history and everything must be read again."""
         async with aclosing(self.store.watch("", self.revision)) as batches:
             async for batch in batches:
                 if isinstance(batch, Resync):
@@ -289,7 +299,8 @@ class Membership:
     async def _until_available(
         self, job: Callable[[], Awaitable[None]], *, refusals_end_ms: float | None = None
     ) -> None:
-        """A registration may be refused for `refusals_end_ms` at a stretch; for ever, if that is None."""
+        """Retries a job until the store is available. A registration may be refused for `refusals_end_ms` without a
+        break, or without limit if that is None."""
         said = ""
         refused_since_ms: float | None = None
         while True:
@@ -303,7 +314,7 @@ class Membership:
                     raise BrokerIdInUseError(str(error)) from error
             except UnavailableError as error:
                 reason = f"the coordination store is not available: {error}"
-                refused_since_ms = None  # without the store no lease ends
+                refused_since_ms = None  # no lease expires while the store is unavailable
             else:
                 return
             if reason != said:

@@ -1,4 +1,4 @@
-"""In a cluster, what a broker that is alone keeps in its catalog is in the coordination store."""
+"""The catalog of a broker in a cluster: there is none, because the coordination store holds the metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.model.ids import TopicId
 
 
 class NoCatalog:
-    """Implements `broker.catalog.Catalog`. Nothing of it is called; if it is, that is a bug."""
+    """Implements `broker.catalog.Catalog`. A call of any method but `close` is a bug."""
 
     def load(self) -> CatalogState:
         _fail()

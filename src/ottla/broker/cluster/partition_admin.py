@@ -1,4 +1,5 @@
-"""What the controller does for clients: moves replicas, elects leaders. Other brokers send their clients to it."""
+"""Operations that the controller carries out for clients: reassigns replicas and elects leaders. Other brokers redirect
+their clients to it."""
 
 from __future__ import annotations
 
@@ -28,11 +29,14 @@ Answers = Mapping[Place, Refused | None]
 
 
 class PartitionAdmin:
+    """Carries out reassignments and elections, if this broker is the controller."""
+
     def __init__(self, cluster: Cluster, *, allow_shared_machine: bool) -> None:
         self._cluster = cluster
         self._allow_shared_machine = allow_shared_machine
 
     async def reassign(self, targets: Mapping[Place, Sequence[int] | None]) -> Answers | Refused:
+        """Begins reassignments. A target of None cancels one."""
         controlling = self._controlling()
         if isinstance(controlling, Refused):
             return controlling
@@ -40,6 +44,7 @@ class PartitionAdmin:
         return await self._carry_out(reassign(controlling, named, allow_shared_machine=self._allow_shared_machine))
 
     async def elect(self, places: Iterable[Place] | None, *, unclean: bool) -> Answers | Refused:
+        """Elects leaders for these partitions, or for all of them if None."""
         controlling = self._controlling()
         if isinstance(controlling, Refused):
             return controlling
@@ -47,6 +52,7 @@ class PartitionAdmin:
         return await self._carry_out(elect_leaders(controlling, _named(places), election_type))
 
     def reassignments(self, places: Iterable[Place] | None) -> Mapping[Place, Reassignment]:
+        """Returns the ongoing reassignments of these partitions, or of all of them if None."""
         found = list_reassignments(self._cluster.membership.image, _named(places))
         return {(named.topic, named.partition): reassignment for named, reassignment in found.items()}
 

@@ -1,4 +1,4 @@
-"""Topics as the image has them: what clients are told of them, and which of their logs are here."""
+"""Applies the cluster image to the topics of this broker: their metadata for clients, and the logs placed here."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ LOOK_AGAIN_MS = 20.0
 
 
 class Placing:
+    """Opens and removes topics and partitions as the image changes."""
+
     def __init__(self, broker: Broker, membership: Membership, rules: RuleBook) -> None:
         self._broker = broker
         self._membership = membership
@@ -39,9 +41,10 @@ class Placing:
         self.is_running = False
         self._being_removed: Counter[TopicId] = Counter()
 
-    # -- the image changes ------------------------------------------------------------------------------------
+    # -- changes of the image ---------------------------------------------------------------------------------
 
     def place_all(self) -> None:
+        """Applies the whole image."""
         if not self.is_running:
             return
         image = self._membership.image
@@ -54,6 +57,7 @@ class Placing:
             self._place_topic(state)
 
     def place(self, touched: Touched) -> None:
+        """Applies a change of the image."""
         if not self.is_running:
             return
         image = self._membership.image
@@ -62,7 +66,7 @@ class Placing:
         topics: set[TopicId] = set(touched.topics)
         topics |= {key.topic_id for key in touched.partitions}
         if touched.brokers:
-            # Addresses, incarnations: whoever is followed or led may be another one now.
+            # Addresses and incarnations have changed, so leaders and followers may be other ones now.
             topics |= {state.id for state in image.topics()}
         for topic_id in topics:
             state = image.topic(topic_id)
@@ -74,14 +78,14 @@ class Placing:
         self.roles.fetchers.drop_idle()
 
     def stand_by(self) -> None:
-        """This incarnation is over: it leads and follows nothing any more."""
+        """Gives up all roles, because this incarnation has ended."""
         for partition in self._broker.partitions():
             self.roles.stand_by(partition, partition.leader_epoch)
         self.roles.fetchers.drop_idle()
 
     def apply_dynamic_configs(self) -> None:
-        """Those of all brokers, and before them those of this one. A later version may have set what is not known
-        here."""
+        """Applies the dynamic settings of all brokers, overridden by those of this one. Settings that a later version
+        may have written and this one does not know are skipped."""
         image = self._membership.image
         wanted = {**image.configs(keys.DEFAULT), **image.configs(str(self._broker.node_id))}
         known = {name: value for name, value in wanted.items() if name in BROKER_CONFIGS}
@@ -173,7 +177,8 @@ class Placing:
     def _remove_partition(self, topic: Topic, partition: Partition) -> None:
         self.roles.fetchers.leave(partition)
         if not self._membership.image.is_obsolete(PartitionKey(topic.id, partition.index), self._broker.node_id):
-            # Its entry is there and cannot be read, by this version at least: nothing is removed for that (SAFETY 26).
+            # The entry exists but cannot be read, at least by this version: remove nothing because of that
+            # (safety: topic-identity).
             partition.stand_by(partition.leader_epoch)
             self._broker.on_role(partition)
             return
@@ -188,5 +193,5 @@ class Placing:
             partition.log.close()
 
     def is_gone(self, topic_id: TopicId) -> bool:
-        """Nothing is left of a topic by which a restart could find it."""
+        """Whether no trace of a topic is left by which a restart could find it."""
         return self.is_running and self._broker.topics.by_id(topic_id) is None and not self._being_removed[topic_id]

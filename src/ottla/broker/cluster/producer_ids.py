@@ -1,4 +1,4 @@
-"""Ids of idempotent producers, which no two brokers of a cluster give out twice."""
+"""Producer ids that are unique within a cluster."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PRODUCER_IDS = "ids/producers"
 
 
 async def reserve_producer_ids(store: Coordination, count: int) -> int | Refused:
-    """The first of `count` ids that nobody else in the cluster gets."""
+    """Reserves `count` consecutive ids and returns the first. No other broker of the cluster gets them."""
     try:
         while True:
             found = await store.get(PRODUCER_IDS)
             first = int(found.value) if found is not None else 0
             condition = IsAbsent(PRODUCER_IDS) if found is None else HasVersion(PRODUCER_IDS, found.version)
-            # After an unknown outcome the next try reads again: at worst a block of ids is never used.
+            # After an unknown outcome the next attempt reads again; at worst a block of ids is never used.
             with contextlib.suppress(OutcomeUnknownError):
                 outcome = await store.commit([condition], [Put(PRODUCER_IDS, str(first + count).encode())])
                 if isinstance(outcome, Committed):

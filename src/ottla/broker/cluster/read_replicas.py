@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): one in its own rack, if there is one in sync."""
+"""Selects the replica that a consumer should read from (KIP-392): an in-sync one in its own rack, if there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def preferred_read_replica(
     image: ClusterImage, leader_id: int, partition: Partition, rack: str, offset: int
 ) -> int | None:
-    """None: the leader. Of several followers, the one that is furthest."""
+    """Returns the follower in the rack that is furthest ahead, or None for the leader."""
     if partition.leading is None or _rack_of(image, leader_id) == rack:
         return None
     candidates = [
@@ -25,6 +25,6 @@ def preferred_read_replica(
 
 
 def _rack_of(image: ClusterImage, broker_id: int) -> str | None:
-    """None for a broker that is away, or about to go."""
+    """Returns the rack of a broker, or None if it is offline or draining."""
     registration = image.registration(broker_id)
     return registration.rack if registration is not None and not registration.is_draining else None

@@ -1,4 +1,5 @@
-"""The controller gives brokers back what they should lead, as after a restart (`auto.leader.rebalance.enable`)."""
+"""The controller returns leadership to preferred replicas, for example after a restart
+(`auto.leader.rebalance.enable`)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ log = logging.getLogger("ottla.controller")
 
 
 class Rebalancing:
-    """Every broker looks at its clock; only the controller does something."""
+    """Checks the balance of leaders periodically. Every broker runs the timer; only the controller acts."""
 
     def __init__(self, controller: ControllerDuty, membership: Membership, clock: Clock, config: BrokerConfig) -> None:
         self._controller = controller

@@ -1,14 +1,14 @@
-"""Fetches from one leader broker what this broker follows there: one connection, one request under way. Live and
-lagging partitions have a fetcher each (`lanes`).
+"""Fetches the partitions that this broker follows from one leader, on one connection with one request in flight. Live
+and lagging partitions have separate fetchers (`lanes`).
 
-The request waits at the leader until there is something new. When the set of partitions changes meanwhile, the leader
-is asked to answer at once, and the next request names the new set: a new follower must not wait for an old one's
-silence.
+The request is parked at the leader until there is something new. If the set of partitions changes in the meantime, the
+fetcher asks the leader to reply at once and sends the new set with the next request: a new partition must not wait
+until an idle one has data.
 
-A round costs what is new, not what is followed: only partitions of the last answer, and those whose disk has taken
-more, can have something else to ask for. Now and then all of them are looked at.
+The cost of a round depends on what is new, not on what is followed: only partitions of the last reply, and those whose
+disk has made progress, can have a new position. All of them are checked periodically.
 
-Synced ends travel on the same connection, by themselves (`synced_reports`).
+Synced ends travel on the same connection, in messages of their own (`synced_reports`).
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.replication")
 
 FETCH_KEY, FETCH_VERSION = 1, 18
-"""All brokers of a cluster speak the versions of one release, or of the one before it."""
+"""All brokers of a cluster speak the versions of the same release or of the one before it."""
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
 FLUSH_EVERY_BYTES = 16 * 1024 * 1024
-"""What a lagging replica leaves to be synced at once: a long sync delays the journal of the live ones."""
+"""Unsynced bytes after which a lagging replica flushes: one long sync would delay the journal of the live ones."""
 FLUSH_WAIT_S = 10.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 ALL_EVERY_MS = 500.0
 THROTTLED_MS_MAX = 500.0
 DISK_WAIT_S = 1.0
-"""A lagging partition goes on then in any case: its disk may be slow, or the log may have failed."""
+"""A lagging partition continues after this time in any case: its disk may be slow, or its log may have failed."""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -64,10 +64,12 @@ SESSION_ERRORS = frozenset(
 
 Key = tuple[UUID, int]
 Flush = Callable[["Iterable[Partition]", Callable[[], None]], None]
-"""Syncs the files of these partitions' logs, and says when that is over."""
+"""Syncs the files of these partitions' logs, and calls back when done."""
 
 
 class ReplicaFetcher:
+    """Fetches one lane of partitions from one leader."""
+
     def __init__(
         self,
         clock: Clock,
@@ -88,15 +90,15 @@ class ReplicaFetcher:
         self._unflushed_bytes = 0
         self._pace = Pace()
         self.member = member
-        """As whom it fetches."""
+        """The incarnation that it fetches for."""
         self._throttles = throttles
         self._throttled: set[Key] = set()
-        """Partitions that a throttle keeps out of the request. A timer looks at them again."""
+        """Partitions that a throttle excludes from requests. A timer includes them again."""
         self._followed: dict[Key, Partition] = {}
         self._held_back: set[Key] = set()
-        """Partitions that met an error a moment ago: they are left out until a timer lets them go."""
+        """Partitions that had an error recently. They are excluded until a timer releases them."""
         self._touched: dict[Key, None] = {}
-        """What may have something else to ask for than before."""
+        """Partitions whose position may have changed since the last request."""
         self._all_at_ms = 0.0
         self._are_lags_known = False
         self._changed = asyncio.Event()
@@ -107,6 +109,7 @@ class ReplicaFetcher:
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, partition: Partition) -> None:
+        """Adds a partition."""
         following = partition.following
         assert following is not None
         key = _key_of(partition)
@@ -119,6 +122,7 @@ class ReplicaFetcher:
             self._task = asyncio.ensure_future(self._run())
 
     def leave(self, partition: Partition) -> None:
+        """Removes a partition."""
         key = _key_of(partition)
         self._followed.pop(key, None)
         self._held_back.discard(key)
@@ -129,6 +133,7 @@ class ReplicaFetcher:
 
     @property
     def is_idle(self) -> bool:
+        """Whether it has no partitions."""
         return not self._followed
 
     async def stop(self) -> None:
@@ -138,7 +143,7 @@ class ReplicaFetcher:
         self._disconnect()
 
     def on_acknowledged(self, partition: Partition) -> None:
-        """This broker's disk has more of it."""
+        """Notes that this broker's disk has more of the partition."""
         self._disk_took_some.set()
         key = _key_of(partition)
         self._touched[key] = None
@@ -146,11 +151,11 @@ class ReplicaFetcher:
         self._reports.send_soon()
 
     def on_in_sync(self, partition: Partition) -> None:
-        """It is a member of the ISR: no throttle keeps it back any more."""
+        """Ends the throttling of a partition that has joined the ISR."""
         if _key_of(partition) in self._throttled:
             self._end_throttling()
 
-    # -- fetching ---------------------------------------------------------------------------------------------
+    # -- fetch loop -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
@@ -177,7 +182,7 @@ class ReplicaFetcher:
             connection.end(ConnectionLostError("the replica fetcher needs another connection"))
 
     async def _fetch_on(self, connection: Connection) -> None:
-        """Until something makes a new connection necessary."""
+        """Sends requests until a new connection is needed."""
         session = ReplicaSession(*self.member)
         self._reports.start_over()
         while True:
@@ -202,8 +207,8 @@ class ReplicaFetcher:
                 await self._until_flushed()
 
     def _next_plain_request(self, session: ReplicaSession) -> bytes | None:
-        """The same as `_next_request` if one partition is all that may have something else to ask for: in a stream of
-        records for it, every time. None if there is more to look at."""
+        """Returns the same as `_next_request` for the case that only one partition may have a new position, which is
+        the rule while records stream into one partition. Returns None if there is more to check."""
         if len(self._touched) != 1 or session.is_new or not self._are_lags_known or self.lane.waits_for_disk:
             return None
         if self._changed.is_set() or self._clock.monotonic_ms() >= self._all_at_ms:
@@ -217,7 +222,7 @@ class ReplicaFetcher:
         return session.pack_one(key, wanted, REPLY_BYTES_MAX)
 
     def _next_request(self, session: ReplicaSession) -> bytes | None:
-        """None if there is nothing to ask for. What the request says of synced ends need not be reported."""
+        """Returns the next request, or None if there is nothing to fetch. Synced ends in the request need no report."""
         now_ms = self._clock.monotonic_ms()
         touched, self._touched = self._touched, {}
         is_all_due = session.is_new or self._changed.is_set() or now_ms >= self._all_at_ms
@@ -250,7 +255,7 @@ class ReplicaFetcher:
             self._waits_at_leader = False
 
     def _on_changed(self) -> None:
-        """The set of partitions is another one: a leader that waits for something new need not wait any more."""
+        """Handles a change in the set of partitions: tells a leader that holds a parked request to reply at once."""
         self._changed.set()
         connection = self.connection
         if self._waits_at_leader and connection is not None and connection.is_open:
@@ -266,7 +271,8 @@ class ReplicaFetcher:
         return self._pace.round_bytes if self.lane.waits_for_disk else REPLY_BYTES_MAX
 
     async def _until_disk_has_it(self) -> None:
-        """What this round brought is on its way to the disk, in front of what live partitions bring next."""
+        """Waits until the records of this round are written. They are queued to the disk before the next records of
+        live partitions."""
         free = [each for each in self._followed.values() if not self._throttles.is_follower_throttled(each)]
         lags = [each.following.lag.size_bytes for each in free if each.following is not None]
         self._pace.note(sum(lags), self._clock.monotonic_ms())
@@ -302,7 +308,7 @@ class ReplicaFetcher:
                 return None
         fetch = partition.following.next_fetch(bytes_max)
         if fetch is None and partition.log.truncating:
-            # By whoever followed before: nobody tells us when that is over.
+            # An earlier role started the truncation, so this fetcher is not notified when it finishes.
             self._clock.call_later(RETRY_MS, self._on_changed)
         return fetch
 
@@ -325,7 +331,7 @@ class ReplicaFetcher:
                     self._change_lane(partition)
 
     def _throttle(self, key: Key) -> None:
-        """Leaves a partition out until the throttle has something for it. A throttle may also be removed meanwhile."""
+        """Excludes a partition until the throttle allows more. The throttle may also be removed in the meantime."""
         if not self._throttled:
             self._clock.call_later(min(self._throttles.follower_wait_ms(), THROTTLED_MS_MAX), self._end_throttling)
         self._throttled.add(key)
@@ -336,8 +342,8 @@ class ReplicaFetcher:
             self._on_changed()
 
     def _note_silence(self, asked: Iterable[Key]) -> None:
-        """A session says nothing of a partition that has nothing new, so its lag is known too: none. Else the next
-        request would not wait either, nor the one after it."""
+        """Notes a lag of zero for partitions missing from a reply: a session omits partitions without news. Otherwise
+        no request would ever be parked."""
         for key in sorted(asked):
             partition = self._followed.get(key)
             following = partition.following if partition is not None else None
@@ -348,16 +354,17 @@ class ReplicaFetcher:
 
     def _on_error(self, key: Key, following: Following, error: ErrorCode, leader_start: int) -> None:
         if error is ErrorCode.offset_out_of_range:
-            # The leader's log begins above our end, or ends below it in a way that no epoch tells.
+            # The leader's log starts above the local log end, or ends below it in a way that epochs do not show.
             following.rebuild(max(leader_start, 0))
             return
-        # Epochs and leaders that do not agree: one side has not heard of the last election yet.
+        # Leader or epoch do not match: one side has not heard of the last election yet.
         log.debug("partition %d of %s at %s: %s", key[1], key[0], self.address, error.name)
         self._held_back.add(key)
         self._clock.call_later(RETRY_MS, lambda: self._let_go(key))
 
     def _let_go(self, key: Key) -> None:
-        """By the timer alone, not by the clock: a timer that fires a moment early would leave it held back for ever."""
+        """Releases a partition. Only the timer decides, not the clock: a timer that fires slightly early would
+        otherwise leave it excluded for ever."""
         self._held_back.discard(key)
         self._on_changed()
 

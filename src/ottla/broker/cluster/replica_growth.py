@@ -1,4 +1,4 @@
-"""The controller gives internal topics the replicas that they could not get when they were created."""
+"""The controller adds the replicas that internal topics could not get when they were created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 
 class ReplicaGrowth:
-    """Every broker has the timer; only the controller acts."""
+    """Adds missing replicas periodically. Every broker runs the timer; only the controller acts."""
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class ReplicaGrowth:
             await self._grow(topic, plan)
 
     async def _grow(self, topic: TopicState, plan: TopicPlan) -> None:
-        """A step that fails is tried again by a later check."""
+        """Reassigns the partitions that lack replicas, or finishes the growth. A later check retries a step that
+        fails."""
         image = self._cluster.membership.image
-        # An operator who lowers the factor meanwhile does not want the others any more.
+        # An operator may have lowered the factor in the meantime and no longer want the other replicas.
         factor = min(topic.replicas_wanted, plan.replication_factor)
         targets = missing_replicas(image, topic, factor, allow_shared_machine=self._allow_shared_machine)
         if not targets:

@@ -1,4 +1,4 @@
-"""The follower's side of an incremental fetch session (KIP-227): asks only for what changed since its last request."""
+"""The follower's side of an incremental fetch session (KIP-227): requests carry only changes since the last one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ READ_ALL = 0
 
 
 class ReplicaSession:
+    """The fetch session with one leader."""
+
     def __init__(self, broker_id: int, broker_epoch: int) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -28,7 +30,7 @@ class ReplicaSession:
 
     @property
     def asked(self) -> Mapping[Key, FetchPartition]:
-        """What the leader knows that we ask for."""
+        """The partitions and positions that the leader knows from earlier requests."""
         return self._known
 
     @property
@@ -36,7 +38,7 @@ class ReplicaSession:
         return self._epoch == 0
 
     def request(self, wanted: Mapping[Key, FetchPartition], bytes_max: int, wait_ms: int = WAIT_MS_MAX) -> FetchRequest:
-        """Of everything that is wanted."""
+        """Returns a request for all wanted partitions."""
         changed = {key: partition for key, partition in wanted.items() if self._known.get(key) != partition}
         forgotten = [key for key in self._known if key not in wanted]
         self._known = dict(wanted)
@@ -45,7 +47,7 @@ class ReplicaSession:
     def request_again(
         self, changes: Mapping[Key, FetchPartition | None], bytes_max: int, wait_ms: int = WAIT_MS_MAX
     ) -> FetchRequest:
-        """Of the same but for changes; None is not wanted now."""
+        """Returns a request for the same partitions with changes; None removes a partition."""
         known = self._known
         changed, forgotten = dict[Key, FetchPartition](), list[Key]()
         for key, partition in changes.items():
@@ -57,7 +59,7 @@ class ReplicaSession:
         return self._request(changed, forgotten, bytes_max, wait_ms)
 
     def pack_one(self, key: Key, partition: FetchPartition, bytes_max: int) -> bytes:
-        """The same as `request_again` with one change, as it is sent."""
+        """Encodes the request that `request_again` would return for one change."""
         self._known[key] = partition
         index, epoch, offset, last_epoch, start, partition_bytes_max, _, watermark, end = partition
         return pack_request(
@@ -84,6 +86,7 @@ class ReplicaSession:
         )
 
     def on_reply(self, session_id: int) -> None:
+        """Takes the session id of a reply and advances the epoch."""
         if session_id == 0:
             self.reset()
             return
@@ -91,7 +94,8 @@ class ReplicaSession:
         self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1
 
     def reset(self) -> None:
-        """The leader does not know the session, or has no room for one: the next request names everything."""
+        """Starts over because the leader does not know the session or has no room for one: the next request lists
+        everything."""
         self._session_id = self._epoch = 0
         self._known = {}
 

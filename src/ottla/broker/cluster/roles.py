@@ -1,4 +1,4 @@
-"""Partitions take their roles from the image: lead, follow or wait; and tell what happens to them in these roles."""
+"""Gives partitions their roles from the image (lead, follow or wait) and handles their events."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ OFFSETS_OF_AN_EPOCH = 1 << 40
 
 
 class Roles(PartitionEvents):
+    """The roles of all partitions on this broker."""
+
     def __init__(
         self, broker: Broker, membership: Membership, rules: RuleBook, look_again: Callable[[TopicId], None]
     ) -> None:
@@ -40,7 +42,7 @@ class Roles(PartitionEvents):
         self._membership = membership
         self._rules = rules
         self._look_again = look_again
-        """Soon, when something that is under way may be over."""
+        """Places a topic again soon, when an ongoing operation may have finished."""
         self._isr_changes = IsrChanges(membership, broker.clock, rules)
         self.fetchers = Fetchers(membership, broker.clock, self._flush, broker.shared.receive, broker.throttles)
         self.failures = FailureReports(broker, membership)
@@ -50,10 +52,10 @@ class Roles(PartitionEvents):
         self.failures.stop()
         await self.fetchers.stop()
 
-    # -- taking a role ----------------------------------------------------------------------------------------
+    # -- roles ------------------------------------------------------------------------------------------------
 
     def take(self, partition: Partition, found: Versioned[PartitionState]) -> None:
-        """The role that the image gives to this broker's replica."""
+        """Takes the role that the image gives to this broker's replica."""
         state = found.value
         was_read_here = partition.is_read_here
         partition.leader, partition.replicas = state.leader, state.replicas
@@ -70,6 +72,7 @@ class Roles(PartitionEvents):
         self._broker.on_role(partition)
 
     def stand_by(self, partition: Partition, leader_epoch: int) -> None:
+        """Gives up the partition's role."""
         self.fetchers.leave(partition)
         partition.stand_by(leader_epoch)
         self._broker.on_role(partition)
@@ -91,7 +94,7 @@ class Roles(PartitionEvents):
     def _begin_to_lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         self.fetchers.leave(partition)
         if partition.log.truncating:
-            # Its end is not known before that is over.
+            # The log end is not known before the truncation finishes.
             partition.stand_by(state.leader_epoch)
             self._look_again(partition.topic.id)
             return
@@ -140,23 +143,27 @@ class Roles(PartitionEvents):
             partition.following.rebuild(partition.log.start_offset)
         self.fetchers.follow(partition, registration)
 
-    # -- what partitions tell ---------------------------------------------------------------------------------
+    # -- events of partitions ---------------------------------------------------------------------------------
 
     def on_follower_heard(self, partition: Partition) -> None:
+        """Checks whether a follower outside the ISR can join it."""
         leading = partition.leading
         if leading is not None and len(leading.isr) < len(partition.replicas):
             self._isr_changes.check(partition)
 
     def on_synced_end(self, partition: Partition, broker_id: int, broker_epoch: int, end: int) -> None:
+        """Handles a follower's report of its synced end."""
         assert partition.leading is not None
         if partition.leading.on_acknowledged(broker_id, broker_epoch, end, self._clock.monotonic_ms()):
             partition.on_watermark()
         self.on_follower_heard(partition)
 
     def on_follower_acknowledged(self, partition: Partition) -> None:
+        """Reports progress of the local log to the leader."""
         self.fetchers.on_acknowledged(partition)
 
     def on_log_failed(self, partition: Partition) -> None:
+        """Gives up the partition's role and reports the failure."""
         log.error("%s-%d: its log has failed on this broker", partition.topic.name, partition.index)
         self.stand_by(partition, partition.leader_epoch)
         self.failures.report()
@@ -164,12 +171,13 @@ class Roles(PartitionEvents):
     # -- damage -----------------------------------------------------------------------------------------------
 
     def damaged_classes(self) -> frozenset[Durability]:
-        """Of logs that wait to be built anew."""
+        """Returns the durability classes of logs that wait to be rebuilt."""
         return frozenset(each.topic.config.durability for each in self._broker.partitions() if _is_damaged(each))
 
     def _is_known_as_damaged(self, partition: Partition) -> bool:
-        """Whether this incarnation said so when it registered, and has not joined the ISR since: nobody counts on this
-        log. Of a log that has joined, what was said of others of its class says nothing."""
+        """Whether this incarnation reported damage of the partition's class when it registered and has not joined the
+        ISR since: then no replica relies on this log. Once a log has joined, the report says nothing about it any
+        more."""
         registration = self._membership.registration
         since = registration.kept.since(partition.topic.config.durability) if registration is not None else 0
         found = self._membership.image.partition(PartitionKey(partition.topic.id, partition.index))
@@ -177,8 +185,8 @@ class Roles(PartitionEvents):
         return registration is not None and since == registration.epoch and not is_in_sync
 
     def _others_are_in_sync(self, durability: Durability) -> bool:
-        """Whether every partition of this class has somebody else to lead it. What is damaged here is better than
-        nothing."""
+        """Whether every partition of this class has another replica that can lead it. A damaged replica is better than
+        none."""
         image, me = self._membership.image, self._broker.node_id
         for partition in self._broker.partitions():
             found = image.partition(PartitionKey(partition.topic.id, partition.index))
@@ -189,8 +197,9 @@ class Roles(PartitionEvents):
         return True
 
     def check_damage(self) -> None:
-        """A read found damage that no start-up had found. Others have to lead, and this replica must not be elected
-        while it is built anew: it comes back as an incarnation that has lost what it had (SAFETY 3)."""
+        """Handles damage that a read found after start-up. Other replicas have to lead, and this one must not be
+        elected while it is rebuilt: the broker registers again as an incarnation that has lost its data
+        (safety: lost-incarnation)."""
         found = [each for each in self._broker.partitions() if _is_damaged(each)]
         unknown = [each for each in found if not self._is_known_as_damaged(each)]
         unknown = [each for each in unknown if self._others_are_in_sync(each.topic.config.durability)]
@@ -199,7 +208,7 @@ class Roles(PartitionEvents):
             log.error("%s: damaged here; this broker gives its leaderships up and begins anew", names)
             self._membership.start_over()
 
-    # -- what logs are told -----------------------------------------------------------------------------------
+    # -- changes of logs --------------------------------------------------------------------------------------
 
     def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
         self._cut_log(partition.log, offset, done, resets=False)
@@ -223,20 +232,20 @@ class Roles(PartitionEvents):
             self._broker.store.flusher.run(done, logs)
 
     def check_isrs(self) -> None:
-        """Now and then: who has fallen behind says nothing of it."""
+        """Checks all ISRs periodically, because a follower that falls behind does not report it."""
         for partition in self._broker.partitions():
             if partition.leading is not None and len(partition.replicas) > 1:
                 self._isr_changes.check(partition)
 
 
 def _begin_above_what_was_lost(partition: Partition, anew_in_epoch: int) -> None:
-    """A `memory` log that lost every copy goes on above all offsets that any epoch before can have given out
-    (SAFETY 25): each epoch has a range of its own. What is below was written before the loss, by a replica that had
-    fallen behind: it lacks the end, and going on there would give offsets out twice."""
+    """Resets a `memory` log that lost every copy to an offset above all that earlier epochs can have assigned
+    (safety: memory-loss): each epoch has a range of its own. Remaining records below come from a replica that was
+    behind at the time of the loss. They lack the end, so continuing there would assign offsets twice."""
     first = anew_in_epoch * OFFSETS_OF_AN_EPOCH
     if isinstance(partition.log, MemoryLog) and partition.log.end_offset < first:
         partition.log.reset_to(first)
-        partition.refused = RefusedBatches()  # nobody sends again what was before
+        partition.refused = RefusedBatches()  # no producer retries batches from before the loss
 
 
 def _is_damaged(partition: Partition) -> bool:

@@ -1,4 +1,5 @@
-"""A follower tells its leader how far its logs are synced, beside the fetch that waits there (SAFETY 14)."""
+"""A follower's reports of its synced ends to the leader, sent beside the fetch that is parked there
+(safety: synced-ends)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ REPORT_ALL_MS = 500.0
 
 
 class SyncedReports:
-    """Of one connection to a leader."""
+    """The reports on one connection to a leader."""
 
     def __init__(self, clock: Clock, member: Member) -> None:
         self._clock = clock
@@ -30,35 +31,37 @@ class SyncedReports:
         self.connection: Connection | None = None
 
     def note(self, key: Key, partition: Partition) -> None:
-        """For the next report."""
+        """Adds a partition to the next report."""
         self._due[key] = partition
 
     def forget(self, key: Key) -> None:
+        """Removes a partition from the next report."""
         self._due.pop(key, None)
 
     def start_over(self) -> None:
-        """With a new connection everything is told again."""
+        """Makes the next repetition due at once, because a new leader connection has to hear everything."""
         self._all_at_ms = 0.0
 
     def repeat_all(self, followed: Mapping[Key, Partition]) -> None:
-        """A report has no answer, and a leader that has not heard of this incarnation yet drops it: now and then all
-        ends are told again, behind a fetch that the leader can measure them by."""
+        """Repeats all synced ends periodically, after a fetch by which the leader can validate them. Reports have no
+        reply, and a leader that does not know this incarnation yet drops them."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._all_at_ms:
             self._all_at_ms = now_ms + REPORT_ALL_MS
             self._due.update(followed)
 
     def send_soon(self) -> None:
-        """All of one turn of the loop leave in one message."""
+        """Schedules a report. All ends noted in one iteration of the event loop are sent in one message."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._clock.call_soon(self.send)
 
     def send(self) -> None:
+        """Sends the noted ends now."""
         self._is_scheduled = False
         connection = self.connection
         if connection is None or not connection.is_open:
-            return  # all ends are told again with the next connection
+            return  # the next connection repeats all ends
         entries = [
             Acknowledged(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
             for (topic_id, index), partition in self._due.items()

@@ -1,4 +1,4 @@
-"""Waiting on the clock's time, which a simulation may drive."""
+"""Sleeping on the broker's clock, which a simulation may drive."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ottla.ports import Clock
 
 
 async def sleep(clock: Clock, delay_ms: float) -> None:
+    """Waits for the delay, by the given clock."""
     woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake() -> None:

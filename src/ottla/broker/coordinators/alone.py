@@ -1,4 +1,4 @@
-"""Where there is no cluster, nobody else listens to what becomes of a partition's log."""
+"""Receives the events of partitions on a broker without a cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ottla.ports import Completion
 
 
 class FailuresAlone(PartitionEvents):
+    """Passes on failures of logs. The other events occur only in a cluster."""
+
     def __init__(self, failed: Callable[[Partition], None]) -> None:
         self._failed = failed
 

@@ -1,13 +1,13 @@
-"""A coordinator's topic, which is created when somebody first asks for a coordinator, as in Kafka.
+"""The internal topic of a coordinator. As in Kafka, it is created when a client first asks for a coordinator.
 
-**How many replicas.** A setting says it, such as `offsets.topic.replication.factor`; the default is 3. If there are as
-many brokers, the topic gets all its replicas at once. If some are missing, it is created on those that are there, once
-no other broker has joined for a few seconds, and the controller adds the other replicas when more brokers join
+**Number of replicas.** A setting such as `offsets.topic.replication.factor` determines it; the default is 3. If there
+are that many brokers, the topic gets all its replicas at once. Otherwise it is created on the brokers there are, once
+no other broker has joined for a few seconds, and the controller adds replicas when more brokers join
 (`machines/controller/replica_growth.py`). So a broker that is down does not keep groups from starting.
 
-If an operator has set the number, the topic needs a majority of it from the start: offsets that are acknowledged must
-not depend on the disk of the one broker of three that started first. If nobody has set it, any number of brokers will
-do, so that one broker works by itself.
+If an operator has set the number, the topic needs a majority of it from the start: acknowledged offsets must not depend
+on the disk of the one broker of three that started first. If the number is not set, any number of brokers is enough, so
+that a single broker works.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.coordinators")
 
 SETTLED_AFTER_MS = 5000.0
-"""A cluster whose brokers are the same for this long is taken for whole."""
+"""A cluster whose set of brokers has not changed for this long is considered complete."""
 
 
 class TopicPlan(NamedTuple):
-    """What the configuration says of the topic."""
+    """The configured properties of the topic."""
 
     partition_count: int
     replication_factor: int
     replication_factor_key: str
-    """If an operator has set it, the topic is created with a majority of it at least."""
+    """If an operator has set this key, the topic is created with at least a majority of the replicas."""
     configs: Callable[[int], Mapping[str, str]]
-    """By the number of replicas that the topic gets."""
+    """The topic's settings, given its actual number of replicas."""
 
 
 class InternalTopic:
+    """Creates an internal topic on demand."""
+
     def __init__(self, broker: Broker, name: str, plan: Callable[[BrokerConfig], TopicPlan]) -> None:
         self.name = name
         self._broker = broker
@@ -51,6 +53,7 @@ class InternalTopic:
         self._brokers_since_ms = 0.0
 
     async def ensure(self) -> Topic | Refused:
+        """Returns the topic, creating it if necessary."""
         topic = self._broker.topics.get(self.name)
         if topic is not None:
             return topic
@@ -60,7 +63,7 @@ class InternalTopic:
     async def _ensure(self) -> Topic | Refused:
         broker = self._broker
         if broker.cluster is not None and broker.topics.get(self.name) is None:
-            # Another broker may have made it a moment ago.
+            # Another broker may have created it in the meantime.
             refused = await broker.cluster.refresh()
             if refused is not None:
                 return refused
@@ -107,7 +110,7 @@ class InternalTopic:
             condition = f"on these if no other one joins within {SETTLED_AFTER_MS / 1000:g} s"
         else:
             return len(brokers)
-        # In the words of Metadata, which creates it too.
+        # Use the wording of Metadata, which creates the topic too.
         started = f"{len(brokers)} of {wanted} brokers have started"
         reason = f"{self.name} does not exist yet: {started}; it is created {condition}"
         return Refused(ErrorCode.leader_not_available, reason)

@@ -1,13 +1,13 @@
-"""One partition of a coordinator's topic while this broker leads it: its machine, and what waits for it (ADR 10).
+"""One partition of a coordinator's topic while this broker leads it: its machine and its pending requests (ADR 10).
 
-    LOADING ---- the log is replayed, and the watermark has come to its end ----> SERVING
-       '---------------- leadership is lost, the log fails, a step fails ------------'----> ENDED
+    LOADING ---- the log is replayed, and the high watermark has reached its end ----> SERVING
+       '---------------- leadership is lost, the log fails, a step fails ----------------'----> ENDED
 
-Whatever goes wrong ends it. Nothing is undone: who led before begins anew from the log, or another broker does.
+Any failure ends the shard. Nothing is undone: this broker, or another one, starts over from the log.
 
-**What cannot be appended now.** Before each step it is asked whether the log takes records and enough replicas are in
-sync. If not, the step is refused, and the machine's clock stands still until it can go on: in that time no client could
-be heard, and none of them must be taken for gone because of it.
+**When nothing can be appended.** Before each step, the shard checks whether the log accepts records and enough replicas
+are in sync. If not, the step is refused and the machine's clock stops until appends are possible again. Clients cannot
+be heard during that time, so their sessions must not expire because of it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from ottla.records.batch import read_header, stamp, stamped
 log = logging.getLogger("ottla.coordinators")
 
 RETRY_MS = 100.0
-"""How long to wait before it is tried again to append."""
+"""Delay before appending is tried again."""
 ROOM_BYTES = 4096
-"""What most steps need in the log. One that needs more, and does not get it, ends the term."""
+"""Space that most steps need in the log. A step that needs more and does not get it ends the shard."""
 
 Ticket = asyncio.Future[Any]
 Answers = Sequence[tuple[Ticket, Any]]
 
 
 class Step(Protocol):
+    """The result of one step of a machine."""
+
     @property
     def records(self) -> Sequence[Any]: ...
 
@@ -49,24 +51,28 @@ class Step(Protocol):
 
 
 Decide = Callable[[int, int], Step]
-"""A step of the machine, at this time: elapsed, and by the wall clock."""
+"""A step of the machine, given the elapsed time and the wall-clock time."""
 
 
 class State(Enum):
+    """The life cycle of a shard."""
+
     LOADING = "loading"
     SERVING = "serving"
     ENDED = "ended"
 
 
 class LedShard(ABC):
+    """Runs a coordinator's machine on one partition. Subclasses supply the machine."""
+
     who: ClassVar[str] = "clients"
-    """Who has to wait while nothing can be appended."""
+    """The clients that have to wait while nothing can be appended, for log messages."""
     reads: ClassVar[tuple[type, ...]] = ()
-    """Requests that append nothing: a log that takes no records can still be read."""
+    """Requests that append nothing, so they are served even if the log accepts no records."""
 
     def __init__(self, partition: Partition, clock: Clock, loading: asyncio.Lock, ended: Callable[[Any], None]) -> None:
-        """`loading`: one log is replayed at a time. The loop's turns between slices are for requests, not for other
-        logs."""
+        """`loading` is held while a log is replayed, so that one log is replayed at a time: between two slices the
+        event loop serves requests, not other replays."""
         self.partition = partition
         self.state = State.LOADING
         self._clock = clock
@@ -74,7 +80,7 @@ class LedShard(ABC):
         self._ended = ended
         self._leading, self._leader_epoch = partition.leading, partition.leader_epoch
         self._waiting: dict[Ticket, None] = {}
-        """In the order in which they came, which a set would not keep."""
+        """An ordered set: tickets in order of arrival."""
         self._is_asked = False
         self._timer: Timer | None = None
         self._timer_at = float("inf")
@@ -83,36 +89,36 @@ class LedShard(ABC):
         self._stood_still_ms = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    # -- what is different from one kind to the other ---------------------------------------------------------
+    # -- what subclasses define -------------------------------------------------------------------------------
 
     @abstractmethod
     def _loads(self) -> Replayable:
-        """What the log is replayed into."""
+        """Returns the target of the replay."""
 
     @abstractmethod
     def _serve(self) -> None:
-        """The log is loaded: the first step."""
+        """Takes the first step after the log is loaded."""
 
     @abstractmethod
     def _handle(self, ticket: Ticket, request: Any) -> Decide: ...
 
     @abstractmethod
     def _on_due(self) -> None:
-        """A deadline may be over, or an obstacle gone."""
+        """Handles an expired deadline, or the end of an obstacle."""
 
     @abstractmethod
     def _batch_of(self, records: Sequence[Any], timestamp_ms: int) -> bytearray:
-        """A step's records as one batch: all of them survive a failover, or none."""
+        """Encodes a step's records as one batch, so that a failover keeps all of them or none."""
 
     def _look_first(self, request: Any) -> Refused | None:
-        """What has to be seen, or checked against the log, in the same breath as the step."""
+        """Refreshes or checks whatever must be current when the step is taken, atomically on the event loop."""
         return None
 
     def _after(self, step: Any) -> None:  # noqa: B027 - most have nothing to do
-        """It is appended. For what has to be done elsewhere."""
+        """Called when a step is appended, to begin work outside of the machine."""
 
     def _on_end(self) -> None:  # noqa: B027 - most have nothing to do
-        """It is over, for whatever reason."""
+        """Called when the shard ends, for whatever reason."""
 
     @property
     def name(self) -> str:
@@ -120,7 +126,7 @@ class LedShard(ABC):
 
     @property
     def is_current(self) -> bool:
-        """Whether this broker still leads the partition, in the same epoch, and has its log."""
+        """Whether this broker still leads the partition, in the same epoch, with a working log."""
         partition = self.partition
         return (
             partition.is_led_here
@@ -130,15 +136,16 @@ class LedShard(ABC):
             and partition.leader_epoch == self._leader_epoch
         )
 
-    # -- its life ---------------------------------------------------------------------------------------------
+    # -- life cycle -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """On the event loop."""
+        """Starts loading. Must be called on the event loop."""
         if self.state is State.LOADING and self._task is None:
             self._task = asyncio.ensure_future(self._load())
 
     def end(self, why: str) -> None:
-        """Whoever waits asks again: another broker, or this one when it has loaded the log anew."""
+        """Ends the shard. Pending requests fail with NOT_COORDINATOR, so clients ask again: another broker, or this one
+        once it has reloaded the log."""
         if self.state is State.ENDED:
             return
         log.info("%s: the coordinator ends: %s", self.name, why)
@@ -165,20 +172,21 @@ class LedShard(ABC):
             self.end("it could not be loaded")
 
     async def _replay(self) -> str | None:
-        """Why it cannot be served, or None."""
+        """Replays the log. Returns the reason why the partition cannot be served, or None."""
         partition = self.partition
         end = partition.log.end_offset
         async with self._loading:
             refused = await replay_log(partition, self._loads(), end)
         if refused is not None:
             return f"its log cannot be read: {refused.message or refused.error.name}"
-        # What is above the watermark may yet be lost, if this broker is: nobody must see it before (SAFETY 20).
+        # Records above the high watermark may still be lost with this broker, so nothing is served before the watermark
+        # reaches them (safety: after-failover).
         while self.is_current and (partition.high_watermark < end or self._obstacle() is not None):
             await self._pause(end)
         return None
 
     async def _pause(self, end: int) -> None:
-        """Until the watermark has come to the end, or a little while."""
+        """Waits until the high watermark reaches `end`, but not longer than the retry delay."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(RETRY_MS, lambda: resolve(woken, None))
         if self.partition.high_watermark < end:
@@ -191,6 +199,7 @@ class LedShard(ABC):
     # -- steps ------------------------------------------------------------------------------------------------
 
     def ask(self, request: Any) -> Ticket | Refused:
+        """Hands a request to the machine. Returns a future of the reply, or the refusal."""
         if self.state is State.LOADING:
             return Refused(ErrorCode.coordinator_load_in_progress)
         is_read = isinstance(request, self.reads)
@@ -226,7 +235,7 @@ class LedShard(ABC):
         self._after(step)
 
     def _append(self, step: Step) -> Refused | None:
-        """As one batch. Not as a producer's: no limit of a topic is for these."""
+        """Appends a step's records as one batch. Topic limits for producers' batches do not apply."""
         if not step.records:
             return None
         partition = self.partition
@@ -242,7 +251,8 @@ class LedShard(ABC):
         return None
 
     def _let_go(self, answers: Answers) -> None:
-        """When the watermark has come to where the log ends now: also reads wait for what they have seen."""
+        """Releases replies once the high watermark reaches the current log end. Replies to reads wait as well, for the
+        state that they have seen."""
         if not answers or self.state is State.ENDED:
             return
         end = self.partition.log.end_offset
@@ -256,7 +266,8 @@ class LedShard(ABC):
             for ticket, reply in answers:
                 self._answer(ticket, reply)
         elif error is ErrorCode.not_enough_replicas_after_append and self.is_current:
-            # It is in the log, and nobody knows yet whether it stays: what the machine knows is the same.
+            # The records are in the log, and it is not known yet whether they stay. The machine's state matches the
+            # log.
             for ticket, _ in answers:
                 self._answer(ticket, Refused(ErrorCode.coordinator_not_available, "not enough replicas are in sync"))
         else:
@@ -266,11 +277,11 @@ class LedShard(ABC):
         self._waiting.pop(ticket, None)
         resolve(ticket, reply)
 
-    # -- what stands in the way -------------------------------------------------------------------------------
+    # -- obstacles --------------------------------------------------------------------------------------------
 
     def _obstacle(self) -> Refused | None:
-        """Why nothing can be appended now. To ask a log takes space for it: one without records is not asked before
-        there is a request, so that fifty partitions of which most are empty take none."""
+        """Returns the reason why nothing can be appended now. Asking a log for room allocates space, so an empty log is
+        not asked before the first request: of fifty partitions most are empty, and those take no space."""
         partition = self.partition
         refused = partition.refusal_for(ALL)
         if refused is None and (partition.log.end_offset > 0 or self._is_asked):
@@ -278,7 +289,7 @@ class LedShard(ABC):
         return None if refused is None else Refused(ErrorCode.coordinator_not_available, refused.message)
 
     def _refusal(self) -> Refused | None:
-        """Why no step can be taken now. As long as there is a reason, the clock stands still."""
+        """Returns the reason why no step can be taken now. The machine's clock stands still while there is one."""
         if not self.is_current:
             self.end("it is led no more")
             return Refused(ErrorCode.not_coordinator)
@@ -311,8 +322,8 @@ class LedShard(ABC):
         return now_ms - self._stood_still_ms
 
     def _arm(self) -> None:
-        """One timer, for the deadline or for another try. Most steps move the deadline to a later time: then the timer
-        that is set stays as it is, and finds nothing to do."""
+        """Sets the one timer, for the deadline or for a retry. Most steps move the deadline to a later time; the timer
+        then stays as it is and finds nothing to do."""
         if self.state is not State.SERVING:
             return
         if self._blocked_since_ms is not None:

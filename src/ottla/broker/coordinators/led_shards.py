@@ -1,4 +1,4 @@
-"""The partitions of a coordinator's topic that this broker leads: whose coordinator it is, and a way to ask it."""
+"""The partitions of a coordinator's topic that this broker leads, and access to their coordinators."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from ottla.broker.topics import Topic
 
 RELOAD_AFTER_MS = 500.0
-"""After something went wrong here, though the partition is still led here."""
+"""Delay before a shard is reloaded after a failure, if this broker still leads the partition."""
 
 ShardT = TypeVar("ShardT", bound=LedShard)
 
 
 class LedShards(ABC, Generic[ShardT]):
+    """All shards of one coordinator topic on this broker."""
+
     def __init__(self, broker: Broker, topic_name: str, plan: Callable[[BrokerConfig], TopicPlan]) -> None:
         self.topic_name = topic_name
         self._broker = broker
         self._clock = broker.clock
         self._topic = InternalTopic(broker, topic_name, plan)
         self._shards: dict[int, ShardT] = {}
-        """By the index of the partition."""
+        """Shards by partition index."""
         self._loading = asyncio.Lock()
         self._failures = FailuresAlone(self.on_role)
         self._is_stopped = False
@@ -41,11 +43,11 @@ class LedShards(ABC, Generic[ShardT]):
     @abstractmethod
     def _new_shard(self, partition: Partition) -> ShardT: ...
 
-    # -- what handlers ask ------------------------------------------------------------------------------------
+    # -- for handlers -----------------------------------------------------------------------------------------
 
     async def coordinator_of(self, name: str) -> Node | Refused:
-        """Of a group, or of a transactional id. Creates the topic if it is not there. Refused:
-        COORDINATOR_NOT_AVAILABLE."""
+        """Returns the broker that coordinates a group or transactional id, creating the topic if necessary. Refused
+        with COORDINATOR_NOT_AVAILABLE."""
         topic = await self.ensure_topic()
         if isinstance(topic, Refused):
             return not_available(topic.message or topic.error.name)
@@ -55,25 +57,25 @@ class LedShards(ABC, Generic[ShardT]):
         return found or not_available(f"partition {index} of {self.topic_name} has no leader at the moment")
 
     async def ensure_topic(self) -> Topic | Refused:
-        """Made if it is not there."""
+        """Returns the topic, creating it if necessary."""
         return await self._topic.ensure()
 
     async def ask(self, request: Any, name: str) -> Any:
-        """Hands a request to the coordinator of that name and waits for the answer, as long as it takes.
+        """Hands a request to the coordinator of that name and waits for the reply, without a timeout.
 
-        Refused: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE; UNKNOWN_SERVER_ERROR if the
-        request met a bug.
+        Refused with NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE; with
+        UNKNOWN_SERVER_ERROR if the request hit a bug.
         """
         asked = self.ask_soon(request, name)
         return asked if isinstance(asked, Refused) else await asked
 
     def ask_soon(self, request: Any, name: str) -> asyncio.Future[Any] | Refused:
-        """The same, for those that can use an answer that is there at once."""
+        """Like `ask`, for callers that can use a reply that is available at once."""
         shard = self._shard_of(name)
         return shard if isinstance(shard, Refused) else shard.ask(request)
 
     async def ask_all(self, request: Any) -> list[Any] | Refused:
-        """Of every partition that this broker leads, in their order."""
+        """Asks every partition that this broker leads, and returns the replies in order of the partitions."""
         if self._is_stopped:
             return not_available("the broker is stopping")
         asked = [shard.ask(request) for _, shard in sorted(self._shards.items())]
@@ -83,10 +85,10 @@ class LedShards(ABC, Generic[ShardT]):
         replies = await asyncio.gather(*(each for each in asked if not isinstance(each, Refused)))
         return next((each for each in replies if isinstance(each, Refused)), replies)
 
-    # -- what the broker tells --------------------------------------------------------------------------------
+    # -- for the broker ---------------------------------------------------------------------------------------
 
     def on_role(self, partition: Partition) -> None:
-        """The partition may have another leader, another epoch, or no log any more."""
+        """Starts or ends the shard of a partition that may have another leader, another epoch, or no log any more."""
         if partition.topic.name != self.topic_name:
             return
         shard = self._shards.get(partition.index)
@@ -95,7 +97,7 @@ class LedShards(ABC, Generic[ShardT]):
         self._lead(partition)
 
     def stop(self) -> None:
-        """Whoever waits is sent away; nobody is taken in any more."""
+        """Ends all shards: pending requests fail and new ones are refused."""
         self._is_stopped = True
         for shard in list(self._shards.values()):
             shard.end("the broker stops")
@@ -138,12 +140,13 @@ class LedShards(ABC, Generic[ShardT]):
 
 
 def index_of(topic: Topic, name: str) -> int | None:
-    """None if not all of the topic is known here: the place of a name depends on the number of partitions."""
+    """Returns the partition of a name, or None if this broker does not know all partitions of the topic: the mapping
+    depends on their number."""
     return partition_of(name, topic.partition_count) if is_all_known(topic) else None
 
 
 def coordinator_of(topic: Topic | None, key: str) -> int | None:
-    """The broker that leads the key's shard; None if there is none now. Never makes the topic."""
+    """Returns the broker that leads the key's shard, or None if there is none now. Never creates the topic."""
     index = None if topic is None else index_of(topic, key)
     if topic is None or index is None or topic.layouts[index].leader < 0:
         return None
@@ -151,9 +154,11 @@ def coordinator_of(topic: Topic | None, key: str) -> int | None:
 
 
 def is_all_known(topic: Topic) -> bool:
+    """Whether this broker knows every partition of the topic."""
     count = topic.partition_count
     return count > 0 and (topic.spread is None or topic.spread[-1].partition == count - 1)
 
 
 def not_available(why: str) -> Refused:
+    """Returns a COORDINATOR_NOT_AVAILABLE refusal."""
     return Refused(ErrorCode.coordinator_not_available, why)

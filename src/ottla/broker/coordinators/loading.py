@@ -1,6 +1,7 @@
-"""A partition's log into a coordinator: from its start to where it ended when this broker began to lead it.
+"""Replays the log of a partition into a coordinator, from the log start to the log end at the time this broker became
+leader.
 
-In slices, so that neither the memory nor the event loop's time that this takes grows with the log.
+The log is read in slices, so that neither the memory use nor the time without a turn of the event loop grows with it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ log = logging.getLogger("ottla.coordinators")
 
 SLICE_BYTES = 64 * 1024
 RECORDS_A_TURN = 50
-"""A record takes some twenty microseconds: a millisecond, then the loop has its turn."""
+"""Records replayed before the event loop gets a turn. A record takes about twenty microseconds, so this is a
+millisecond."""
 
 
 class Replayable(Protocol):
-    """A machine, as far as loading is concerned."""
+    """The interface of a machine for loading."""
 
     @property
     def unreadable(self) -> list[str]: ...
@@ -38,19 +40,21 @@ class Replayable(Protocol):
     def skipped(self) -> Counter[int]: ...
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> None:
-        """`producer_id` if the record is part of a transaction."""
+        """Applies a record. `producer_id` is set if the record is part of a transaction."""
 
-    def replay_marker(self, producer_id: int, *, is_committed: bool) -> None: ...
+    def replay_marker(self, producer_id: int, *, is_committed: bool) -> None:
+        """Applies the end of a producer's transaction."""
+        ...
 
 
 async def replay_log(partition: Partition, machine: Replayable, upto: int) -> Refused | None:
-    """Refused: the log cannot be read, or is another one by now."""
+    """Replays the log up to `upto`. Refused if the log cannot be read or has been replaced."""
     offset = partition.log.start_offset
     while offset < upto:
         part = await _read(partition, offset)
         if isinstance(part, Refused):
             if part.error is ErrorCode.offset_out_of_range and offset < partition.log.start_offset:
-                offset = partition.log.start_offset  # records were deleted meanwhile
+                offset = partition.log.start_offset  # records were deleted in the meantime
                 continue
             return part
         if part.next_offset <= offset:
@@ -62,7 +66,7 @@ async def replay_log(partition: Partition, machine: Replayable, upto: int) -> Re
 
 
 async def _read(partition: Partition, offset: int) -> Slice | Refused:
-    """Also what no watermark covers yet: nothing is served before it does."""
+    """Reads records above the high watermark too: nothing is served before the watermark covers them."""
     found = partition.read_as_follower(offset, SLICE_BYTES)
     return await partition.read_cold(found) if isinstance(found, ColdRead) else found
 
@@ -82,8 +86,8 @@ async def _replay(part: Slice, machine: Replayable, from_offset: int) -> None:
 
 
 def _records(batch: Batch, machine: Replayable, from_offset: int) -> Iterator[Record]:
-    """What is not a marker. The log has checked the batch against its checksum; a batch that cannot be opened all the
-    same is passed over, as a record is that cannot be read."""
+    """Yields the records of a batch and applies its markers. The log has verified the checksum; a batch that still
+    cannot be opened is skipped, like a record that cannot be read."""
     try:
         if not batch.header.is_control:
             yield from decode_records([batch], from_offset=from_offset, check_crc=False)

@@ -1,10 +1,10 @@
 """Consumer groups on this broker: the coordinators of the partitions of `__consumer_offsets` that it leads (ADR 10).
 
-groups              what handlers ask: `broker.groups`
-led_shard, batches  one partition while it is led, and a step's records as a batch
-topic_news          what topics there are, told to the coordinators now and then instead of at each change
-topic_patterns      regular expressions over the names of topics
-settings            the broker's configuration, as the machines take it; how `__consumer_offsets` is made
+    groups              the interface for handlers: `broker.groups`
+    led_shard, batches  one partition while it is led, and the encoding of a step's records as a batch
+    topic_news          notifies coordinators of topic changes, in intervals instead of at each change
+    topic_patterns      regular expressions over topic names
+    settings            translates the broker's configuration for the machines; plans `__consumer_offsets`
 
-What is not of groups alone is in `coordinators`.
+Code shared with other coordinators is in `coordinators`.
 """

@@ -1,4 +1,4 @@
-"""A step's records as one batch: all of them survive a failover, or none (ADR 10)."""
+"""Encodes a step's records as one batch, so that a failover keeps all of them or none (ADR 10)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PLAIN = Traits()
 
 
 def batch_of(records: Sequence[Appended], timestamp_ms: int) -> bytearray:
-    """Uncompressed: these batches are small, and a leader that takes over reads all of them.
+    """Returns the records as one uncompressed batch: these batches are small, and a new leader reads all of them.
 
-    Offsets of a transaction are a step of their own, so they are a batch of its producer; without sequence numbers, as
-    in Kafka: a commit that is repeated says the same.
+    A transaction's offsets are a step of their own, so they form a batch of its producer. As in Kafka, the batch has no
+    sequence numbers: repeating a commit has no effect.
     """
     encoder = RowEncoder(INT32_MAX)
     for appended in records:

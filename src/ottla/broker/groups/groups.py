@@ -1,4 +1,4 @@
-"""The groups of this broker, as handlers see them: whose coordinator it is, and a way to ask it.
+"""The groups of this broker, as handlers see them: which groups it coordinates, and a way to ask their coordinators.
 
 asked = await broker.groups.ask(Heartbeat(group="g", ...), "g")      a reply of machines/groups/replies, or Refused
 """
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 NEWS_INTERVAL_MS = 100.0
-"""Coordinators hear of topics at once, but not more often than this."""
+"""Coordinators are notified of topic changes at once, but not more often than this."""
 
 
 class CommittedOffset(NamedTuple):
+    """An offset that a group has committed for a partition."""
+
     group: str
     topic: str
     partition: int
@@ -40,6 +42,8 @@ class CommittedOffset(NamedTuple):
 
 
 class Groups(LedShards[LedShard]):
+    """The group coordinators of this broker."""
+
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, OFFSETS_TOPIC, offsets_topic_plan)
         self._news = TopicNews(broker.topics, self._sees_all_topics)
@@ -50,18 +54,18 @@ class Groups(LedShards[LedShard]):
         around = Surroundings(self._clock, group_config(self._broker.config), self._news, self._loading)
         return LedShard(partition, around, self._on_ended)
 
-    # -- what handlers ask ------------------------------------------------------------------------------------
+    # -- for handlers -----------------------------------------------------------------------------------------
 
     def partition_of(self, group: str) -> int | None:
-        """In which its offsets are; None while that cannot be told."""
+        """Returns the partition that holds a group's offsets, or None while it is unknown."""
         topic = self._broker.topics.get(OFFSETS_TOPIC)
         return None if topic is None else index_of(topic, group)
 
     async def commit_in_transaction(
         self, commit: CommitOffsets, transactional_id: str, transaction_version: int
     ) -> Reply | Refused:
-        """Offsets that count when the transaction is committed. The transaction's coordinator is asked first, if they
-        are the first of it in the group's partition (KIP-890)."""
+        """Commits offsets that take effect when the transaction is committed. If they are the transaction's first in
+        the group's partition, the transaction coordinator is asked first (KIP-890)."""
         outcome: Reply | Refused = Refused(ErrorCode.concurrent_transactions)
         for pause_ms in PAUSES_MS:
             outcome, is_final = await self._commit_once(commit, transactional_id, transaction_version, pause_ms)
@@ -72,7 +76,8 @@ class Groups(LedShards[LedShard]):
     async def _commit_once(
         self, commit: CommitOffsets, transactional_id: str, transaction_version: int, pause_ms: float
     ) -> tuple[Reply | Refused, bool]:
-        """The answer, and whether it stays so. If it comes too early, this takes as long as the pause."""
+        """Returns the reply and whether it is final. If the previous transaction is still being completed, this waits
+        for the pause first."""
         shard = self._shard_of(commit.group)
         guard = shard if isinstance(shard, Refused) else shard.guard_for(commit)
         if isinstance(shard, Refused) or isinstance(guard, Refused):
@@ -96,11 +101,12 @@ class Groups(LedShards[LedShard]):
         return outcome, transaction_version < 2 or not has_lost_guard
 
     def fresh_id(self) -> str:
-        """For a new member."""
+        """Returns an id for a new member."""
         return str(self._broker.new_id())
 
     def committed_offsets(self) -> Iterator[CommittedOffset]:
-        """Of the partitions that are led here. For measurements: the last of them may not be acknowledged yet."""
+        """Iterates over the committed offsets in the partitions led here, for metrics. The latest may not be
+        acknowledged yet."""
         for shard in self._serving():
             for group, topics in shard.machine.tables.offsets.committed.items():
                 for topic, partitions in topics.items():
@@ -108,16 +114,17 @@ class Groups(LedShards[LedShard]):
                         yield CommittedOffset(group, topic, index, value.offset, value.committed_ms)
 
     def group_counts(self) -> Mapping[str, int]:
-        """How many groups there are in each state, of the partitions that are led here."""
+        """Returns the number of groups in each state, in the partitions led here."""
         counts: Counter[str] = Counter()
         for shard in self._serving():
             counts.update(shard.machine.states())
         return counts
 
-    # -- what the broker tells --------------------------------------------------------------------------------
+    # -- for the broker ---------------------------------------------------------------------------------------
 
     def on_topics_changed(self, deleted: Iterable[str] = ()) -> None:
-        """Topics are there, or have more partitions, or are gone."""
+        """Notes that topics were created, deleted or got more partitions, and schedules a notification of the
+        coordinators."""
         self._news.changed()
         for shard in self._shards.values():
             shard.note_deleted(deleted)
@@ -129,7 +136,7 @@ class Groups(LedShards[LedShard]):
             else:
                 self._clock.call_soon(self._tell_news)
 
-    # -- news of topics ---------------------------------------------------------------------------------------
+    # -- topic changes ----------------------------------------------------------------------------------------
 
     def _sees_all_topics(self) -> bool:
         cluster = self._broker.cluster
@@ -141,7 +148,7 @@ class Groups(LedShards[LedShard]):
         self._tell_one(list(self._serving()))
 
     def _tell_one(self, shards: list[LedShard]) -> None:
-        """One in a turn of the loop: each of them looks at all topics."""
+        """Notifies one coordinator per iteration of the event loop: each of them goes through all topics."""
         self._next_news_ms = self._clock.monotonic_ms() + NEWS_INTERVAL_MS
         if shards:
             shards.pop().on_news()

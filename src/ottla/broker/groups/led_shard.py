@@ -1,8 +1,8 @@
-"""One partition of `__consumer_offsets` while this broker leads it: what is of groups alone.
+"""One partition of `__consumer_offsets` while this broker leads it: the part that is specific to groups.
 
-**Offsets in a transaction** are a batch of its producer, and are judged as a producer's are: by what the partition
-knows of the transaction, and a guard if they are its first (`judging`). The marker that ends it is appended like any
-other; what it means for the offsets is told to the machine in the same breath.
+**Offsets in a transaction** are a batch of its producer and are validated like a producer's batch: against the
+partition's state of the transaction, with a guard if they are its first (`judging`). The marker that ends the
+transaction is appended like any other, and the machine applies it to the offsets atomically on the event loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Surroundings(NamedTuple):
 
 
 class GuardedCommit(NamedTuple):
-    """Offsets in a transaction, with the guard that was taken before its coordinator was asked."""
+    """A commit of offsets in a transaction, with the guard taken before its coordinator was asked."""
 
     commit: CommitOffsets
     guard: int
@@ -55,6 +55,8 @@ class GuardedCommit(NamedTuple):
 
 
 class LedShard(led_shard.LedShard):
+    """The group coordinator of one partition."""
+
     who = "groups"
     reads = (FetchOffsets, ListGroups, DescribeGroup, DescribeConsumerGroup)
 
@@ -63,13 +65,13 @@ class LedShard(led_shard.LedShard):
         self._around = around
         self.machine = GroupCoordinator(around.config)
         self._deleted: set[str] = set()
-        """Topics that went, of which the machine has not been told."""
+        """Deleted topics that the machine has not been notified of."""
         self._news_seen = -1
         self._is_resolving = False
         self._markers: list[Marker] = []
-        """That came while the log was loaded, behind the end to which it is loaded."""
+        """Markers that arrived during loading, beyond the end up to which the log is loaded."""
 
-    # -- its life ---------------------------------------------------------------------------------------------
+    # -- life cycle -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         self.partition.on_marker = self._on_marker
@@ -98,7 +100,8 @@ class LedShard(led_shard.LedShard):
             return self._judge(request)
         if isinstance(request, ConsumerHeartbeat):
             if request.member_epoch == JOIN_EPOCH:
-                # A member often joins right after its topic was made, and would hear of it seconds later.
+                # A member often joins right after its topic was created, and would otherwise learn of the topic seconds
+                # later.
                 self._around.news.refresh()
             self._see_topics()
         return None
@@ -118,7 +121,8 @@ class LedShard(led_shard.LedShard):
     # -- transactions -----------------------------------------------------------------------------------------
 
     def guard_for(self, commit: CommitOffsets) -> int | Refused:
-        """NO_GUARD: the transaction's coordinator need not be asked, because the transaction is open here."""
+        """Returns the guard for a commit. NO_GUARD means that the transaction coordinator need not be asked, because
+        the transaction is open here."""
         if self.state is State.LOADING:
             return Refused(ErrorCode.coordinator_load_in_progress)
         assert commit.producer_id is not None
@@ -152,11 +156,12 @@ class LedShard(led_shard.LedShard):
     # -- topics -----------------------------------------------------------------------------------------------
 
     def note_deleted(self, topics: Iterable[str]) -> None:
+        """Notes deleted topics for the next notification."""
         self._deleted.update(topics)
 
     def on_news(self) -> None:
-        """A coordinator without groups that the server assigns hears of topics when it gets one: until then, only of
-        those that are gone."""
+        """Notifies the machine of topic changes. A coordinator without groups of the consumer protocol is notified of
+        deletions only; it learns of the other topics when it gets such a group."""
         is_concerned = self.state is State.SERVING and (self._deleted or self.machine.tables.consumer)
         if is_concerned and self._refusal() is None:
             self._see_topics()
@@ -182,13 +187,13 @@ class LedShard(led_shard.LedShard):
 
     def _after(self, step: Any) -> None:
         """Resolves new regular expressions after the step that brought them, as Kafka does: the member is assigned the
-        topics that it names at once, and those that match with a later heartbeat."""
+        topics that it names at once, and matching topics with a later heartbeat."""
         if self.machine.has_unresolved_regexes and not self._is_resolving:
             self._is_resolving = True
             self._clock.call_soon(self._resolve_regexes)
 
     def _resolve_regexes(self) -> None:
-        """If nothing can be appended now, the next heartbeat of a member tries again."""
+        """Resolves regular expressions. If nothing can be appended now, a member's next heartbeat tries again."""
         self._is_resolving = False
         if not self._takes_steps():
             return

@@ -1,4 +1,4 @@
-"""The broker's configuration, as the group coordinator takes it."""
+"""Translates the broker's configuration for the group coordinator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:
+    """Returns the configuration of the group coordinator's machine."""
     return GroupConfig(
         session_timeout_min_ms=config.group_min_session_timeout_ms,
         session_timeout_max_ms=config.group_max_session_timeout_ms,
@@ -26,6 +27,7 @@ def group_config(config: BrokerConfig) -> GroupConfig:
 
 
 def offsets_topic_plan(config: BrokerConfig) -> TopicPlan:
+    """Returns the configured properties of `__consumer_offsets`."""
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "producer",

@@ -1,8 +1,8 @@
-"""What topics there are, for the coordinators: gathered, and handed on now and then.
+"""Collects topic changes for the coordinators and hands them on in intervals.
 
-Each coordinator keeps the topics by name. To tell fifty of them of each of a thousand topics that are created one after
-another would take minutes; so changes wait for a moment, and what is common to all is made once. Regular expressions
-are evaluated over names that are new, not over all of them again.
+Each coordinator keeps the topics by name. If a thousand topics are created one after another, notifying fifty
+coordinators of each of them would take minutes. So changes are batched, and the common part is computed once. Regular
+expressions are evaluated over new names only.
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ Facts = dict[str, tuple[TopicId, int]]
 
 
 class TopicNews:
+    """The topics as the coordinators of this broker see them."""
+
     def __init__(self, topics: Topics, is_complete: Callable[[], bool]) -> None:
         self._topics = topics
         self._is_complete = is_complete
         self._is_stale = True
         self.version = 0
-        """Of what is handed out. Grows when topics come and go or get partitions; not when their leaders change."""
+        """Incremented when topics are created or deleted or get partitions, but not when their leaders change."""
         self.facts: Facts = {}
-        """One and the same for all: nobody changes it."""
+        """Shared by all coordinators, which must not modify it."""
         self._names: set[str] = set()
         self._matching: dict[str, set[str]] = {}
 
     def changed(self) -> None:
+        """Marks the topics as changed."""
         self._is_stale = True
 
     def refresh(self) -> None:
+        """Takes over the current topics, if they have changed."""
         if self._is_stale:
             self._is_stale = False
             self.version += 1
@@ -42,12 +46,13 @@ class TopicNews:
             self._note_names(set(self.facts))
 
     def missing(self, used: Iterable[Iterable[str]]) -> set[str]:
-        """Which of these topics are not there. A coordinator that takes over asks: they went while nobody listened.
-
-        None if this broker cannot read all that the cluster says of its topics: what it does not see may be there."""
+        """Returns those of the topics that do not exist: a coordinator that takes over looks for topics that were
+        deleted while it did not listen. Returns none if this broker cannot read all of the cluster's topics, since
+        those it does not see may exist."""
         return {name for names in used for name in names if name not in self.facts} if self._is_complete() else set()
 
     def matching(self, regex: str) -> tuple[str, ...] | Refused:
+        """Returns the topic names that match a regular expression."""
         pattern = compile_pattern(regex)
         if isinstance(pattern, Refused):
             return pattern

@@ -1,9 +1,9 @@
-"""Regular expressions over the names of topics, as members of the consumer protocol subscribe by them (KIP-848).
+"""Regular expressions over topic names, by which members of the consumer protocol subscribe (KIP-848).
 
-Kafka evaluates them with RE2/J, whose syntax is that of RE2: no look-around, no back references, and time that grows
-with the length of the name, whatever the expression. `google-re2` is the library itself, so an expression means the
-same here as there, and none that a client makes up can hold the event loop up, as `re` can be held up by `(a+)+b`.
-The memory of one is bounded too.
+Kafka evaluates them with RE2/J, which has the syntax of RE2: no look-around, no back references, and a running time
+linear in the length of the name, whatever the expression. `google-re2` is RE2 itself, so an expression means the same
+here as in Kafka, and no client can block the event loop with one, as `(a+)+b` blocks `re`. The memory of an expression
+is bounded too.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ COMPILED_KEPT = 1024
 
 
 class Pattern(Protocol):
-    def fullmatch(self, text: str) -> object | None: ...
+    """A compiled regular expression."""
+
+    def fullmatch(self, text: str) -> object | None:
+        """Returns a match of the whole text, or None."""
+        ...
 
 
 @lru_cache(maxsize=COMPILED_KEPT)
 def compile_pattern(regex: str) -> Pattern | Refused:
+    """Compiles a regular expression, or refuses it with INVALID_REGULAR_EXPRESSION."""
     if len(regex.encode("utf-8", "surrogatepass")) > REGEX_BYTES_MAX:
         return _refused(f"it has more than {REGEX_BYTES_MAX} bytes")
     options = re2.Options()

@@ -1,8 +1,8 @@
-"""One partition of `__transaction_state` while this broker leads it: its coordinator, and what it has to do elsewhere.
+"""One partition of `__transaction_state` while this broker leads it: its coordinator and the effects of its decisions.
 
-**Effects** begin when the records that decided them are committed, so that no marker says what a failover could undo
-(SAFETY 24). What comes of an effect is a step too. If nothing can be appended then, it waits; if the term ends before,
-nobody has to hear of it: the next coordinator asks again.
+**Effects** begin when the records that decided them are committed, so that no marker announces what a failover could
+undo (safety: last-stable-offset). The result of an effect is a step too. If nothing can be appended at that time, the
+result is postponed. If the shard ends first, the result is dropped: the next coordinator carries out the effect again.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Surroundings(NamedTuple):
 
 
 class LedShard(led_shard.LedShard):
+    """The transaction coordinator of one partition."""
+
     who = "transactions"
     reads = (DescribeTransaction, ListTransactions)
 
@@ -57,9 +59,9 @@ class LedShard(led_shard.LedShard):
         self.machine = TransactionCoordinator(around.config, around.decisions)
         self._under_way: set[asyncio.Task[None]] = set()
         self._postponed: list[Decide] = []
-        """What came of effects, while nothing could be appended."""
+        """Results of effects that arrived while nothing could be appended."""
 
-    # -- its life ---------------------------------------------------------------------------------------------
+    # -- life cycle -------------------------------------------------------------------------------------------
 
     def _loads(self) -> Replayable:
         return Loading(self.machine)
@@ -94,7 +96,7 @@ class LedShard(led_shard.LedShard):
             self._step(lambda *now: self.machine.tick(Instant(*now)))
 
     def _note(self, decide: Decide) -> None:
-        """What came of an effect."""
+        """Takes a step for the result of an effect, or postpones it."""
         if self.state is not State.SERVING:
             return
         if self._refusal() is not None:
@@ -120,7 +122,7 @@ class LedShard(led_shard.LedShard):
         if error is ErrorCode.none:
             self._begin(effects)
         elif error is ErrorCode.not_enough_replicas_after_append and self.is_current:
-            # It is in the log. Whether it stays will be known when the watermark gets there.
+            # The records are in the log. Whether they stay is known when the high watermark reaches them.
             self._clock.call_later(RETRY_MS, partial(self._begin_when_committed, effects, end))
         else:
             self.end(f"what was appended is not acknowledged: {error.name}")
@@ -156,7 +158,7 @@ class LedShard(led_shard.LedShard):
 
 
 class Loading:
-    """The machine, as loading sees one. No record of this topic is part of a transaction."""
+    """Adapts the machine for loading. No record of this topic is part of a transaction."""
 
     def __init__(self, machine: TransactionCoordinator) -> None:
         self._machine = machine
@@ -173,4 +175,4 @@ class Loading:
         self._machine.replay(key, value)
 
     def replay_marker(self, producer_id: int, *, is_committed: bool) -> None:
-        """Nothing to do."""
+        """Does nothing."""

@@ -1,7 +1,7 @@
-"""Markers to the leaders of a transaction's partitions, this broker or others.
+"""Sends markers to the leaders of a transaction's partitions, on this or other brokers.
 
-Whoever leads is looked up each time: what fails comes again, and by then another broker may lead. A partition whose
-topic is gone needs none. That is believed only of an image that is not older than the question.
+The leader is looked up on every attempt: a failed send is retried, and by then another broker may lead. A partition of
+a deleted topic needs no marker, but the deletion counts only if the cluster image is at least as new as the question.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ Report = Callable[[Results], None]
 
 
 class ToPeer(NamedTuple):
-    """What one broker has to mark of one transaction."""
+    """The partitions of one transaction that one broker has to mark."""
 
     effect: WriteMarkers
     partitions: tuple[TopicPartition, ...]
 
 
 class MarkerSender:
+    """Sends markers, in batches per broker."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._peers: Peers[ToPeer, Results] = Peers(broker, _exchange)
@@ -47,7 +49,7 @@ class MarkerSender:
         self._peers.stop()
 
     async def send(self, effect: WriteMarkers, report: Report) -> None:
-        """Every partition is reported, some at a time."""
+        """Sends the markers of a transaction. Every partition is reported to `report`, in one or more calls."""
         leaders = await self._leaders(effect.partitions)
         by_leader: dict[int, list[TopicPartition]] = {}
         for name in sorted(effect.partitions):
@@ -64,10 +66,10 @@ class MarkerSender:
     def _report_soon(self, report: Report, results: Results) -> None:
         self._broker.clock.call_soon(partial(report, results))
 
-    # -- who leads --------------------------------------------------------------------------------------------
+    # -- leaders ----------------------------------------------------------------------------------------------
 
     async def _leaders(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, int | ErrorCode]:
-        """NONE: the partition is gone."""
+        """Returns the leader of each partition, or an error; ErrorCode.none if the partition was deleted."""
         leaders: dict[TopicPartition, int | ErrorCode | None] = {name: self._leader(name) for name in names}
         is_known = all(leader is not None for leader in leaders.values())
         cluster = self._broker.cluster
@@ -79,7 +81,7 @@ class MarkerSender:
         return {name: _or(leader, ErrorCode.none) for name, leader in leaders.items()}
 
     def _leader(self, name: TopicPartition) -> int | ErrorCode | None:
-        """None: as far as this broker knows, there is no such partition."""
+        """Returns the leader or an error, or None if this broker knows no such partition."""
         topic = self._broker.topics.get(name.topic)
         if topic is None:
             return None
@@ -121,7 +123,7 @@ def _or(leader: int | ErrorCode | None, otherwise: ErrorCode) -> int | ErrorCode
 async def _exchange(connection: Connection, items: Sequence[ToPeer]) -> list[Results]:
     body = {"markers": [_marker(item) for item in items]}
     answer = await call(connection, WRITE_TXN_MARKERS, body, what="writing markers of transactions")
-    # In the order of the request: a producer may be in it twice.
+    # The results are in the order of the request, which may contain a producer twice.
     return [_results(marker) for marker in answer.markers]
 
 
@@ -146,6 +148,7 @@ def _results(marker: Any) -> Results:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Groups partitions by topic."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)

@@ -1,7 +1,7 @@
-"""Asking other brokers: one connection to each for one purpose, one request under way.
+"""Requests to other brokers: one connection per broker and purpose, with one request in flight.
 
-What comes while a request is under way goes with the next one, together: a broker looks at the requests of a connection
-one after the other, and each of these waits for a commit.
+Items that arrive while a request is in flight are sent together with the next one: a broker processes the requests of a
+connection one after the other, and each of these waits for a commit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ log = logging.getLogger("ottla.transactions")
 
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = 40_000
-"""More than a broker takes at most to answer (`handlers/write_txn_markers`)."""
+"""Longer than a broker takes at most to reply (`handlers/write_txn_markers`)."""
 TOGETHER_MAX = 500
 
 ItemT = TypeVar("ItemT")
 OutcomeT = TypeVar("OutcomeT")
 Exchange = Callable[[Connection, Sequence[ItemT]], Awaitable[Sequence[OutcomeT]]]
-"""One request with all items; what became of each, in their order. Raises ClientError."""
+"""Sends one request with all items and returns their outcomes in order. Raises ClientError."""
 
 
 class Peers(Generic[ItemT, OutcomeT]):
+    """Connections to all other brokers, for one purpose."""
+
     def __init__(self, broker: Broker, exchange: Exchange[ItemT, OutcomeT], *, purpose: str = "transactions") -> None:
         self._broker = broker
         self._purpose = purpose
@@ -43,7 +45,8 @@ class Peers(Generic[ItemT, OutcomeT]):
         self._is_stopped = False
 
     async def ask(self, broker_id: int, item: ItemT) -> OutcomeT | None:
-        """None: it could not be asked, or did not answer. It may have done what was asked all the same."""
+        """Sends an item to a broker and returns its outcome, or None if the broker could not be reached or did not
+        reply. It may have executed the request even so."""
         if self._is_stopped:
             return None
         peer = self._peers.get(broker_id)
@@ -63,6 +66,8 @@ class Peers(Generic[ItemT, OutcomeT]):
 
 
 class Peer(Generic[ItemT, OutcomeT]):
+    """The connection to one broker, with its queue of items."""
+
     def __init__(
         self, address: Callable[[], Address | None], client_id: str, exchange: Exchange[ItemT, OutcomeT]
     ) -> None:
@@ -74,6 +79,7 @@ class Peer(Generic[ItemT, OutcomeT]):
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, item: ItemT) -> asyncio.Future[OutcomeT | None]:
+        """Queues an item and returns a future of its outcome."""
         outcome: asyncio.Future[OutcomeT | None] = asyncio.get_running_loop().create_future()
         self._queue.append((item, outcome))
         if self._task is None:
@@ -81,6 +87,7 @@ class Peer(Generic[ItemT, OutcomeT]):
         return outcome
 
     def stop(self) -> None:
+        """Disconnects. Queued items get None."""
         if self._task is not None:
             self._task.cancel()
         self._disconnect()

@@ -1,4 +1,4 @@
-"""The broker's configuration, as the transaction coordinator takes it."""
+"""Translates the broker's configuration for the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ STATE_TOPIC = "__transaction_state"
 
 
 def transaction_config(config: BrokerConfig) -> TransactionConfig:
+    """Returns the configuration of the transaction coordinator's machine."""
     return TransactionConfig(
         timeout_max_ms=config.transaction_max_timeout_ms,
         id_expiration_ms=config.transactional_id_expiration_ms,
@@ -21,6 +22,8 @@ def transaction_config(config: BrokerConfig) -> TransactionConfig:
 
 
 def state_topic_plan(config: BrokerConfig) -> TopicPlan:
+    """Returns the configured properties of `__transaction_state`."""
+
     def configs(replication_factor: int) -> Mapping[str, str]:
         return {
             "cleanup.policy": "compact",

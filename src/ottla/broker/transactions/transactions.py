@@ -1,4 +1,4 @@
-"""The transactions of this broker, as handlers see them: whose coordinator it is, and a way to ask it.
+"""The transactions of this broker, as handlers see them: which ids it coordinates, and a way to ask their coordinators.
 
 asked = await broker.transactions.ask(EndTransaction(transactional_id="t", ...), "t")
                                         a reply of machines/transactions/replies, or Refused
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 class Transactions(LedShards[LedShard]):
+    """The transaction coordinators of this broker."""
+
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, STATE_TOPIC, state_topic_plan)
         self._markers = MarkerSender(broker)
         self.decisions = Decisions()
-        """Since the broker began, of all partitions that it has led. For measurements."""
+        """Decisions since the broker started, over all partitions that it has led. For metrics."""
 
     def _new_shard(self, partition: Partition) -> LedShard:
         around = Surroundings(
@@ -45,14 +47,14 @@ class Transactions(LedShards[LedShard]):
         self._markers.stop()
 
     def state_counts(self) -> Mapping[str, int]:
-        """How many transactional ids are in each state, of the partitions that are led here. For measurements."""
+        """Returns the number of transactional ids in each state, in the partitions led here. For metrics."""
         counts: Counter[str] = Counter()
         for shard in self._serving():
             counts.update(transaction.state.label for transaction in shard.machine.tables.values())
         return counts
 
     def known(self) -> Iterator[Transaction]:
-        """Of all transactional ids of the partitions that are led here. Others may have their turn in between. For
-        measurements."""
+        """Iterates over the transactions of the partitions led here. The caller may yield to the event loop in between.
+        For metrics."""
         for shard in list(self._serving()):
             yield from list(shard.machine.tables.values())

@@ -1,4 +1,4 @@
-"""What a partition's leader asks a transaction's coordinator, here or at another broker (KIP-890)."""
+"""Asks a transaction's coordinator, on this or another broker, on behalf of a partition leader (KIP-890)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class CoordinatorsVerify:
-    """A `Verifier`."""
+    """A `Verifier` that asks the coordinators."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -71,7 +71,7 @@ def _verifies_only(asked: Verifying) -> bool:
 
 
 def _as_producers_know_it(error: ErrorCode) -> ErrorCode:
-    """A produce is never told PRODUCER_FENCED."""
+    """Translates an error for a produce reply, which never has PRODUCER_FENCED."""
     return ErrorCode.invalid_producer_epoch if error is ErrorCode.producer_fenced else error
 
 
