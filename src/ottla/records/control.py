@@ -1,7 +1,7 @@
 """Control records, which a coordinator or controller writes into a log between the users' records.
 
-key   => version: int16, type: int16 value => version: int16, coordinatorEpoch: int32        (of the two that end a
-transaction)
+key   => version: int16, type: int16
+value => version: int16, coordinatorEpoch: int32        (of the two that end a transaction)
 """
 
 from __future__ import annotations
