@@ -1,6 +1,6 @@
 """The checkpoint: how far each log is on stable storage, and from where the journal has to be replayed.
 
-It is one file for all logs, replaced atomically. Writing it allows the journal's space to be reused (safety:
+It is one file for all logs, replaced atomically. Writing it permits reuse of the journal's space (safety:
 journal-space).
 """
 

@@ -21,7 +21,7 @@ from ottla.records.produce_run import BatchRun
 
 
 class Damage(NamedTuple):
-    """A part of a segment that does not read back as it was written."""
+    """A damaged part of a segment: it does not read back as it was written."""
 
     path: str
     position: int

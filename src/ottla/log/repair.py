@@ -1,5 +1,4 @@
-"""Rewrites a segment from the journal, into a new file, after a write or sync of the segment failed (safety:
-failed-sync).
+"""Rewrites a segment from the journal into a new file, after a write or sync of it has failed (safety: failed-sync).
 
 After a failed sync the kernel may mark pages clean that never reached the disk, so neither the file nor a second sync
 of it can be trusted. The part that was synced before is copied. Everything after it is in the journal, because journal

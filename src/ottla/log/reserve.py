@@ -1,4 +1,4 @@
-"""Disk space held in reserve, so that a broker with a full disk can still flush and shut down cleanly.
+"""Disk space held in reserve, so that a broker with a full disk can still flush, stop and start again.
 
 Segment space is allocated before a batch is accepted. Data therefore never hits a full disk halfway, and a restart
 replays the journal into space that the segments already have. The remaining writes are small files: indexes, states,

@@ -70,7 +70,7 @@ def _bytes(data: object) -> bytes | None:
     """Converts anything with a buffer to bytes. A str is a mistake and must not pass silently."""
     if data is None or type(data) is bytes:
         return data
-    return memoryview(data).tobytes()  # type: ignore[arg-type] # memoryview itself refuses what has no buffer
+    return memoryview(data).tobytes()  # type: ignore[arg-type]  # memoryview itself rejects objects without a buffer
 
 
 def _encoded(name: object) -> bytes:
