@@ -1,4 +1,4 @@
-"""Which of the compiled extensions are present. Where one is missing, its plain Python twin is used."""
+"""Finds out which compiled extensions are present. A missing one is replaced by its pure Python version."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ PACKAGE = Path(__file__).parent
 
 
 def extension_names() -> list[str]:
-    """All of them, compiled or not."""
+    """Returns the names of all extensions, compiled or not."""
     return [_name(stub) for stub in _stubs()]
 
 
 def missing_extensions() -> list[str]:
+    """Returns the names of the extensions that are not compiled."""
     return [_name(stub) for stub in _stubs() if not _is_compiled(stub)]
 
 
 def missing_sentence() -> str | None:
-    """For a log: that extensions are missing, and what to do. None if all of them are there."""
+    """Returns a log message that extensions are missing, and what to do. None if all are present."""
     missing = missing_extensions()
     if not missing:
         return None
@@ -31,7 +32,7 @@ def missing_sentence() -> str | None:
 
 
 def _stubs() -> list[Path]:
-    """Each extension has a stub beside it, which unlike its source is part of a wheel."""
+    """Returns the stubs of all extensions. Unlike its source, the stub of an extension is part of a wheel."""
     return sorted(PACKAGE.rglob("_*.pyi"))
 
 
@@ -40,5 +41,5 @@ def _name(stub: Path) -> str:
 
 
 def _is_compiled(stub: Path) -> bool:
-    """Looks for the file and imports nothing: a broker asks this when it starts."""
+    """Checks for the file and imports nothing, because a broker runs this when it starts."""
     return any(stub.with_name(stub.stem + suffix).exists() for suffix in EXTENSION_SUFFIXES)

@@ -1,12 +1,13 @@
-"""What the broker needs of the world: time and disk, as protocols.
+"""The broker's interfaces to time and disk, as protocols.
 
-The real ones are in `adapters/`, the simulated ones in `sim/`. Machines and logs never import `time` or `os`.
+The production implementations are in `adapters/`, the simulated ones in `sim/`. Machines and logs never import `time`
+or `os`.
 
 Two rules hold for every implementation:
 
 * completions run on the event loop's thread, in the order of their requests on one queue;
-* a call that may wait for a disk is named blocking, and is made at start-up or through `DiskQueue.call`, never on
-  the event loop.
+* a call that may wait for a disk is documented as blocking. It is made at start-up or through `DiskQueue.call`, never
+  on the event loop.
 """
 
 from __future__ import annotations
@@ -17,33 +18,38 @@ from typing import Any, Protocol, TypeVar
 ReadOnlyBuffer = bytes | bytearray | memoryview
 Completion = Callable[[OSError | None], None]
 Allocate = Callable[[int], Any]
-"""From a size to writable memory of at least that size, with the buffer protocol; `bytearray` is one."""
+"""Returns writable memory of at least the given size, with the buffer protocol; `bytearray` is one."""
 T = TypeVar("T")
 
 
 class Timer(Protocol):
+    """A pending call of `Clock.call_later`."""
+
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
+    """Time, and timers on the event loop."""
+
     def now_ms(self) -> int:
-        """Wall-clock time: for record timestamps and retention."""
+        """Returns the wall-clock time, for record timestamps and retention."""
         ...
 
     def monotonic_ms(self) -> float:
-        """For deadlines and durations; never goes back."""
+        """Returns a time that never goes backwards, for deadlines and durations."""
         ...
 
     def seconds(self) -> float:
-        """From anywhere on: for measurements of how long something took, and as cheap as they can be."""
+        """Returns seconds from an arbitrary start, as cheaply as possible, for measuring how long something took."""
         ...
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Runs the callback on the event loop after the delay, by `monotonic_ms`: never before."""
+        """Runs the callback on the event loop after the delay, by `monotonic_ms`, and never before."""
         ...
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Runs the callback on the event loop after what runs now: for work gathered over one turn of the loop."""
+        """Runs the callback on the event loop after the current callback: for work gathered over one turn of the
+        loop."""
         ...
 
 
@@ -61,11 +67,11 @@ class DataFile(Protocol):
     def size(self) -> int: ...
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end of the file."""
+        """Reads up to `length` bytes; fewer only at the end of the file."""
         ...
 
     def read_cached(self, offset: int, length: int) -> ReadOnlyBuffer | None:
-        """The same if the page cache has all of it, else None. Never waits for the disk."""
+        """Reads like `read_at` if the page cache has all of it, otherwise returns None. Never waits for the disk."""
         ...
 
     def write_at(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
@@ -81,7 +87,7 @@ class DataFile(Protocol):
         ...
 
     def clear(self, offset: int, length: int) -> None:
-        """Zeros from there on, within the file; unlike `truncate` it gives no space back. To be synced as a write."""
+        """Zeroes a range within the file. Unlike `truncate` it frees no space. Like a write, it needs a sync."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -90,11 +96,11 @@ class DataFile(Protocol):
 
 
 class SyncAll(Protocol):
-    """Everything in a file system, its files and names, instead of one after another."""
+    """Syncs everything in a file system, its files and names, instead of one file after another."""
 
     def finish(self) -> None:
-        """Returns once all that was written since the beginning is on stable storage. OSError if any of it is not, even
-        if the system had tried and failed long before this call. Blocking."""
+        """Returns once everything that was written since the start is on stable storage. Raises OSError if any of it is
+        not, even if the system tried and failed long before this call. Blocking."""
         ...
 
     def close(self) -> None: ...
@@ -104,20 +110,22 @@ class FileSystem(Protocol):
     """Files and directories by path. Every call is blocking."""
 
     def open(self, path: str, *, create: bool = False) -> DataFile:
-        """Opens for reading and writing through the page cache. Without `create`, FileNotFoundError if missing."""
+        """Opens a file for reading and writing through the page cache. Without `create`, FileNotFoundError if it is
+        missing."""
         ...
 
     def open_durable(self, path: str) -> DataFile:
-        """Opens an existing, fully written file so that each completed write is on stable storage by itself.
+        """Opens an existing, fully written file so that each completed write is on stable storage without a separate
+        sync.
 
-        O_DIRECT|O_DSYNC where the file system takes it; else a buffered write followed by a sync.
+        It uses O_DIRECT|O_DSYNC if the file system supports them, otherwise a buffered write followed by a sync.
         """
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def list_dir(self, path: str) -> list[str]:
-        """The names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
         ...
 
     def make_dirs(self, path: str) -> None: ...
@@ -135,12 +143,12 @@ class FileSystem(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably: a temporary file, its sync, the rename, the directory's sync."""
+        """Replaces a file atomically and durably: temporary file, sync, rename, directory sync."""
         ...
 
     def begin_sync_all(self, path: str) -> SyncAll | None:
-        """For many files at once. None where the system has no such call, or would not tell of a failure: then each
-        file and each directory is synced by itself."""
+        """Begins a sync of many files at once. None if the system has no such call or would not report a failure; then
+        each file and each directory is synced by itself."""
         ...
 
     def free_bytes(self, path: str) -> int: ...
@@ -149,45 +157,45 @@ class FileSystem(Protocol):
 
 
 class DiskQueue(Protocol):
-    """Disk work in the background, in order: each write and sync begins when the one before it has ended. `write` and
-    `sync` finish without the interpreter's lock."""
+    """Performs disk work in the background, in order: each write and sync begins when the previous one has ended.
+    `write` and `sync` finish without the GIL."""
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
-        """The buffers stay untouched until `done`, which may come before this returns. On a direct file, padding to
-        the alignment is the caller's."""
+        """Writes the buffers, which must not change until `done` is called, possibly before this returns. On a direct
+        file, the caller pads to the alignment."""
         ...
 
     def sync(self, file: DataFile, done: Completion) -> None: ...
 
     def call(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
-        """Runs a blocking Python job (open, rename, delete...) on a thread of its own, after earlier calls.
+        """Runs a blocking Python job (open, rename, delete...) on a separate thread, after earlier calls.
 
-        Jobs are ordered among one another, not with `write` and `sync`.
+        Jobs are ordered among one another, but not with `write` and `sync`.
         """
         ...
 
     def pending(self) -> int:
-        """Requests not completed yet."""
+        """Returns the number of requests that are not completed yet."""
         ...
 
     def close(self) -> None:
-        """Finishes what was accepted, then ends the threads. Blocking."""
+        """Completes the accepted requests, then ends the threads. Blocking."""
         ...
 
 
 class Disk(Protocol):
-    """A data directory's disk: its files, and queues of its own for each kind of work, so that a bulk write or a
+    """The disk of a data directory: its files, and a separate queue for each kind of work, so that a bulk write or a
     long sync never delays the journal, and a slow removal never delays a reader."""
 
     files: FileSystem
     journal_queue: DiskQueue
-    """Ends with its first write that fails: those behind it fail too, and nothing of them reaches the disk."""
+    """Stops at its first failed write: the writes behind it fail too, and none of them reaches the disk."""
     segment_queue: DiskQueue
     sync_queue: DiskQueue
     """Segment syncs, checkpoints, removals."""
     read_queue: DiskQueue
     """Reads that miss the page cache."""
     compaction_queue: DiskQueue
-    """Slices of compactions: nobody else waits behind one."""
+    """Slices of compactions, on a queue of their own so that nothing else waits behind them."""
     catalog_queue: DiskQueue
-    """The catalog of topics: nobody who creates one waits for a long flush."""
+    """The catalog of topics: creating a topic never waits for a long flush."""

@@ -1,1 +1,1 @@
-"""The real world behind the ports: disk, clock, directory lock, receive buffers, the metadata catalog."""
+"""Production implementations of the ports: disk, clock, directory lock, receive buffers, the metadata catalog."""

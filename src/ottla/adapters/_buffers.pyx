@@ -1,10 +1,10 @@
-"""Receive buffers whose memory is used again.
+"""Receive buffers with recycled memory.
 
-Fresh memory is dear: the kernel clears each page at its first use, and a new bytearray is cleared once more. A buffer
-here is not cleared, and its memory goes back to a free list when the Buffer object itself dies. Every memoryview of it
-keeps it alive, so memory that a transport, a journal write or a cache still holds is never used again.
+Fresh memory is expensive: the kernel clears each page on first use, and a new bytearray is cleared once more. A buffer
+here is not cleared, and its memory returns to a free list when the Buffer object itself is deallocated. Every
+memoryview of it keeps it alive, so memory that a transport, a journal write or a cache still holds is never reused.
 
-The plain Python twin is a bytearray: see `buffers.py`.
+The pure Python version uses a bytearray: see `buffers.py`.
 """
 
 cimport cython
@@ -29,7 +29,8 @@ cdef struct FreeBlock:
 
 
 cdef inline void* map_pages(size_t size) noexcept:
-    """Pages of its own for each buffer: in the heap, what is free between buffers that are not would stay with us."""
+    """Maps separate pages for each buffer. On the heap, free memory between live buffers could not be returned to the
+    system."""
     return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
 
 
@@ -42,7 +43,7 @@ cdef struct PoolState:
 
 
 cdef inline int class_of(size_t size) noexcept:
-    """The smallest class that holds this size; CLASS_COUNT if none does."""
+    """Returns the smallest size class that holds this size; CLASS_COUNT if none does."""
     cdef int number = 0
     while number < CLASS_COUNT and (<size_t>1 << (SMALLEST_CLASS_BITS + number)) < size:
         number += 1
@@ -74,7 +75,7 @@ cdef void free_unused(PoolState* pool) noexcept:
 @cython.no_gc
 @cython.final
 cdef class Buffer:
-    """Writable memory of a fixed size, not cleared, that begins with a page."""
+    """Uninitialised, writable, page-aligned memory of a fixed size."""
 
     cdef PoolState* _pool
     cdef void* _memory
@@ -108,7 +109,7 @@ cdef class Buffer:
 
 @cython.final
 cdef class BufferPool:
-    """Memory in sizes of powers of two from 64 KiB; larger than 128 MiB is not kept for another use."""
+    """A pool of memory blocks whose sizes are powers of two from 64 KiB. Blocks larger than 128 MiB are not reused."""
 
     cdef PoolState* _state
 
@@ -149,14 +150,14 @@ cdef class BufferPool:
 
     @property
     def free_bytes(self):
-        """Memory that waits for its next use."""
+        """Bytes of memory that are free for reuse."""
         return self._state.free_bytes
 
     @property
     def used_bytes(self):
-        """Memory of the buffers that are alive."""
+        """Bytes of memory in live buffers."""
         return self._state.used_bytes
 
     def trim(self):
-        """Gives the free memory back to the operating system."""
+        """Returns the free memory to the operating system."""
         free_unused(self._state)

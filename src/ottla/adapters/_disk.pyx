@@ -1,14 +1,14 @@
-"""A disk thread that finishes writes and syncs without the interpreter's lock.
+"""A disk thread that performs writes and syncs without the GIL.
 
-Measured before this was written: beside a busy Python thread, a 4 KB direct write by a Python thread took 5.4 ms
-(median) instead of 0.17 ms, because the thread waits for the lock after each system call. This thread takes the lock
-never: results go into a list in C, and an eventfd wakes the event loop, which hands them out in order.
+Measured before this was written: next to a busy Python thread, a 4 KB direct write by a Python thread took 5.4 ms
+(median) instead of 0.17 ms, because the thread waits for the GIL after each system call. This thread never takes the
+GIL: results go into a list in C, and an eventfd wakes the event loop, which delivers them in order.
 
-    event loop                                         disk thread (no lock)
+    event loop                                         disk thread (no GIL)
     write(), sync(): accepted list  ---- condition ---> takes the next one, does its system calls
     _drain(): releases buffers, done() <--- eventfd --- finished list (one wake-up for many)
 
-The plain Python twin is `_disk_py.py`.
+The pure Python version is `_disk_py.py`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -118,7 +118,8 @@ log = logging.getLogger("ottla.disk")
 
 
 cdef class DiskThread:
-    """Used from the event loop's thread alone, except for what runs without the lock.
+    """Performs writes and syncs in order. Used only from the event loop's thread, except for the parts that run without
+    the GIL.
 
     A file is anything with `hold() -> fd`, `release()`, `path`, `alignment` and `syncs_after_write`.
     """
@@ -184,7 +185,8 @@ cdef class DiskThread:
         return self._pending
 
     def finished_count(self):
-        """Operations that the thread has finished, delivered or not: shows that it does not wait for the lock."""
+        """Returns the number of operations that the thread has finished, delivered or not: it shows that the thread
+        does not wait for the GIL."""
         return self._finished_count
 
     def close(self):
@@ -238,7 +240,8 @@ cdef class DiskThread:
         pthread_mutex_lock(&self._mutex)
         _append(&self._accepted, operation)
         pthread_mutex_unlock(&self._mutex)
-        # After the unlock: else the thread wakes up only to wait for the mutex, three futex calls and a switch more.
+        # After the unlock: otherwise the thread wakes up only to wait for the mutex, at a cost of three futex calls and
+        # a context switch.
         pthread_cond_signal(&self._work)
 
     def _run(self):
@@ -272,7 +275,7 @@ cdef class DiskThread:
                 write(self._wake_writer, &one, sizeof(one))
 
     def _drain(self):
-        """Hands out what is finished. A `done` may submit more, or even close this queue."""
+        """Delivers the finished operations. A `done` may submit more, or even close this queue."""
         cdef uint64_t count
         cdef uint64_t one = 1
         read(self._wake_reader, &count, sizeof(count))
@@ -284,7 +287,7 @@ cdef class DiskThread:
             while self._delivering.first != NULL:
                 self._deliver(_pop(&self._delivering))
         finally:
-            if self._delivering.first != NULL:  # interrupted (KeyboardInterrupt): the rest is for the next turn
+            if self._delivering.first != NULL:  # interrupted (KeyboardInterrupt): deliver the rest in the next turn
                 write(self._wake_writer, &one, sizeof(one))
 
     cdef int _deliver(self, Operation* operation) except -1:
@@ -362,7 +365,7 @@ cdef bint _all_aligned(Operation* operation) noexcept nogil:
 
 
 cdef int _write_vectors(int fd, iovec* vectors, int count, int64_t offset) noexcept nogil:
-    """All of it, or an errno. Uses up the vectors."""
+    """Writes all of the vectors and returns 0, or an errno. Modifies the vectors."""
     cdef ssize_t written
     while True:
         while count > 0 and vectors.iov_len == 0:
@@ -389,7 +392,7 @@ cdef int _write_vectors(int fd, iovec* vectors, int count, int64_t offset) noexc
 
 
 cdef int _write_bounced(Operation* operation, Bounce* bounce) noexcept nogil:
-    """A direct write needs aligned memory: copies the buffers together, in steps if there is very much of it."""
+    """Writes through an aligned buffer, as direct writes need. Very large writes are copied in several steps."""
     cdef int number = 0
     cdef size_t used = 0
     cdef size_t filled
@@ -436,8 +439,8 @@ cdef int _grow_bounce(Bounce* bounce, size_t total, size_t alignment) noexcept n
 
 
 def write_all(int fd, int64_t offset, data):
-    """Blocking: writes all of the bytes or raises. Without the lock, as every call that may wait for the disk.
-    Returns for how many seconds it did so: 0 if it only copied, however long it was kept from running."""
+    """Writes all of the bytes or raises. Blocking, without the GIL, like every call that may wait for the disk. Returns
+    how many seconds it waited: 0 if it only copied, however long it was preempted."""
     cdef Py_ssize_t count = len(data)
     cdef Py_ssize_t number = 0
     cdef int error = ENOMEM

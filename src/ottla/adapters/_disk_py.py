@@ -1,6 +1,6 @@
-"""The plain Python twin of `_disk.pyx`: the same behaviour where there is no compiled extension.
+"""The pure Python version of `_disk.pyx`, with the same behaviour, for systems without the compiled extension.
 
-It needs the interpreter's lock after each system call, so it is slow beside a busy Python thread.
+It needs the GIL after each system call, so it is slow next to a busy Python thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BOUNCE_BYTES_STEP = 1 << 18
 
 
 class HeldFile(Protocol):
-    """An open file whose descriptor stays open from `hold` to `release`, whoever closes it in between."""
+    """An open file whose descriptor stays open from `hold` to `release`, even if it is closed in between."""
 
     @property
     def path(self) -> str: ...
@@ -43,11 +43,13 @@ class HeldFile(Protocol):
 
 
 class DiskThread:
+    """A thread that performs writes and syncs in order; see `ports.DiskQueue`."""
+
     def __init__(self, loop: AbstractEventLoop, name: str, ends_with_failure: bool = False) -> None:
         self._delivery = LoopDelivery(loop)
         self._ends_with_failure = ends_with_failure
         self._failure: OSError | None = None
-        """Of the thread alone."""
+        """Used only by the thread."""
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._bounce = mmap.mmap(-1, BOUNCE_BYTES_STEP)
         self._pending = 0
@@ -104,7 +106,7 @@ class DiskThread:
             perform(fd)
         except OSError as failure:
             error = OSError(failure.errno, failure.strerror, path)
-        except Exception as bug:  # the thread must go on, and no request may stay without an answer
+        except Exception as bug:  # the thread must continue, and every request must be answered
             error = OSError(errno.EIO, repr(bug), path)
         self._finished_count += 1
         self._delivery.post(lambda: deliver(error))
@@ -131,7 +133,7 @@ class DiskThread:
             sync_descriptor(fd)
 
     def _bounced(self, views: list[memoryview]) -> memoryview:
-        """A copy in aligned memory, for a direct write."""
+        """Copies the buffers into aligned memory, for a direct write."""
         total = sum(map(len, views))
         if total > len(self._bounce):
             self._bounce = mmap.mmap(-1, -(-total // BOUNCE_BYTES_STEP) * BOUNCE_BYTES_STEP)
@@ -143,15 +145,15 @@ class DiskThread:
 
 
 def write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> float:
-    """Blocking: writes all of the bytes or raises. Returns for how many seconds it waited for something: 0 if it only
-    copied, however long it was kept from running."""
+    """Writes all of the bytes or raises. Blocking. Returns how many seconds it waited: 0 if it only copied, however
+    long it was preempted."""
     waits, began_s = _waits_of_thread(), monotonic()
     _write_all(fd, offset, data)
     return 0.0 if waits >= 0 and waits == _waits_of_thread() else monotonic() - began_s
 
 
 def _waits_of_thread() -> int:
-    """How often this thread gave up the processor to wait; -1 where nobody counts that."""
+    """Returns how often this thread gave up the processor to wait; -1 if the system does not count that."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw if hasattr(resource, "RUSAGE_THREAD") else -1
 
 
@@ -172,7 +174,7 @@ def _write_all(fd: int, offset: int, data: Sequence[ReadOnlyBuffer]) -> None:
 
 
 def sync_descriptor(fd: int) -> None:
-    """Blocking: data and size reach stable storage. fsync of macOS stops at the drive's volatile cache."""
+    """Syncs data and size to stable storage. Blocking. On macOS, fsync would stop at the drive's volatile cache."""
     if sys.platform == "darwin":
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
@@ -180,8 +182,8 @@ def sync_descriptor(fd: int) -> None:
 
 
 def read_nowait(fd: int, offset: int, target: memoryview) -> int | None:
-    """Reads what the page cache has of a range, from its start, into memory of the range's size. The number of bytes;
-    None if it has nothing of it."""
+    """Reads the cached part of a range, from its start, into memory of the range's size. Returns the number of bytes;
+    None if nothing is cached."""
     if not hasattr(os, "RWF_NOWAIT"):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
     try:

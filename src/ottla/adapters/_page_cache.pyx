@@ -1,4 +1,4 @@
-"""Reads that do not wait for the disk, compiled. The plain Python twin is in `_disk_py.py`."""
+"""Compiled reads that do not wait for the disk. The pure Python version is in `_disk_py.py`."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN, EINTR, ENOSYS, EOPNOTSUPP, errno
@@ -30,10 +30,10 @@ cdef extern from * nogil:
 
 
 def read_nowait(int fd, int64_t offset, target):
-    """Reads what the page cache has of a range, from its start, into memory of the range's size. The number of bytes;
-    None if it has nothing of it.
+    """Reads the cached part of a range, from its start, into memory of the range's size. Returns the number of bytes;
+    None if nothing is cached.
 
-    Raises OSError with EOPNOTSUPP where the kernel or the file system cannot say.
+    Raises OSError with EOPNOTSUPP if the kernel or the file system does not support such reads.
     """
     cdef Py_buffer view
     cdef iovec vector

@@ -1,6 +1,6 @@
-"""Memory for large frames: recycled where the extension is built, else a new bytearray each time.
+"""Memory for large frames: recycled if the extension is built, otherwise a new bytearray each time.
 
-`pool.allocate(size)` is what `server.frames.ReceiveMemory` wants: writable memory with the buffer protocol.
+`pool.allocate(size)` returns what `server.frames.ReceiveMemory` needs: writable memory with the buffer protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AnyBuffer(Protocol):
 
 
 class AnyBufferPool(Protocol):
-    """What the extension's pool and its twin both are."""
+    """The interface of the extension's pool and of its pure Python version."""
 
     def allocate(self, size: int) -> AnyBuffer: ...
 
@@ -32,7 +32,7 @@ class AnyBufferPool(Protocol):
 
 
 class BytearrayPool:
-    """The twin: it keeps nothing, so nothing can be used twice."""
+    """The pure Python version: it keeps no memory, so nothing is reused."""
 
     def __init__(self, free_bytes_max: int) -> None:
         self.free_bytes = 0
@@ -54,4 +54,4 @@ def _best_pool_type() -> Callable[[int], AnyBufferPool]:
 
 
 BufferPool = _best_pool_type()
-"""`BufferPool(free_bytes_max)`: the best pool there is; it keeps at most so much memory for its next use."""
+"""`BufferPool(free_bytes_max)` creates the best available pool. It keeps at most `free_bytes_max` for reuse."""

@@ -1,9 +1,9 @@
-"""The broker's metadata in SQLite: one small file, each change a transaction on stable storage.
+"""The broker's metadata in SQLite: one small file, with each change a transaction on stable storage.
 
-The rollback journal, because SQLite's WAL mode has a bug before 3.51.3 that can corrupt the file when the log is
-reset. A transaction is committed when its journal is deleted, and synchronous=FULL does not sync the directory after
-that: a power cut could bring the journal back and undo the commit. EXTRA is FULL with that sync. Changes of metadata
-are rare, so the speed does not matter here.
+It uses the rollback journal, because SQLite's WAL mode before 3.51.3 has a bug that can corrupt the file when the log
+is reset. A transaction commits when its journal is deleted, and synchronous=FULL does not sync the directory after
+that: a power cut could restore the journal and undo the commit. EXTRA is FULL plus that sync. Metadata changes are
+rare, so speed does not matter here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ON CONFLICT (topic_id, partition) DO UPDATE SET end_offset = max(end_offset, exc
 
 
 class SqliteCatalog:
-    """Implements `broker.catalog.Catalog`. Every call blocks. Calls from several threads take turns."""
+    """Implements `broker.catalog.Catalog`. All methods block. Calls from several threads are serialised."""
 
     def __init__(self, path: str, *, cluster_id: str) -> None:
         self._path = path
@@ -148,7 +148,7 @@ class SqliteCatalog:
         try:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")  # macOS: through the drive's own cache
+            connection.execute("PRAGMA fullfsync = ON")  # on macOS: flush the drive's own cache
             connection.execute("BEGIN IMMEDIATE")
             self._create_or_check(connection, cluster_id)
             connection.execute("COMMIT")
@@ -192,7 +192,8 @@ class SqliteCatalog:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, and on stable storage when it ends. After a failure the connection can be used again."""
+        """Runs a transaction: atomic, and on stable storage when it ends. After a failure the connection remains
+        usable."""
         with self._lock:
             connection = self._connection
             try:
@@ -207,7 +208,7 @@ class SqliteCatalog:
                 raise
 
     def _roll_back(self) -> None:
-        """A failed commit may have rolled back already; if not even this works, the next BEGIN will say so."""
+        """Rolls back. A failed commit may have done so already; if even this fails, the next BEGIN reports it."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -235,7 +236,7 @@ _FAILURES = {
 
 
 def _sync_directory(path: str) -> None:
-    """A new file's name is durable only with its directory."""
+    """Syncs a directory: the name of a new file is durable only with its directory."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

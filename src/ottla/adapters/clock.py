@@ -10,13 +10,15 @@ from collections.abc import Callable
 from ottla.ports import Timer
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Counts while the machine is suspended, where there is such a clock: a lease must not outlive a closed lid."""
+"""This clock keeps running while the machine is suspended, where the system has such a clock: a lease must not outlive
+a closed laptop lid."""
 
 EARLY_MS_MAX = 1
 
 
 class RealClock:
-    """Implements `ports.Clock`. Timers stand still during a suspend, so deadlines are checked with `monotonic_ms`."""
+    """Implements `ports.Clock`. Timers do not advance during a suspend, so deadlines are checked with
+    `monotonic_ms`."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -30,7 +32,8 @@ class RealClock:
     seconds = staticmethod(time.perf_counter)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Never early: uvloop rounds to milliseconds, and counts them from a time that it has rounded down."""
+        """Never fires early, although uvloop rounds to milliseconds and counts them from a time that it has rounded
+        down."""
         whole_ms = math.ceil(delay_ms) + EARLY_MS_MAX if delay_ms > 0 else 0
         return self._loop.call_later(whole_ms / 1000, callback)
 

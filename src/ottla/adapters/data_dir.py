@@ -1,4 +1,4 @@
-"""Whose data a directory holds, and in which format: the file `FORMAT`, written once and read at each start."""
+"""The identity and format version of a data directory: the file `FORMAT`, written once and read at each start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.ports import FileSystem
 
 FORMAT_FILE = "FORMAT"
 FORMAT_VERSION = 1
-"""Raise it when an older Ottla could no longer read what this one writes."""
+"""Increase it when an older Ottla can no longer read what this one writes."""
 
 _NOT_OURS_BUT_HARMLESS = frozenset({LOCK_FILE, "lost+found", f"{FORMAT_FILE}.tmp"})
 
@@ -23,16 +23,18 @@ class UnusableDirectoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
+    """The contents of the file `FORMAT`."""
+
     path: str
     version: int
     cluster_id: str
     node_id: int
     directory_id: UUID
-    """Tells a directory from one that replaced it: a broker that came back empty must not look in sync."""
+    """Distinguishes a directory from one that replaced it: a broker that came back empty must not look in sync."""
 
 
 def open_data_directory(files: FileSystem, path: str, *, node_id: int, cluster_id: str | None = None) -> DataDirectory:
-    """Blocking. Reads the directory's identity, or gives it one if it is new and empty."""
+    """Reads the directory's identity, or assigns one if the directory is new and empty. Blocking."""
     found = read_identity(files, path, node_id=node_id)
     if found is None:
         files.make_dirs(path)
@@ -49,7 +51,8 @@ def open_data_directory(files: FileSystem, path: str, *, node_id: int, cluster_i
 
 
 def read_identity(files: FileSystem, path: str, *, node_id: int) -> DataDirectory | None:
-    """Blocking, and changes nothing. None if the directory is new. Raises UnusableDirectoryError."""
+    """Reads the directory's identity without changing anything; None if the directory is new. Blocking. Raises
+    UnusableDirectoryError."""
     format_path = posixpath.join(path, FORMAT_FILE)
     if not files.exists(format_path):
         if files.exists(path):
@@ -65,7 +68,7 @@ def read_identity(files: FileSystem, path: str, *, node_id: int) -> DataDirector
 
 
 def new_cluster_id() -> str:
-    """22 characters, as Kafka's own."""
+    """Returns a random id of 22 characters, like Kafka's."""
     return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 

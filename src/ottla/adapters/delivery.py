@@ -1,4 +1,4 @@
-"""From a Python thread back to the event loop: in order, and with one wake-up for many results."""
+"""Delivers results from a Python thread to the event loop, in order and with one wake-up for many results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ log = logging.getLogger("ottla.disk")
 
 
 class LoopDelivery:
+    """A queue of callbacks from any thread to the event loop."""
+
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._results: deque[Callable[[], None]] = deque()
         self._wake_sent = False
 
     def post(self, deliver: Callable[[], None]) -> None:
-        """From any thread: has the loop run this."""
+        """Schedules a callback on the loop. May be called from any thread."""
         self._results.append(deliver)
         if self._wake_sent:
             return
@@ -28,8 +30,8 @@ class LoopDelivery:
             log.debug("the event loop is closed: %d results wait for close()", len(self._results))
 
     def drain(self) -> None:
-        """On the loop's thread. Also called by `close`, when the thread that posts has ended."""
-        self._wake_sent = False  # before looking: a result that is posted from here on sends its own wake-up
+        """Runs the posted callbacks on the loop's thread. `close` also calls it after the posting thread has ended."""
+        self._wake_sent = False  # first, so that a result posted from here on sends its own wake-up
         for _ in range(len(self._results)):
             if not self._results:
                 return  # a callback closed the queue, which delivered the rest

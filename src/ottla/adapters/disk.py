@@ -1,4 +1,4 @@
-"""The real disk: files of the operating system, and queues with threads of their own."""
+"""The real disk: files of the operating system, and queues with their own threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW_PERIOD_S_MAX = 60.0
 
 
 class DiskThread(Protocol):
-    """What `_disk.pyx` and `_disk_py.py` both are."""
+    """The interface of the disk threads in `_disk.pyx` and `_disk_py.py`."""
 
     def write(self, file: HeldFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None: ...
 
@@ -40,7 +40,7 @@ class DiskThreadType(Protocol):
 
 
 def best_disk_thread() -> DiskThreadType:
-    """The one that needs no interpreter lock, if it was built."""
+    """Returns the disk thread that does not need the GIL if it was built, otherwise the Python one."""
     try:
         from ottla.adapters._disk import DiskThread as NativeDiskThread
     except ImportError:
@@ -49,12 +49,13 @@ def best_disk_thread() -> DiskThreadType:
 
 
 class InlineWrites:
-    """Whether a write goes into the page cache at once, without the way to a thread and back.
+    """Decides whether a write goes into the page cache directly instead of through a thread.
 
-    That way costs two wake-ups, many times a small write, and a large one then copies from another core's cache. But a
-    write into the page cache can wait for the disk, when too much is dirty. So a slow one sends those that follow to
-    the thread, for a second, and for twice as long each time that the next try is slow too. A thread that others kept
-    from running was not slow: on a busy machine, that would send every write on the long way.
+    The thread costs two wake-ups, which is many times the cost of a small write, and a large write then copies from
+    another core's cache. But a write into the page cache can block on the disk when too many pages are dirty. A slow
+    write therefore sends the following ones to the thread for a second, and for twice as long each time the next
+    attempt is slow too. Time during which the thread was preempted does not count as slow: otherwise, a busy machine
+    would send every write through the thread.
     """
 
     __slots__ = ("_period_s", "_until_s")
@@ -80,9 +81,9 @@ class InlineWrites:
 
 
 class RealDiskQueue:
-    """Implements `ports.DiskQueue`. Used from the event loop's thread alone. A thread starts with its first work.
+    """Implements `ports.DiskQueue`. Used only from the event loop's thread. A thread starts with its first work.
 
-    One that `ends_with_failure` performs no write after one that failed.
+    With `ends_with_failure`, no write is performed after one has failed.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class RealDiskQueue:
         return self._jobs.pending() + (0 if self._thread is None else self._thread.pending())
 
     def close(self) -> None:
-        """Call it on the loop's thread: the completions that are left run inside it."""
+        """Closes the queue. Must be called on the loop's thread, where the remaining completions run."""
         self._closed = True
         if self._thread is not None:
             self._thread.close()
@@ -153,7 +154,7 @@ class RealDisk:
         self.catalog_queue: DiskQueue = RealDiskQueue(loop, "catalog", thread_type=thread_type)
 
     def close(self) -> None:
-        """Finishes what was accepted, on every queue. Blocking; on the loop's thread."""
+        """Completes the accepted requests of every queue. Blocking; on the loop's thread."""
         for queue in (
             self.journal_queue,
             self.segment_queue,

@@ -1,4 +1,4 @@
-"""Files and directories of the operating system, as the ports want them."""
+"""Files and directories of the operating system, as implementations of the ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.ports import ReadOnlyBuffer
 
 FILE_MODE = 0o640
 READ_BYTES_MAX = 1 << 30
-"""A single read call returns at most 2 GiB."""
+"""Maximum size of a single read call, which returns at most 2 GiB."""
 CLEAR_BYTES = 1 << 20
 
 POOLED_BYTES_MIN = 64 * 1024
@@ -35,8 +35,8 @@ WriteAll = Callable[[int, int, Sequence[ReadOnlyBuffer]], float]
 ReadNowait = Callable[[int, int, memoryview], int | None]
 
 _pool = BufferPool(POOL_BYTES_MAX)
-"""For reads of the page cache: fresh memory of a megabyte is mapped, cleared and unmapped again each time, which is a
-third of the cost of such a read."""
+"""Buffers for reads from the page cache. Fresh memory of a megabyte is mapped, cleared and unmapped each time, which is
+a third of the cost of such a read."""
 
 
 def best_write_all() -> WriteAll:
@@ -58,10 +58,11 @@ def best_read_nowait() -> ReadNowait:
 class RealFile:
     """Implements `ports.DataFile`, and `HeldFile` for the disk threads.
 
-    One thread may close a file while others use it: the descriptors go when the last use ends. Else their numbers
-    could come to stand for another file in the middle of a read.
+    One thread may close a file while others use it: the descriptors are closed when the last use ends. Otherwise their
+    numbers could come to refer to another file in the middle of a read.
 
-    A direct file has a second descriptor for reads, which need no aligned memory through the page cache.
+    A file opened with O_DIRECT has a second descriptor for reads, which go through the page cache and need no aligned
+    memory.
     """
 
     def __init__(self, path: str, fd: int, *, read_fd: int | None = None, alignment: int = 1, durable: bool = False):
@@ -90,7 +91,7 @@ class RealFile:
 
     @property
     def syncs_after_write(self) -> bool:
-        """True where direct writes were refused: each write is followed by a sync instead."""
+        """True if direct writes are not supported: each write is followed by a sync instead."""
         return self._syncs_after_write
 
     def size(self) -> int:
@@ -126,7 +127,8 @@ class RealFile:
         self.write_and_time(offset, data)
 
     def write_and_time(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> float:
-        """For how many seconds the write waited for the disk; 0 if it went into the page cache without."""
+        """Writes the buffers and returns how many seconds the write waited for the disk; 0 if it went into the page
+        cache without waiting."""
         with self._in_use() as fd:
             if self._alignment > 1:
                 data = [_aligned_copy([memoryview(part).cast("B") for part in data], offset, self._alignment)]
@@ -165,7 +167,8 @@ class RealFile:
             self._close_descriptors()
 
     def hold(self) -> int:
-        """The descriptor, open until `release`; -1 if the file is closed, which the system call then refuses."""
+        """Returns the descriptor, which stays open until `release`. Returns -1 if the file is closed; system calls then
+        fail."""
         with self._lock:
             self._held += 1
             return -1 if self._closed else self._fd
@@ -189,7 +192,8 @@ class RealFile:
 
 
 class _Use:
-    """A file's descriptor for the time of one call. A class, because a generator would cost as much as the read."""
+    """A file's descriptor for the duration of one call. It is a class because a generator would cost as much as the
+    read."""
 
     __slots__ = ("_file",)
 
@@ -220,7 +224,7 @@ def _aligned_copy(views: list[memoryview], offset: int, alignment: int) -> memor
 
 
 class WholeFileSystem:
-    """Implements `ports.SyncAll`: the kernel tells a descriptor of every failure since it was opened."""
+    """Implements `ports.SyncAll`. The kernel reports to a descriptor every failure since it was opened."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

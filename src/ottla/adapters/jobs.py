@@ -1,4 +1,4 @@
-"""A thread for blocking Python jobs, one after another; their results come back on the event loop."""
+"""A thread that runs blocking Python jobs one after another and delivers their results on the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class JobThread:
-    """Starts with the first job: most brokers never need the second one."""
+    """Runs jobs on one thread, which starts with the first job: most brokers never need a queue's second thread."""
 
     def __init__(self, loop: AbstractEventLoop, name: str) -> None:
         self._name = name
@@ -25,6 +25,7 @@ class JobThread:
         self._closed = False
 
     def call(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Runs `job` on the thread, then `done` with its result or error on the event loop."""
         if self._closed:
             raise RuntimeError("the disk queue is closed")
         if self._thread is None:
@@ -47,7 +48,7 @@ class JobThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            job = None  # while the thread waits, it must not keep alive what the last job worked on
+            job = None  # while the thread waits, it must not keep the objects of the last job alive
 
     def _perform(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         result: T | None = None

@@ -1,4 +1,5 @@
-"""The few questions to the kernel that Python's `os` has no call for. Where it cannot answer, the safe guess."""
+"""Kernel queries for which Python's `os` has no call. If the kernel cannot answer, the functions return a safe
+value."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import struct
 import sys
 
 DIRECT_ALIGNMENT_MIN = 4096
-"""A drive may take 512 bytes and still rewrite 4096 of them: below this, a power cut could tear a neighbour."""
+"""A drive may accept writes of 512 bytes and still rewrite 4096: with less, a power cut could tear neighbouring
+data."""
 
 _AT_FDCWD = -100
 _STATX_DIOALIGN = 0x2000
@@ -26,7 +28,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def direct_alignment(path: str) -> int | None:
-    """What offsets, lengths and addresses of direct writes to this file must be multiples of; None if it takes none."""
+    """Returns the alignment that offsets, lengths and addresses of direct writes to this file need; None if it supports
+    none."""
     answer = ctypes.create_string_buffer(256)
     statx = getattr(_libc, "statx", None)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_DIOALIGN, answer) != 0:
@@ -39,13 +42,13 @@ def direct_alignment(path: str) -> int | None:
 
 
 def allocate_keeping_size(fd: int, offset: int, length: int) -> None:
-    """Reserves blocks without changing the size. Where the file system cannot, does nothing."""
+    """Reserves blocks without changing the file size. Does nothing if the file system does not support it."""
     if length > 0:
         _fallocate(fd, _FALLOC_FL_KEEP_SIZE, offset, length)
 
 
 def zero_range(fd: int, offset: int, length: int) -> bool:
-    """Zeros without writing them, in the blocks that are there. False where the file system cannot."""
+    """Zeroes a range in its existing blocks without writing. False if the file system does not support it."""
     return length <= 0 or _fallocate(fd, _FALLOC_FL_ZERO_RANGE | _FALLOC_FL_KEEP_SIZE, offset, length)
 
 
@@ -63,35 +66,36 @@ def _fallocate(fd: int, mode: int, offset: int, length: int) -> bool:
 
 
 def is_memory_file_system(path: str) -> bool:
-    """True for tmpfs and ramfs: nothing there survives a reboot, so it is no `disk`. The path need not exist yet."""
+    """Reports whether a path is on tmpfs or ramfs. Nothing there survives a reboot, so it is no `disk`. The path need
+    not exist yet."""
     while not os.path.exists(path):
         path = os.path.dirname(os.path.abspath(path))
     return _file_system_kind(path) in _MEMORY_FILE_SYSTEMS
 
 
 def can_sync_as_a_whole(path: str) -> bool:
-    """Whether `syncfs` puts everything on stable storage here, and says so if it could not: not before Linux 5.8, and
-    not on file systems that are known to leave it to each file, as FUSE does."""
+    """Reports whether `syncfs` puts everything on stable storage here and reports failures. It does not before Linux
+    5.8, nor on file systems known to leave that to each file, such as FUSE."""
     if getattr(_libc, "syncfs", None) is None or kernel_version() < _SYNCFS_TELLS_OF_FAILURES:
         return False
     return _file_system_kind(path) in _SYNCED_AS_A_WHOLE
 
 
 def sync_as_a_whole(fd: int) -> None:
-    """The file system of an open file or directory. Tells of each failure since that was opened."""
+    """Syncs the file system of an open file or directory. Reports every failure since it was opened."""
     if _libc.syncfs(fd) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def kernel_version() -> tuple[int, int]:
-    """(0, 0) where it is not Linux."""
+    """Returns the kernel's (major, minor) version; (0, 0) if this is not Linux."""
     found = re.match(r"(\d+)\.(\d+)", os.uname().release) if sys.platform == "linux" else None
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _file_system_kind(path: str) -> int:
-    """Linux's number for it, 0 if it is not known."""
+    """Returns Linux's magic number of the file system; 0 if it is unknown."""
     answer = ctypes.create_string_buffer(256)
     if sys.platform != "linux" or _libc.statfs(os.fsencode(path), answer) != 0:
         return 0

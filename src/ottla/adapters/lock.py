@@ -1,4 +1,4 @@
-"""One broker a data directory: a lock that the kernel drops when its process ends, however it ends."""
+"""Locks a data directory for one broker. The kernel drops the lock when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LOCK_FILE = ".lock"
 
 
 class DirectoryInUseError(Exception):
-    """Another process works in this directory. The message is for the person who started the second one."""
+    """Another process uses this directory. The message addresses the person who started the second one."""
 
 
 class DirectoryLock:
-    """Taken by its creation, held until `release` or the end of the process."""
+    """An exclusive lock, taken on construction and held until `release` or the end of the process."""
 
     def __init__(self, directory: str) -> None:
         os.makedirs(directory, exist_ok=True)
@@ -36,13 +36,15 @@ class DirectoryLock:
         self._name_holder(f"{os.getpid()}\n".encode())
 
     def _name_holder(self, name: bytes) -> None:
-        """For the message to a second broker, no more: a full disk that has no place for it must not stop the start."""
+        """Writes the process id into the file, for the message to a second broker. A full disk must not stop the start,
+        so failures are ignored."""
         assert self._fd is not None
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, os.pwrite(self._fd, name, 0))
 
     def release(self) -> None:
-        """The file stays: removing it would let two processes lock two files of one name."""
+        """Releases the lock. The file stays, because removing it could let two processes lock two files of the same
+        name."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
             self._close()

@@ -1,9 +1,10 @@
 """A disk for tests on which `kill -9` loses what a power cut would lose.
 
-The kernel's page cache outlives a killed process, so a kill alone proves little about `disk` durability. Here every
-byte and every name that was not synced lives in this process alone and dies with it.
+The kernel's page cache survives a killed process, so a kill alone proves little about `disk` durability. Here every
+byte and every name that was not synced exists only in this process and is lost with it.
 
-Faults are planned from outside, in a file of lines `operation path-part errno-name [after]`, read before each call:
+Faults are planned from outside, in a file with lines of `operation path-part errno-name [after]`, read before each
+call:
 
     sync .log EIO            every sync of a file with `.log` in its path fails
     write journal EIO 40     40 such writes succeed, all later ones fail
@@ -31,14 +32,15 @@ T = TypeVar("T")
 
 
 class FaultFile:
-    """The plan of faults; without a path, or while the file is missing, nothing fails."""
+    """The fault plan. Without a path, or while the file is missing, nothing fails."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._calls: Counter[str] = Counter()
-        """How often each line of the plan was looked at by a call that it is about."""
+        """How many calls have matched each line of the plan."""
 
     def strike(self, operation: str, path: str) -> OSError | None:
+        """Returns the error with which a call must fail, or None."""
         if self._path is None or not os.path.exists(self._path):
             return None
         with open(self._path, encoding="utf-8") as plan:
@@ -188,7 +190,7 @@ class VolatileFileSystem:
         self.sync_dir(posixpath.dirname(path))
 
     def begin_sync_all(self, path: str) -> None:
-        """There is none: what was written and not synced is in this process."""
+        """Not supported: unsynced data exists only in this process."""
 
     def free_bytes(self, path: str) -> int:
         answer = os.statvfs(self._names.root_path)
@@ -210,12 +212,13 @@ class VolatileFileSystem:
 
 
 class VolatileDiskQueue:
-    """Implements `ports.DiskQueue` with plain Python threads: what it accepted and did not perform dies too."""
+    """Implements `ports.DiskQueue` with plain Python threads. Requests that were accepted but not performed are lost
+    with the process."""
 
     def __init__(self, loop: AbstractEventLoop, name: str, *, ends_with_failure: bool = False) -> None:
         self._ends_with_failure = ends_with_failure
         self._failure: OSError | None = None
-        """Of the thread alone."""
+        """Used only by the thread."""
         self._requests = JobThread(loop, f"ottla-{name}")
         self._jobs = JobThread(loop, f"ottla-{name}-jobs")
 
@@ -247,12 +250,13 @@ class VolatileDiskQueue:
 
 
 def _complete(done: Completion, error: BaseException | None) -> None:
-    """A bug is an I/O fault to the caller: no request may stay without an answer."""
+    """Reports any error to the caller as an OSError: every request must be answered."""
     done(error if error is None or isinstance(error, OSError) else OSError(errno.EIO, repr(error)))
 
 
 class VolatileDisk:
-    """Implements `ports.Disk`. `writeback_share` of the written pages reach the real file early, as by the kernel."""
+    """Implements `ports.Disk`. A `writeback_share` of the written pages reaches the real file early, as if the kernel
+    had written them back."""
 
     def __init__(
         self,
@@ -273,7 +277,7 @@ class VolatileDisk:
         self.catalog_queue: DiskQueue = VolatileDiskQueue(loop, "catalog")
 
     def close(self) -> None:
-        """Finishes what was accepted. Syncs nothing by itself: ending cleanly is no reason to keep what was not."""
+        """Completes the accepted requests. It syncs nothing: a clean end does not make unsynced data durable."""
         for queue in (
             self.journal_queue,
             self.segment_queue,

@@ -1,10 +1,10 @@
-"""The names on a volatile disk: a change of a directory becomes real when that directory is synced.
+"""The names on a volatile disk: a change to a directory takes effect on the real disk when that directory is synced.
 
-A file or directory that has no real name yet lives under a number in `.volatile`, which is emptied at the next start:
-so a name that was never synced is gone after a kill, and what was written under it too.
+A file or directory without a real name lives under a number in `.volatile`, which is emptied at the next start. A name
+that was never synced is therefore gone after a kill, together with its contents.
 
-The changes of one directory become real in their order, and take along the earlier changes of the directories that
-they also touch. A new directory needs a sync of its parent, like everything else.
+Pending changes to a directory take effect in order, together with earlier changes to other directories that they also
+touch. A new directory needs a sync of its parent, like any other entry.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ BACKING = ".volatile"
 
 
 class Node:
+    """A file or directory, under its real name or in `.volatile`."""
+
     def __init__(self, backing: str) -> None:
         self._backing = backing
         self.real_parent: DirectoryNode | None = None
         self.real_name = ""
 
     def real_path(self) -> str:
+        """Returns where it is on the real disk now."""
         if self.real_parent is None:
             return self._backing
         return posixpath.join(self.real_parent.real_path(), self.real_name)
@@ -44,11 +47,11 @@ class DirectoryNode(Node):
 
 
 Change = tuple[tuple[DirectoryNode, ...], Callable[[], None]]
-"""The directories that a pending change depends on, and how it is made real."""
+"""The directories that a pending change depends on, and a function that applies it."""
 
 
 class VolatileNames:
-    """All paths are below `root`, which is real. Safe to use from several threads."""
+    """The directory tree of a volatile disk. All paths are below `root`, which is real. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         self.root_path = posixpath.normpath(root)
@@ -138,6 +141,7 @@ class VolatileNames:
         self._pending.append(((directory, *_subtree(node)), lambda: shutil.rmtree(node.real_path())))
 
     def sync_dir(self, path: str) -> None:
+        """Applies the pending changes to a directory and syncs it."""
         with self.lock:
             directory = self.directory(path)
             for make_real in self._take_pending(directory):
@@ -146,7 +150,8 @@ class VolatileNames:
         sync_real_directory(real_path)
 
     def _take_pending(self, directory: DirectoryNode) -> list[Callable[[], None]]:
-        """The changes of this directory and what they build on, in order; the others stay pending."""
+        """Removes and returns the pending changes to this directory and those they depend on, in order; the others stay
+        pending."""
         wanted = {directory}
         covered: list[Callable[[], None]] = []
         left: list[Change] = []
@@ -199,7 +204,7 @@ def _subtree(directory: DirectoryNode) -> list[DirectoryNode]:
 
 
 def _place(node: Node, directory: DirectoryNode, name: str) -> None:
-    """Gives a file or directory its real name, in the place of what had it."""
+    """Gives a file or directory its real name, and replaces whatever had that name."""
     if isinstance(node, FileNode) and node.content is None and node.real_parent is None:
         os.close(os.open(node.real_path(), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
     os.rename(node.real_path(), posixpath.join(directory.real_path(), name))

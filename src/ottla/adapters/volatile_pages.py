@@ -1,4 +1,4 @@
-"""The bytes of one file on a volatile disk: a real file, and over it the pages that no sync has covered."""
+"""The contents of one file on a volatile disk: a real file, overlaid by the pages that no sync has covered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ PAGE_BYTES = 4096
 
 
 class VolatileContent:
-    """Shared by all handles of a file. What is in `_pages` dies with this process."""
+    """The contents of a file, shared by all of its handles. The contents of `_pages` are lost when this process
+    ends."""
 
     def __init__(self, path: str, *, create: bool, writeback_share: float, rng: Random) -> None:
         self._lock = threading.RLock()
@@ -56,11 +57,11 @@ class VolatileContent:
                     self._write_back(page)
 
     def write_through(self, offset: int, data: bytes) -> None:
-        """Onto stable storage at once; unsynced pages beside it stay unsynced."""
+        """Writes to stable storage at once; unsynced neighbouring pages stay unsynced."""
         with self._lock:
             stop = offset + len(data)
             if self._real_size < stop:
-                os.ftruncate(self._fd, self._real_size)  # what a truncation cut must not come back in between
+                os.ftruncate(self._fd, self._real_size)  # truncated data must not reappear in between
             write_all(self._fd, offset, [memoryview(data)])
             self._real_size = max(self._real_size, stop)
             self._size = max(self._size, stop)
@@ -83,7 +84,8 @@ class VolatileContent:
             self._size = size
 
     def sync(self) -> None:
-        """The pages go to the real file in any order: a kill in the middle leaves some of them."""
+        """Writes the pages to the real file in random order, so that a kill during the sync leaves only some of
+        them."""
         with self._lock:
             if os.fstat(self._fd).st_size > self._real_size:
                 os.ftruncate(self._fd, self._real_size)
@@ -98,7 +100,8 @@ class VolatileContent:
         sync_descriptor(self._fd)
 
     def sync_and_fail(self) -> None:
-        """The kernel's way: EIO once, the pages count as clean, and no later sync writes them."""
+        """Fails a sync the way the kernel does: EIO once, after which the pages count as clean and no later sync writes
+        them."""
         with self._lock:
             self._dirty.clear()
 
@@ -119,7 +122,7 @@ class VolatileContent:
 
 
 def _pages_of(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Each page of a range, and the part of the range that lies in it."""
+    """Yields each page of a range, with the part of the range that lies in it."""
     while start < stop:
         page = start // PAGE_BYTES
         end = min((page + 1) * PAGE_BYTES, stop)
@@ -132,5 +135,5 @@ def os_error(number: int, path: str) -> OSError:
 
 
 def named_error(name: str, path: str) -> OSError:
-    """From a plan of faults: EIO, ENOSPC..."""
+    """Returns the error named in a fault plan: EIO, ENOSPC, ..."""
     return os_error(getattr(errno, name), path)

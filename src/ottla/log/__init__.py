@@ -1,1 +1,2 @@
-"""One partition's log: segments, indexes, the tail cache, recovery, retention; and the journal that they share."""
+"""The log of one partition (segments, indexes, tail cache, recovery, retention), and the journal that all logs
+share."""

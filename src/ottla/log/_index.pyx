@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The index entries of many batches, compiled; `index.py` has the plain twin."""
+"""Compiled version of `index.note_run_plainly`: the index entries of many batches."""
 
 from cpython cimport array
 from libc.stdint cimport UINT32_MAX, int64_t, uint32_t
@@ -42,6 +42,6 @@ def note_run(
         entry[1] = <uint32_t>position
         array.extend_buffer(offsets, <char*>&entry[0], 1)
         array.extend_buffer(positions, <char*>&entry[1], 1)
-        array.extend_buffer(times, <char*>&newest, 1)  # last: the index is as long as this
+        array.extend_buffer(times, <char*>&newest, 1)  # last, because its length is the length of the index
         due = position + interval_bytes
     return due, newest

@@ -1,7 +1,8 @@
-"""Which expired segments wait for the archive, and which have waited long enough. Pure.
+"""Decides which expired segments wait for the archive, and which have waited long enough. Pure.
 
-Retention wants the oldest segments gone. Of a topic that names an archive's group they go when all of their records are
-archived. What is not archived is kept, but only up to a bound: a disk that is full helps nobody.
+Retention removes the oldest segments. If the topic names the group of an archive, they are removed once all of their
+records are archived. Segments that are not archived are kept, but only up to a bound, because a full disk would stop
+all writes.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ class Due(NamedTuple):
     end_offset: int
     size_bytes: int
     waited_ms: float
-    """Since retention first wanted it gone."""
+    """Time since retention first tried to remove it."""
 
 
 class Bounds(NamedTuple):
-    """How much may wait, and how long; -1 is no limit."""
+    """How much data may wait for the archive, and how long; -1 means no limit."""
 
     bytes_max: int
     ms_max: int
 
 
 class Verdict(NamedTuple):
+    """How many of the oldest segments to remove."""
+
     archived: int
-    """So many of the oldest are archived and go."""
+    """Number of the oldest segments that are archived and are removed."""
     given_up: int
-    """So many of those that follow go although they are not."""
+    """Number of the following segments that are removed although they are not archived."""
 
     @property
     def going(self) -> int:
@@ -38,8 +41,8 @@ class Verdict(NamedTuple):
 
 
 def decide(due: Sequence[Due], archived_end: int | None, bounds: Bounds) -> Verdict:
-    """`due` begins with the oldest. `archived_end` is the first offset that is not archived; None if that is not known:
-    then nothing is taken for archived."""
+    """Decides about the segments in `due`, oldest first. `archived_end` is the first offset that is not archived; None
+    if it is unknown, in which case nothing counts as archived."""
     archived = 0
     while archived_end is not None and archived < len(due) and due[archived].end_offset <= archived_end:
         archived += 1

@@ -1,4 +1,4 @@
-"""Batches held in memory, in the order of their offsets: the tail cache of a log on disk, or a whole memory log."""
+"""Batches in memory, ordered by offset: the tail cache of a log on disk, or a whole memory log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GONE = memoryview(b"")
 
 
 class Slice(NamedTuple):
-    """Whole batches, as they are to go to a socket."""
+    """Whole batches, ready to be sent."""
 
     buffers: list[memoryview]
     size_bytes: int
@@ -20,7 +20,8 @@ class Slice(NamedTuple):
 
 
 class BatchList:
-    """Appends at the end, drops at the front, finds by offset. Views are kept, never copied."""
+    """A list of batches that appends at the end, drops at the front and finds by offset. It keeps views and never
+    copies them."""
 
     __slots__ = ("_bases", "_dropped_bytes", "_ends", "_head", "_size_ends", "_views")
 
@@ -29,9 +30,9 @@ class BatchList:
         self._ends: list[int] = []
         self._views: list[memoryview] = []
         self._size_ends: list[int] = []
-        """How many bytes there were up to the end of each batch, since the list began."""
+        """Cumulative bytes up to the end of each batch, since the list was created."""
         self._dropped_bytes = 0
-        """What of them lies before the first batch."""
+        """The part of those bytes that lies before the first batch."""
         self._head = 0
 
     def __len__(self) -> int:
@@ -66,8 +67,8 @@ class BatchList:
             size_ends.append(size_end)
 
     def drop_oldest(self, count_max: int, upto: int, size_bytes: int, entry_bytes: int) -> tuple[int, int]:
-        """Gives up the oldest batches, none that ends above `upto`, until they come to a size, with so many bytes for
-        each besides its own. Returns their number and their own size."""
+        """Drops the oldest batches until they add up to `size_bytes`, counting `entry_bytes` of overhead for each, but
+        none that ends above `upto`. Returns their number and their size without overhead."""
         head, ends, size_ends = self._head, self._ends, self._size_ends
         limit = min(head + count_max, len(ends))
         at, wanted_end = head, self._dropped_bytes + size_bytes
@@ -79,7 +80,7 @@ class BatchList:
         return at - head, self._drop_before(at) if at > head else 0
 
     def _drop_before(self, index: int) -> int:
-        """Gives up the batches before one that stays, and returns their size."""
+        """Drops the batches before an index and returns their size."""
         head = self._head
         dropped_bytes = self._size_ends[index - 1] - self._dropped_bytes
         self._dropped_bytes += dropped_bytes
@@ -91,13 +92,14 @@ class BatchList:
         return dropped_bytes
 
     def drop_from(self, offset: int) -> int:
-        """Gives up every batch that ends above the offset and returns their size."""
+        """Drops every batch that ends above the offset and returns their size."""
         keep = max(bisect_right(self._ends, offset, lo=self._head), self._head)
         size = sum(map(len, self._views[keep:]))
         del self._bases[keep:], self._ends[keep:], self._views[keep:], self._size_ends[keep:]
         return size
 
     def drop_all(self) -> int:
+        """Drops all batches and returns their size."""
         size = self.size_bytes
         self._bases, self._ends, self._views, self._size_ends = [], [], [], []
         self._head = self._dropped_bytes = 0
@@ -108,12 +110,12 @@ class BatchList:
         return head < len(self._bases) and self._bases[head] <= offset < self._ends[-1]
 
     def bytes_from(self, offset: int) -> int:
-        """The size of what does not lie before the offset: of a list that covers it."""
+        """Returns the size of the batches from the one that holds the offset. The list must cover the offset."""
         index = bisect_right(self._bases, offset, lo=self._head) - 1
         return self._size_ends[-1] - (self._size_ends[index - 1] if index else self._dropped_bytes)
 
     def read(self, offset: int, max_bytes: int, upto: int) -> Slice:
-        """Whole batches from the one that holds `offset`, none that ends above `upto`; the first may be larger than
+        """Reads whole batches from the one that holds `offset`, none that ends above `upto`. The first may exceed
         `max_bytes`, so that a reader always makes progress."""
         ends, size_ends = self._ends, self._size_ends
         index = max(bisect_right(self._bases, offset, lo=self._head) - 1, self._head)
@@ -127,6 +129,6 @@ class BatchList:
         return Slice(self._views[index:stop], size_ends[stop - 1] - before, ends[stop - 1])
 
     def views_from(self, offset: int) -> list[tuple[int, int, memoryview]]:
-        """(base, end, batch) of every batch that ends above `offset`."""
+        """Returns (base, end, batch) of every batch that ends above `offset`."""
         index = max(bisect_right(self._bases, offset, lo=self._head) - 1, self._head)
         return list(zip(self._bases[index:], self._ends[index:], self._views[index:], strict=True))

@@ -1,6 +1,7 @@
-"""Up to where each log is known to be on stable storage, and from where the journal has to be replayed.
+"""The checkpoint: how far each log is on stable storage, and from where the journal has to be replayed.
 
-One file for all logs, replaced atomically: writing it is what allows the journal's space to be reused (SAFETY 10).
+It is one file for all logs, replaced atomically. Writing it permits reuse of the journal's space (safety:
+journal-space).
 """
 
 from __future__ import annotations
@@ -24,23 +25,26 @@ _ENTRY = Struct(">16siIqqqq")
 
 
 class RecoveryPoint(NamedTuple):
-    """Everything below `offset` is in the segments and synced; that is `position` in the segment at `segment_base`."""
+    """Everything below `offset` is in the segments and synced. In the segment at `segment_base`, that is up to
+    `position`."""
 
     offset: int
     segment_base: int
     position: int
     start_offset: int
-    """The log's first offset when this was written."""
+    """The log's start offset when the checkpoint was written."""
 
 
 @dataclass(slots=True)
 class Checkpoint:
+    """The recovery points of all logs, and the journal sequence up to which they release the journal."""
+
     released_sequence: int = 0
     points: dict[LogKey, RecoveryPoint] = field(default_factory=dict)
 
 
 class CheckpointDamagedError(Exception):
-    """The file is there but not as it was written."""
+    """The checkpoint file exists but is damaged."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

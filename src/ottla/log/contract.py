@@ -1,7 +1,7 @@
-"""What the broker sees of a log, whatever its durability class.
+"""The interface of a log, independent of its durability class.
 
-A log has one writer, the event loop's thread. `append` does not wait: the batch has its offset at once, and
-`acknowledged_end` moves past it when the class's promise holds (memory: appended, cache: written, disk: synced).
+A log has one writer, the event loop's thread. `append` does not wait: the batch gets its offset at once, and
+`acknowledged_end` moves past it when the promise of the class holds (memory: appended, cache: written, disk: synced).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ottla.records.produce_run import BatchRun
 
 
 class Damage(NamedTuple):
-    """A part of a segment that does not read back as it was written."""
+    """A damaged part of a segment: it does not read back as it was written."""
 
     path: str
     position: int
     first_offset: int
     next_offset: int
-    """Where intact records go on."""
+    """The offset at which intact records resume."""
     reason: str
 
     def __str__(self) -> str:
@@ -38,22 +38,28 @@ class Damage(NamedTuple):
 
 
 class ColdRead(NamedTuple):
-    """A read that has to wait for the disk: `run` blocks, so it goes to a disk thread. `ended` follows it, on the
-    event loop's thread; a read that is never run keeps its file from being recycled, nothing worse."""
+    """A read that has to wait for the disk. `run` blocks, so it belongs on a disk thread. `ended` is called afterwards
+    on the event loop's thread. A read that is never run only keeps its file from being recycled."""
 
     run: Callable[[], Slice | Refused]
     ended: Callable[[], None]
 
 
 class LogEvents(Protocol):
-    """How a log tells its owner. Called on the event loop's thread."""
+    """Callbacks from a log to its owner, on the event loop's thread."""
 
-    def on_acknowledged(self) -> None: ...
+    def on_acknowledged(self) -> None:
+        """`acknowledged_end` has moved."""
+        ...
 
-    def on_log_failed(self, error: OSError) -> None: ...
+    def on_log_failed(self, error: OSError) -> None:
+        """The log has failed and accepts no more records."""
+        ...
 
 
 class Log(Protocol):
+    """A log of any durability class."""
+
     key: LogKey
     config: TopicConfig
     producers: ProducerStates
@@ -64,39 +70,45 @@ class Log(Protocol):
     failed: OSError | None
 
     @property
-    def acknowledged_end(self) -> int: ...
+    def acknowledged_end(self) -> int:
+        """Everything below this offset is as durable as the class promises."""
+        ...
 
     @property
     def size_bytes(self) -> int: ...
 
     @property
     def newest_ms(self) -> int:
-        """No record near the end of the log has a later time; -1 if there is none."""
+        """An upper bound on the timestamps of the records near the end of the log; -1 if there are none."""
         ...
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
-        """Why a batch of this size cannot be taken now, or None. Reserves what the append will need."""
+        """Returns why a batch of this size cannot be accepted now, or None. Reserves the resources that the append will
+        need."""
         ...
 
     def append(self, header: BatchHeader, batch: memoryview) -> None:
-        """Header and batch carry the offset and epoch already; the offset is `end_offset`."""
+        """Appends a batch. Header and batch already carry the offset, which is `end_offset`, and the leader epoch."""
         ...
 
     def takes_run(self, run: BatchRun) -> bool:
-        """Whether all these batches can be taken now, as they are."""
+        """Reports whether all these batches can be appended now without further preparation."""
         ...
 
     def append_run(self, run: BatchRun) -> None:
-        """Many batches, stamped, their producers noted: the same as appending one after another."""
+        """Appends many batches, with the same result as appending them one by one. They are stamped, and their producer
+        state is already recorded."""
         ...
 
     def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
-        """Whole batches below `upto`, from the one that holds `offset`. Consumers do not get those that compaction has
-        emptied, unless there is nothing else: many a client stumbles over them."""
+        """Reads whole batches below `upto`, from the one that holds `offset`. Batches that compaction has emptied are
+        left out for consumers, unless there is nothing else, because many clients cannot handle them."""
         ...
 
     def advance_start(self, offset: int, done: Callable[[OSError | None], None]) -> None:
-        """Records below the offset are gone, for good once `done` is called."""
+        """Moves the log's start. The records below the offset are gone permanently once `done` is called."""
         ...
 
-    def apply_retention(self, now_ms: int) -> None: ...
+    def apply_retention(self, now_ms: int) -> None:
+        """Removes records that the topic's retention settings have expired."""
+        ...

@@ -1,8 +1,8 @@
-"""The truncations and resets that a journal holds, for its replay at start-up.
+"""The truncations and resets in a journal, for its replay at start-up.
 
-An append that a later truncation took back is not replayed: it may not even follow on, if the recovery point was
-lowered to the cut before the crash. And a log is opened no further than its lowest cut: what came after it is in the
-journal, because space is released in the order in which it was written.
+An append that a later truncation removed is not replayed: it may not even be contiguous, if the recovery point was
+lowered to the truncation before the crash. A log is opened only up to its lowest truncation. Everything appended after
+it is in the journal, because space is released in the order in which it was written.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from ottla.model.ids import LogKey
 
 
 class Cut(NamedTuple):
+    """One truncation or reset of a log."""
+
     offset: int
     resets: bool
-    """Everything before it is given up, not only what lies above the offset."""
+    """True if everything before it is dropped, not only the part above the offset."""
 
 
 class Cuts:
+    """The truncations of all logs in a journal."""
+
     def __init__(self) -> None:
         self._by_log: defaultdict[LogKey, deque[Cut]] = defaultdict(deque)
-        """In the order of the journal."""
+        """The truncations of each log, in the order of the journal."""
 
     @classmethod
     def of(cls, entries: Iterable[JournalEntry]) -> Cuts:
+        """Collects the truncations among the journal's entries."""
         cuts = cls()
         for entry in entries:
             if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):
@@ -35,7 +40,7 @@ class Cuts:
         return cuts
 
     def lowest(self) -> dict[LogKey, Cut]:
-        """Where each log is opened to: at its last reset, or cut at its lowest truncation."""
+        """Returns the truncation up to which each log is opened: its last reset, or else its lowest truncation."""
         found: dict[LogKey, Cut] = {}
         for key, cuts in self._by_log.items():
             resets = [cut for cut in cuts if cut.resets]
@@ -43,7 +48,7 @@ class Cuts:
         return found
 
     def takes_back(self, entry: JournalEntry) -> bool:
-        """Whether a later entry took an append back. Ask for every entry, in order."""
+        """Reports whether a later entry undid this one. Must be called for every entry, in order."""
         later = self._by_log.get(entry.key)
         if not later:
             return False

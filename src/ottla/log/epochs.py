@@ -1,4 +1,4 @@
-"""Which leader epoch begins at which offset of one log."""
+"""The start offset of each leader epoch in one log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ NONE = (-1, -1)
 
 
 class LeaderEpochs:
+    """Maps leader epochs to their start offsets."""
+
     __slots__ = ("_epochs", "_starts")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
@@ -25,12 +27,13 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else -1
 
     def note(self, epoch: int, base_offset: int) -> None:
-        """A batch of this epoch was appended; only the first of an epoch matters."""
+        """Records that a batch of this epoch was appended. Only the first batch of an epoch matters."""
         if not self._epochs or epoch > self._epochs[-1]:
             self._epochs.append(epoch)
             self._starts.append(base_offset)
 
     def epoch_at(self, offset: int) -> int:
+        """Returns the epoch of an offset; -1 if it is unknown."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else -1
 
@@ -38,13 +41,15 @@ class LeaderEpochs:
         return LeaderEpochs(self)
 
     def start_of(self, epoch: int) -> int:
-        """Where an epoch of this log begins."""
+        """Returns the start offset of an epoch that this log has."""
         return self._starts[self._epochs.index(epoch)]
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above the asked one, and where it ends: where a reader of that epoch may go on.
+        """Returns the largest epoch that is not above the given one, and its end offset: where a reader of that epoch
+        may resume.
 
-        An epoch from before the log's first one ends where that begins. (-1, -1) for an epoch that is yet to come.
+        An epoch before the log's first one ends where the first one begins. Returns (-1, -1) for an epoch that has not
+        started yet.
         """
         if epoch < 0 or epoch > self.latest:
             return NONE
@@ -54,12 +59,13 @@ class LeaderEpochs:
         return (self._epochs[index - 1] if index else epoch), self._starts[index]
 
     def truncate_from(self, end_offset: int) -> None:
+        """Drops the epochs that start at or above the log's new end."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
 
     def truncate_before(self, start_offset: int) -> None:
-        """Forgets epochs that lie wholly below the log's start; the one that reaches over it begins there."""
+        """Drops the epochs that lie entirely below the log's start. An epoch that spans the start now begins there."""
         index = bisect_right(self._starts, start_offset) - 1
         if index > 0:
             del self._epochs[:index], self._starts[:index]

@@ -5,7 +5,7 @@
        '-------> segment write, gathered ---> acknowledged (`cache`)
                         '---- lazily: sync, checkpoint ----> journal space is free again
 
-Everything here runs on the event loop's thread and never waits: disk work goes to queues, completions come back.
+Everything here runs on the event loop's thread and never blocks: disk work goes to queues, completions come back.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ottla.records.produce_run import BatchRun
 
 LAZY_WRITE_BYTES = 1024 * 1024
 EARLY_WRITE_BYTES = 256 * 1024
-"""From here on a `cache` log does not gather more until the end of the turn: its client goes on while we write."""
+"""With this many pending bytes a `cache` log writes at once instead of at the end of the turn."""
 SEALED_FLUSH_MS = 2000
-"""How long a full segment of a `cache` log waits for its sync. One that retention takes before is never synced."""
+"""How long a full segment of a `cache` log waits for its sync. One that retention removes earlier is never synced."""
 RETRY_FULL_DISK_MS = 500.0
 HISTORY_MAX = 4096
-"""Changes of transactions that are remembered: how things were before is told for the next flush alone."""
+"""Maximum number of remembered transaction changes. Earlier states are needed only for the next flush."""
 HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
@@ -74,9 +74,9 @@ class FileLog:
         self.damages: list[Damage] = []
         self.events: LogEvents | None = None
         self.recovery_point: RecoveryPoint | None = None
-        """As the durable checkpoint has it."""
+        """The recovery point in the durable checkpoint."""
         self.state_offset = 0
-        """What the durable state file summarises: everything below. Segments above it are still needed for that."""
+        """The durable state file covers everything below. Segments above it are still needed to rebuild the state."""
         self.compacted_end = 0
         self.flushed_ms = shared.clock.now_ms()
         self.is_journaled = config.durability is Durability.DISK
@@ -88,9 +88,9 @@ class FileLog:
         self._waits_to_write_again = False
         self.frozen = False
         self.truncating = False
-        """Its end is being cut off: nothing is appended meanwhile."""
+        """True while the log is being truncated; nothing is appended meanwhile."""
         self.repair: Callable[[OSError], None] | None = None
-        """Writes the segments anew from the journal after one of their files failed."""
+        """Rewrites segments from the journal after one of their files failed."""
         self._end_waits: list[tuple[int, Callable[[], None]]] = []
 
     @classmethod
@@ -127,7 +127,7 @@ class FileLog:
     # -- append -----------------------------------------------------------------------------------------------
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
-        """Makes room before anything is promised: a full disk is found here, not after the append (SAFETY 12)."""
+        """Makes room before anything is promised: a full disk is found here, not after append (safety: full-disk)."""
         refused = refusal_of_any(self)
         if refused is not None:
             return refused
@@ -142,8 +142,8 @@ class FileLog:
         return None
 
     def takes_run(self, run: BatchRun) -> bool:
-        """Whether there is nothing to do before these batches are appended. If not, they come one by one, and the
-        first of them makes room or is refused."""
+        """Reports whether these batches can be appended without preparation. If not, they are appended one by one, and
+        the first of them makes room or is rejected."""
         segment, size_bytes, journal = self.segments[-1], run.size_bytes, self.shared.journal
         if segment.appended_end + size_bytes > segment.allocated_end or self._must_roll(size_bytes):
             return False
@@ -152,7 +152,7 @@ class FileLog:
         return refusal_of_any(self) is None
 
     def append_run(self, run: BatchRun) -> None:
-        """The same as appending each; what the batches say of their producers is noted already."""
+        """Appends many batches, like `append`, except that their producer state is already recorded."""
         segment = self.segments[-1]
         position = segment.append_run(run)
         self.epochs.note(run.leader_epoch, run.bases[0])
@@ -179,7 +179,7 @@ class FileLog:
         self._after_append(segment)
 
     def _after_append(self, segment: Segment) -> None:
-        """Sees to the segment's write and its space."""
+        """Schedules the segment write and allocates space ahead."""
         if self.transactions.history_length > HISTORY_MAX:
             self.transactions.forget_history(self.acknowledged_end if self.is_journaled else self.end_offset)
         if self.is_journaled:
@@ -199,8 +199,8 @@ class FileLog:
             self._allocate_ahead(segment)
 
     def replay(self, header: BatchHeader, batch: memoryview) -> None:
-        """Puts a batch from the journal where the segments miss it. Blocking, at start-up; the flush that ends the
-        recovery makes it durable."""
+        """Writes a batch from the journal to the segments, which lack it. Blocking, at start-up; the flush at the end
+        of the recovery makes it durable."""
         if header.base_offset != self.end_offset:
             self._skip_to(header.base_offset)
         elif self._must_roll(len(batch)):
@@ -215,7 +215,7 @@ class FileLog:
         self._written_end = self._journaled_end = self.end_offset
 
     def _skip_to(self, offset: int) -> None:
-        """The journal lost what stood between (SAFETY 5: a gap is damage). It is named, and the log goes on above."""
+        """Records the gap in the journal as damage (safety: journal-order) and continues above it."""
         reason = f"the journal goes on at offset {offset}, what was before it is lost"
         self.add_damage(Damage(self.active.path, self.active.appended_end, self.end_offset, offset, reason))
         self.end_offset = self._written_end = self._journaled_end = offset
@@ -247,7 +247,7 @@ class FileLog:
         self.when_written(self.end_offset, lambda: self._seal(sealed))
 
     def _seal(self, segment: Segment) -> None:
-        """Until this is over, retention leaves the segment alone: its file must not be cut as another one's."""
+        """Seals a full segment. Retention must wait until then: the truncation could otherwise hit a recycled file."""
         segment.sealing = True
 
         def sealed(_: None, error: BaseException | None) -> None:
@@ -264,7 +264,7 @@ class FileLog:
     # -- space ------------------------------------------------------------------------------------------------
 
     def _allocate(self, segment: Segment, size_bytes: int) -> None:
-        """Reserves space at once: the first batches of a segment, or a writer that outran `_allocate_ahead`."""
+        """Allocates space synchronously: for a segment's first batches, or if the writer outran `_allocate_ahead`."""
         start, length = segment.next_allocation(self.config.segment_bytes)
         missing = segment.appended_end + size_bytes - start
         length = max(length, missing)
@@ -273,9 +273,9 @@ class FileLog:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            if self.shared.recycled is not None:  # what waits to be used again is given back
+            if self.shared.recycled is not None:  # files that wait to be recycled are given up
                 self.shared.remove_later(self.shared.recycled.give_up())
-            # The last bytes of a disk are still good for what is needed just now.
+            # The last bytes of a disk still suffice for this batch.
             segment.file.allocate(start, max(missing, ALLOCATION_BYTES_MIN))
             length = max(missing, ALLOCATION_BYTES_MIN)
         segment.allocated_end = start + length
@@ -297,8 +297,8 @@ class FileLog:
     # -- segment writes ---------------------------------------------------------------------------------------
 
     def write_now(self) -> None:
-        """Begins the next segment write, if none is in flight and there is something to write. A write may end before
-        its call returns: then this goes on with the next."""
+        """Begins the next segment write, if none is in flight and something is pending. A write may end before its call
+        returns; the loop then continues with the next."""
         self._write_due = False
         if self._beginning_writes:
             return
@@ -333,8 +333,8 @@ class FileLog:
             self._acknowledged()
 
     def _on_write_failed(self, error: OSError) -> None:
-        """A full disk heals: the same bytes are written again at the same place (SAFETY 1). Otherwise the segment is
-        written anew from the journal, or the log has failed."""
+        """Retries after a full disk: the same bytes go to the same place (safety: one-history). After any other error,
+        the segment is rewritten from the journal, or the log fails."""
         if error.errno not in HEALING_ERRORS:
             self.segment_failed(error)
             return
@@ -347,18 +347,18 @@ class FileLog:
         self.write_now()
 
     def segment_failed(self, error: OSError) -> None:
-        """A write or a sync of a segment failed. Never tried again on the same file (SAFETY 11)."""
+        """Handles a failed write or sync of a segment. It is never retried on the same file (safety: failed-sync)."""
         if self.repair is not None and self.is_journaled:
             self.repair(error)
         else:
             self.fail(error)
 
     def freeze_writes(self) -> None:
-        """Appends go on, into memory and the journal; the segments are left alone."""
+        """Suspends segment writes. Appends continue in memory and in the journal."""
         self.frozen = True
 
     def thaw_writes(self, written_end: int) -> None:
-        """The segments hold everything below `written_end`: writing goes on from there."""
+        """Resumes segment writes. The segments hold everything below `written_end`."""
         self.frozen = False
         self._pending.drop_below(written_end)
         self._written_end = max(self._written_end, written_end)
@@ -367,12 +367,12 @@ class FileLog:
         self.write_now()
 
     def bytes_below(self, offset: int, segment: Segment) -> int:
-        """How much of a segment lies below an offset that is at or above what was written."""
+        """Returns how many bytes of a segment lie below an offset, which is at or above the written end."""
         return segment.appended_end - self._pending.bytes_above(offset, segment)
 
     def when_written(self, offset: int, callback: Callable[[], None]) -> None:
-        """Runs the callback once everything below the offset is in the segments and, for `disk`, in the journal; or
-        once the log has ended, after which nothing is written any more."""
+        """Runs the callback once everything below the offset is in the segments (for `disk`, also in the journal), or
+        once the log has failed or was deleted, after which nothing is written."""
         if self.has_ended or (self._written_end >= offset and not self.frozen):
             callback()
             return
@@ -406,7 +406,7 @@ class FileLog:
             self.events.on_acknowledged()
 
     def fail(self, error: OSError) -> None:
-        """The log takes nothing any more; what was acknowledged stays readable."""
+        """Fails the log. It accepts no more records; acknowledged records stay readable."""
         if self.failed is None:
             self.failed = error
             self.shared.report(f"{self.directory}: the log has failed and takes no more records: {error}")
@@ -415,7 +415,7 @@ class FileLog:
             self._run_end_waits()
 
     def become(self, fresh: FileLog) -> None:
-        """Goes on as the same log, opened again after its end was cut off. Nothing is in flight."""
+        """Takes over the state of `fresh`, the same log reopened after a truncation. Nothing is in flight."""
         self.shared.tail.forget(self)
         for segment in self.segments:
             segment.removed = True
@@ -432,7 +432,7 @@ class FileLog:
         self.compacted_end = fresh.compacted_end
 
     def mark_deleted(self) -> None:
-        """Nothing is written any more, and nobody waits for it."""
+        """Marks the log as deleted: nothing more is written, and pending waits end."""
         self.deleted = True
         if self.shared.recycled is not None:
             self.shared.remove_later(self.shared.recycled.forget(self.key))
@@ -448,7 +448,7 @@ class FileLog:
             part = read_from_segments(self, offset, max_bytes, upto, keeps_empty=keeps_empty)
             if not isinstance(part, Slice) or part.buffers or part.next_offset == offset:
                 return part
-            offset = part.next_offset  # so far only batches that compaction has emptied
+            offset = part.next_offset  # so far there were only batches that compaction has emptied
         return Slice([], 0, offset)
 
     def damage_at(self, offset: int) -> Damage | None:
@@ -480,12 +480,13 @@ class FileLog:
 
     @property
     def is_dirty(self) -> bool:
-        """The checkpoint does not have all of it."""
+        """True if the checkpoint does not cover the whole log."""
         point = self.recovery_point
         return point is None or point.offset < self.end_offset or point.start_offset != self.start_offset
 
     def wants_flush(self, now_ms: int) -> bool:
-        """For `cache`: a segment has been full for a while, or the topic's flush.messages or flush.ms say so."""
+        """Reports whether a `cache` log is due: a segment has been full for a while, or by flush.messages or
+        flush.ms."""
         flushed = self.recovery_point.offset if self.recovery_point is not None else self.segments[0].base_offset
         if self._written_end - flushed >= self.config.flush_messages:
             return True

@@ -1,8 +1,8 @@
-"""Reading a log's segments: from the page cache at once, from the disk through a disk thread.
+"""Reads a log's segments: from the page cache immediately, from the disk on a disk thread.
 
-Every batch that comes from a file is checked against its CRC before it is served. What does not match is named,
-remembered and never served; the batches around it are. The leader epoch is not under the CRC: a batch that disagrees
-with what the log knows of its epochs is served with the one that the log knows.
+Every batch from a file is checked against its CRC before it is served. A batch that does not match is reported,
+remembered and never served; the batches around it are. The leader epoch is not covered by the CRC: a batch that
+disagrees with the log's own epochs is served with the epoch that the log knows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ READ_AHEAD_BYTES = 8 * 1024
 
 
 class SegmentedLog(Protocol):
+    """A log whose segments can be read."""
+
     segments: list[Segment]
     start_offset: int
     epochs: LeaderEpochs
@@ -38,17 +40,17 @@ class SegmentedLog(Protocol):
 
 
 class Place(NamedTuple):
-    """Where to begin reading, and up to where the segment is written."""
+    """Where to begin reading, and how far the segment is written."""
 
     segment: Segment
     file: DataFile
-    """Held for as long as the read takes: a segment that is removed meanwhile stays readable."""
+    """Kept open during the read: a segment that is removed meanwhile stays readable."""
     position: int
     offset: int
-    """The base offset of the batch at that position, by the index."""
+    """The base offset of the batch at that position, according to the index."""
     end: int
     following_base: int
-    """The offset at which the next segment begins (of the active one: where it has been written to)."""
+    """The base offset of the next segment (for the active segment, the written end)."""
 
 
 def segment_at(segments: list[Segment], offset: int) -> int:
@@ -56,8 +58,9 @@ def segment_at(segments: list[Segment], offset: int) -> int:
 
 
 def place_of(log: SegmentedLog, offset: int) -> Place:
+    """Returns where to begin reading for an offset."""
     index = segment_at(log.segments, offset)
-    # Offsets may be missing at a segment's end (compaction, damage): then the next one has what follows.
+    # A segment's last offsets may be missing (compaction, damage); then the next segment has the following ones.
     while offset >= log.segments[index].end_offset and index + 1 < len(log.segments):
         index += 1
     segment = log.segments[index]
@@ -70,8 +73,9 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
 def read_from_segments(
     log: SegmentedLog, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True
 ) -> Slice | ColdRead | Refused:
-    """Without empty batches if they are not kept. If there is nothing else yet, the slice is empty, and goes on behind
-    them; at the end of what may be read it has the last one, so that the reader learns where it is."""
+    """Reads whole batches. With `keeps_empty=False`, empty batches are left out. If there are only empty batches so
+    far, the slice is empty and continues after them; at the end of the readable range it holds the last one, so that
+    the reader learns its position."""
     damage = log.damage_at(offset)
     if damage is not None:
         return _refused(damage)
@@ -86,7 +90,7 @@ def read_from_segments(
         if taken is not None:
             return taken
     place.segment.readers += 1
-    epochs = log.epochs.copy()  # the disk thread must not meet one that changes
+    epochs = log.epochs.copy()  # the disk thread needs a copy that does not change
     return ColdRead(lambda: _read_cold(log, place, wanted, epochs), place.segment.end_read)
 
 
@@ -95,6 +99,8 @@ def _length_to_read(place: Place, wanted: Wanted) -> int:
 
 
 class Wanted(NamedTuple):
+    """The parameters of a read."""
+
     offset: int
     max_bytes: int
     upto: int
@@ -102,8 +108,8 @@ class Wanted(NamedTuple):
 
 
 def take_batches(data: ReadOnlyBuffer, data_offset: int, wanted: Wanted, epochs: LeaderEpochs) -> Slice | None:
-    """The wanted batches out of a piece of a segment, which begins with the batch at `data_offset`; None if the piece
-    holds too little or is not as it should be, so that the thorough path has to decide."""
+    """Takes the wanted batches out of a piece of a segment that begins with the batch at `data_offset`. None if the
+    piece is too short or inconsistent, so that the thorough path has to decide."""
     offset, max_bytes, upto, keeps_empty = wanted
     view = memoryview(data)
     at, size, first, empty_at = 0, 0, -1, -1
@@ -116,7 +122,7 @@ def take_batches(data: ReadOnlyBuffer, data_offset: int, wanted: Wanted, epochs:
         expected = header.next_offset
         end = at + header.size_bytes
         if header.next_offset > upto:
-            # Above the bound, if the header can be believed.
+            # The batch is above the bound, if its header can be trusted.
             if first < 0 and (end > len(view) or not crc_matches(view[at:end], header)):
                 return None
             break
@@ -149,7 +155,7 @@ def _only(empty: memoryview, next_offset: int) -> Slice:
 
 
 def _without_empty(batches: memoryview, next_offset: int) -> Slice:
-    """The batches that have records, in as few pieces as they are."""
+    """Returns the batches that have records, in as few pieces as possible."""
     pieces: list[memoryview] = []
     at = begin = 0
     while at < len(batches):
@@ -165,8 +171,8 @@ def _without_empty(batches: memoryview, next_offset: int) -> Slice:
 
 
 def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEpochs) -> Slice | Refused:
-    """On a disk thread. If the batches are not as they should be it walks from one to the next with every check, over
-    damage that lies before the offset."""
+    """Reads on a disk thread. If the batches are inconsistent, it walks from one to the next with every check, and
+    skips damage that lies before the offset."""
     found_there = place.file.read_at(place.position, _length_to_read(place, wanted))
     taken = take_batches(found_there, place.offset, wanted, epochs)
     if taken is not None:
@@ -184,11 +190,11 @@ def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEp
         if walk.bad is None:
             return Slice([], 0, offset)
         if walk.bad.position == place.position and not _index_is_right(place):
-            # The index is an accelerator: a wrong one costs a walk over the segment, never a record.
+            # The index only speeds up look-ups: a wrong one costs a walk over the segment, never a record.
             place = place._replace(position=0, offset=place.segment.base_offset)
             continue
         if place.segment not in log.segments:
-            return Slice([], 0, offset)  # it was truncated or has expired meanwhile
+            return Slice([], 0, offset)  # it was truncated or expired meanwhile
         damage = describe_damage(place, walk.bad, walk.next_offset)
         log.add_damage(damage)
         if damage.first_offset <= offset < damage.next_offset:
@@ -213,8 +219,8 @@ def _with_known_epochs(batches: memoryview, epochs: LeaderEpochs) -> memoryview:
 
 
 def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:
-    """(position, end, next offset) of the wanted batches. Of empty ones that are not wanted the last, if there are no
-    others: a reader has to get on."""
+    """Returns the (position, end, next offset) of the wanted batches. If there are only unwanted empty batches, it
+    returns the last of them, because a reader has to make progress."""
     first = end = next_offset = -1
     empty: tuple[int, int, int] | None = None
     for position, header, _ in walk:
@@ -234,8 +240,8 @@ def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:
 
 
 def _index_is_right(place: Place) -> bool:
-    """Whether the batch that the index names begins where it says: a walk over the headers before it has to arrive
-    there, at that offset."""
+    """Reports whether the index is right about the batch: a walk over the preceding headers must arrive at its position
+    and offset."""
     walk = Walk(place.file, 0, place.position, verify=False, next_offset=place.segment.base_offset)
     for _ in walk:
         pass
@@ -243,7 +249,7 @@ def _index_is_right(place: Place) -> bool:
 
 
 def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:
-    """Finds where intact batches go on after a bad one."""
+    """Describes the damage at a bad batch, up to where intact batches resume."""
     first_offset = max(next_offset, place.segment.base_offset)
     found = find_next_valid(place.file, bad.position, place.end, first_offset, place.following_base)
     resumes_at = found.header.base_offset if found is not None else place.following_base
@@ -254,10 +260,12 @@ def _refused(damage: Damage) -> Refused:
     return Refused(ErrorCode.corrupt_message, str(damage))
 
 
-# -- by time: blocking, on a disk thread; everything is in the segments (the caller waited for that, and holds them) --
+# -- by time: blocking, on a disk thread; the caller has waited until everything is in the segments, and holds them --
 
 
 class TimedOffset(NamedTuple):
+    """A record's timestamp and offset."""
+
     timestamp_ms: int
     offset: int
 
@@ -265,13 +273,13 @@ class TimedOffset(NamedTuple):
 def _batches_of(segment: Segment, position: int) -> Iterator[Walked]:
     try:
         file = segment.reader()
-    except FileNotFoundError:  # it has expired meanwhile
+    except FileNotFoundError:  # it expired meanwhile
         return
     yield from intact_batches(file, position, segment.written_end)
 
 
 def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_ms: int) -> TimedOffset | None:
-    """The first record at or after a time, exact to the record."""
+    """Finds the first record at or after a time, exact to the record."""
     for segment in segments:
         if segment.max_timestamp < timestamp_ms:
             continue
@@ -285,9 +293,10 @@ def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_m
 
 
 def find_max_timestamp(segments: list[Segment]) -> TimedOffset | None:
-    """The record with the highest timestamp, the first of them if there are several.
+    """Finds the record with the highest timestamp; the first of them if there are several.
 
-    A segment's own maximum may be of a batch that is not written yet, or cannot be read: it is only a bound.
+    The maximum that a segment keeps is only a bound: it may belong to a batch that is not written yet or cannot be
+    read.
     """
     best: tuple[BatchHeader, bytes] | None = None
     for segment in sorted(segments, key=lambda candidate: candidate.max_timestamp, reverse=True):
@@ -301,7 +310,8 @@ def find_max_timestamp(segments: list[Segment]) -> TimedOffset | None:
 
 
 def _latest_in(segment: Segment) -> tuple[BatchHeader, bytes] | None:
-    """The batch with the segment's highest timestamp, where the index says it is; else the highest there is."""
+    """Returns the batch with the segment's highest timestamp, where the index locates it; otherwise the highest that is
+    found."""
     latest: tuple[BatchHeader, bytes] | None = None
     for start in (segment.index.position_for_time(segment.max_timestamp), 0):
         for _, header, batch in _batches_of(segment, start):

@@ -1,7 +1,7 @@
-"""Makes a log's segments durable in the background and tells up to where they are.
+"""Makes a log's segments durable in the background and reports how far they are.
 
-The order is what keeps data (SAFETY 10): segments, directory, state file, and only then, by the caller, the
-checkpoint that gives the journal's space back.
+The order protects data (safety: journal-space): segments, directory, state file, and only then the checkpoint that
+releases the journal's space, which the caller writes.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
 
 
 class FlushPostponedError(Exception):
-    """The segments are synced, but their indexes, names or state could not be written, as on a full disk. Nothing is
-    lost and nothing is suspect: the flush is tried again."""
+    """The segments are synced, but their indexes, names or state could not be written, for example on a full disk.
+    Nothing is lost or suspect, and the flush is retried."""
 
 
 class DirectoryFailedError(OSError):
-    """A directory could not be synced. A second try might be told that all is well while the names are lost."""
+    """A directory could not be synced. A retry might report success although names are lost."""
 
 
 class Flush:
-    """One flush of one log: everything that is in it when the flush begins."""
+    """One flush of one log. It covers everything in the log when the flush begins."""
 
     def __init__(self, log: FileLog, done: Flushed) -> None:
         self._log = log
         self._done = done
         self._queue = log.shared.disk.sync_queue
-        # Not up to the log's end: what the journal does not have yet may wait for the space that this flush makes.
+        # Not up to the log's end: batches that are not journaled yet may wait for the space that this flush releases.
         self._end_offset = log.acknowledged_end if log.is_journaled else log.end_offset
-        # The state as of that offset, written only after everything below it is durable: a state that is ahead of the
-        # log it describes would answer lost batches as duplicates.
-        # Without one, the older state stays, and with it the segments above it, from which the rest is learned.
+        # The state as of that offset. It is written only after everything below it is durable, because a state ahead of
+        # its log would answer lost batches as duplicates. If it is None, the older state stays, and so do the segments
+        # above it, from which the rest is rebuilt.
         self._state: bytes | None = None
         self._aborted, self._removals = log.transactions.aborted, log.transactions.aborted.removals
         if can_tell_as_of(self._end_offset, log.producers, log.transactions):
             self._state = encode_state(self._end_offset, log.epochs, log.producers, log.transactions)
-            # The log is not cut in memory: a truncation opens it again. So nobody asks for anything earlier.
+            # A log is not truncated in memory; a truncation reopens it. So no earlier state will be needed.
             log.transactions.forget_history(self._end_offset)
         self._syncs: list[tuple[Segment, int]] = []
         self._point: RecoveryPoint | None = None
@@ -97,11 +97,12 @@ class Flush:
 
 
 class StartMove:
-    """Tells the checkpoint of a `cache` log's new start, and syncs nothing.
+    """Writes the new start of a `cache` log to the checkpoint without syncing anything.
 
-    What retention has passed is removed next: it need not reach the disk before. A log that keeps its records for less
-    time than a full segment waits for its sync never writes them there, unless the kernel does. What stays is as safe
-    as it was: it is synced in its own time, and after a power cut it is read and verified from the new start on.
+    The segments below the new start are removed next, so they need not reach the disk first. A log that keeps its
+    records for less time than a full segment waits for its sync never writes them to disk, unless the kernel does. The
+    remaining segments are as safe as before: they are synced in due time, and after a power cut they are read and
+    verified from the new start on.
     """
 
     def __init__(self, log: FileLog, point: RecoveryPoint, state: bytes | None, done: Flushed) -> None:
@@ -112,8 +113,8 @@ class StartMove:
 
     @classmethod
     def of(cls, log: FileLog, done: Flushed) -> StartMove | None:
-        """None if only a flush can move the start: the log is journaled, the start is in the middle of a segment (which
-        a power cut could take from it), or what producers did before the start is known as of the log's end alone."""
+        """Returns the move, or None if only a flush can move the start: the log is journaled; the start is in the
+        middle of a segment, which a power cut could lose; or the producer state is known only as of the log's end."""
         start = log.start_offset
         number = next((number for number, s in enumerate(log.segments) if s.end_offset > start), 0)
         passed = log.segments[number - 1]
@@ -124,7 +125,8 @@ class StartMove:
             return cls(log, known._replace(start_offset=start), None, done)
         if not can_tell_as_of(start, log.producers, log.transactions):
             return None
-        # The end of what is passed, not the beginning of what follows: that is how the point of a reset log looks.
+        # Use the end of the last removed segment, not the beginning of the next: the latter would look like a reset
+        # log.
         point = RecoveryPoint(start, passed.base_offset, passed.written_end, start)
         return cls(log, point, encode_state(start, log.epochs, log.producers, log.transactions), done)
 
@@ -141,7 +143,7 @@ class StartMove:
 
         def write_state() -> None:
             if state is not None and not log.deleted:
-                # The log may never have been flushed: then its own name is not durable either.
+                # If the log was never flushed, its own directory entry is not durable either.
                 _sync_dir(log.shared.disk.files, log.directory.rpartition("/")[0])
                 log.shared.disk.files.replace_file(f"{log.directory}/{STATE_FILE}", state)
 
@@ -149,6 +151,7 @@ class StartMove:
 
 
 def recovery_point_of(log: FileLog) -> RecoveryPoint:
+    """Returns the recovery point at the log's written end."""
     written = next((s for s in reversed(log.segments) if s.written_end > 0), log.segments[0])
     return RecoveryPoint(log.written_end, written.base_offset, written.written_end, log.start_offset)
 
@@ -161,7 +164,7 @@ def _sync_dir(files: FileSystem, path: str) -> None:
 
 
 def finish_directory(log: FileLog, state: bytes | None) -> None:
-    """After the segments are synced: their indexes, their names, the log's state. Blocking."""
+    """Writes the indexes, directory entries and state of a log after its segments are synced. Blocking."""
     files = log.shared.disk.files
     if log.deleted:
         return
@@ -176,6 +179,6 @@ def finish_directory(log: FileLog, state: bytes | None) -> None:
         _sync_dir(files, log.directory.rpartition("/")[0])
         for segment in new:
             segment.entry_durable = True
-    # Last: the state must never be ahead of segments that a power cut could still take away with their names.
+    # Last, because the state must never be ahead of segments whose names a power cut could still lose.
     if state is not None:
         files.replace_file(f"{log.directory}/{STATE_FILE}", state)

@@ -1,7 +1,7 @@
-"""Moves what is only in the journal into synced segments, checkpoints it, and gives the journal its space back.
+"""Moves data that is only in the journal into synced segments, writes a checkpoint, and releases the journal's space.
 
-Runs when the journal is half full, when a log asks, and every few seconds, so that a restart has little to replay.
-The logs of the oldest journal file go first (SAFETY 10).
+A flush runs when the journal is half full, when a log requests it, and every few seconds, so that a restart has little
+to replay. The logs of the oldest journal file come first (safety: journal-space).
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from ottla.ports import Completion
 @dataclass(slots=True, eq=False)
 class _Round:
     sequence: int
-    """What the journal may forget afterwards; 0 if nothing."""
+    """The journal sequence to release afterwards; 0 if none."""
     ends: dict[FileLog, int]
-    """The logs that have entries up to there, with their ends; -1 for one that has no batches among them."""
+    """The logs with entries up to that sequence, and their ends there; -1 for a log without batches among them."""
     logs: set[FileLog]
-    """These, and others that want a flush."""
+    """These logs, and others that requested a flush."""
     waiting: list[Callable[[], None]]
     remaining: int
     keeps_journal: bool = False
-    """A log could neither be flushed nor rescued, and the journal has entries of it."""
+    """True if a log that has entries in the journal could be neither flushed nor rescued."""
     moved: set[FileLog] = field(default_factory=set)
-    """Of the logs, those whose start was moved and that were not flushed."""
+    """The logs whose start was moved without a flush."""
 
 
 class Flusher:
+    """Flushes logs in rounds, each of which ends with a checkpoint. Only one round runs at a time."""
+
     def __init__(
         self,
         shared: SharedByLogs,
@@ -53,16 +55,16 @@ class Flusher:
         self._running = False
         self._wanted: dict[LogKey, FileLog] = {}
         self._passed: dict[LogKey, FileLog] = {}
-        """Whose start has moved: the next round has to tell the checkpoint, with or without a flush."""
+        """Logs whose start has moved. The next round writes it to the checkpoint, with or without a flush."""
         self._waiting: list[Callable[[], None]] = []
         self._holds: deque[Callable[[Callable[[], None]], None]] = deque()
         self._everything = False
         self._asked = False
-        """For a round since the last one began."""
+        """True if a round was requested since the last one began."""
 
     @property
     def released_sequence(self) -> int:
-        """The journal is needed above this: as the durable checkpoint has it."""
+        """The journal sequence released by the durable checkpoint; everything above it is still needed."""
         return self._released
 
     @property
@@ -70,15 +72,15 @@ class Flusher:
         return self._running
 
     def want(self, log: FileLog) -> None:
-        """The next round flushes this log."""
+        """Requests that the next round flushes this log."""
         self._wanted[log.key] = log
 
     def want_start(self, log: FileLog) -> None:
-        """Retention waits for a checkpoint with the log's new start."""
+        """Requests a checkpoint with the log's new start, for which retention waits."""
         self._passed[log.key] = log
 
     def forget(self, log: FileLog) -> None:
-        """The log is deleted: its point leaves the next checkpoint."""
+        """Removes a deleted log; its recovery point is left out of the next checkpoint."""
         self._points.pop(log.key, None)
         self._wanted.pop(log.key, None)
         self._passed.pop(log.key, None)
@@ -91,9 +93,9 @@ class Flusher:
     def run(
         self, done: Callable[[], None] | None = None, logs: Iterable[FileLog] = (), *, everything: bool = False
     ) -> None:
-        """Starts a round; `done` comes after a round that began at or after this call.
+        """Starts a round. `done` is called after a round that began at or after this call.
 
-        With `everything`, all that is in the journal is moved; else its oldest full file.
+        With `everything`, the round covers the whole journal, otherwise its oldest full file.
         """
         self._everything = self._everything or everything
         for log in logs:
@@ -105,7 +107,7 @@ class Flusher:
             self._begin_round()
 
     def hold(self, held: Callable[[Callable[[], None]], None]) -> None:
-        """Calls `held(release)` when no round is running; none begins before `release()`."""
+        """Calls `held(release)` when no round is running; no round begins before `release()` is called."""
         self._holds.append(held)
         if not self._running:
             self._grant_hold()
@@ -115,7 +117,7 @@ class Flusher:
         self._holds.popleft()(lambda: self._end_round([], has_released=False))
 
     def write_point(self, log: FileLog, point: RecoveryPoint, done: Completion) -> None:
-        """A checkpoint with another point for one log, while the flusher is held."""
+        """Writes a checkpoint with a changed recovery point for one log. The flusher must be held."""
         self._points[log.key] = point
         data = encode_checkpoint(Checkpoint(self._released, self._points))
 
@@ -125,7 +127,7 @@ class Flusher:
         self._shared.disk.sync_queue.call(lambda: self._write(data), written)
 
     def _write(self, checkpoint: bytes) -> None:
-        """Blocking."""
+        """Writes the checkpoint file. Blocking."""
         files = self._shared.disk.files
         self._shared.with_reserve(lambda: files.replace_file(self._checkpoint_path, checkpoint))
 
@@ -177,11 +179,11 @@ class Flusher:
         if log not in current.ends or log.deleted:
             self._on_log_done(current)
         elif log.failed is not None and self._journal_works:
-            # No further than it reaches: a truncation may have taken back what the oldest file has of it.
+            # Rescue no further than the log reaches: a truncation may have removed entries that the oldest file has.
             end_offset = min(current.ends[log], log.acknowledged_end)
             self._rescue.begin(log, end_offset, partial(self._on_rescued, current, log))
         else:
-            # Its entries stay in the journal, so nothing acknowledged is lost; but their space stays taken.
+            # Its entries stay in the journal, so nothing acknowledged is lost, but their space stays occupied.
             current.keeps_journal = True
             self._on_log_done(current)
 
@@ -195,7 +197,8 @@ class Flusher:
         elif error is not None:
             current.keeps_journal = True
         else:
-            # The journal also had the log's start, if it was moved. What was rescued has only batches.
+            # The journal may also have had the log's new start. Rescued files hold only batches, so record the start
+            # here.
             point = self._points.get(log.key, RecoveryPoint(0, 0, 0, 0))
             if point.start_offset != log.start_offset:
                 self._points[log.key] = point._replace(start_offset=log.start_offset)
@@ -223,7 +226,8 @@ class Flusher:
 
         def written(_: None, error: BaseException | None) -> None:
             if error is None:
-                # Not before: what reads the journal meanwhile must find all that the durable checkpoint needs.
+                # Not earlier: a concurrent reader of the journal must find everything that the durable checkpoint
+                # needs.
                 self._released = released
                 for log, point in points.items():
                     log.recovery_point = point
@@ -241,8 +245,8 @@ class Flusher:
         self._shared.disk.sync_queue.call(lambda: self._write(data), written)
 
     def _end_round(self, waiting: list[Callable[[], None]], *, has_released: bool) -> None:
-        """Goes on if someone asked meanwhile, and while that makes room; a round that made none would not the next
-        time either."""
+        """Ends a round. Starts another if one was requested meanwhile, or if the journal is under pressure and this
+        round released space. A round that released nothing would not release anything the next time either."""
         self._running = False
         for callback in waiting:
             callback()

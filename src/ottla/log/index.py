@@ -1,11 +1,11 @@
-"""Where in a segment an offset or a time is found: one entry for every few kilobytes.
+"""A sparse index that finds offsets and timestamps in a segment, with one entry for every few kilobytes.
 
-An entry names a batch by its base offset and position, and carries the highest timestamp of the segment up to and
-including that batch. Offsets and positions only grow, and so does that running maximum: one index serves look-ups by
-offset and by time, both by bisection, followed by a walk over batch headers.
+An entry gives the base offset and position of a batch, and the highest timestamp of the segment up to and including
+that batch. Offsets, positions and this running maximum never decrease, so one index serves look-ups by offset and by
+time. Both use bisection, followed by a walk over batch headers.
 
-The file is a plain sequence of entries, each with a checksum. It is an accelerator, never a source of truth: whatever
-is odd about it (not growing, beyond the segment) makes it be built again from the segment.
+The file is a plain sequence of entries, each with a checksum. It only speeds up look-ups and is never the source of
+truth: if anything in it is inconsistent (not increasing, or beyond the segment), it is rebuilt from the segment.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def note_run_plainly(
     timestamps: list[int],
     newest: int,
 ) -> tuple[int, int]:
-    """The entries of many batches into the index's columns. Returns the position at which the next one is due, and the
-    newest timestamp so far. The twin of what is compiled."""
+    """Adds the entries of many batches to the columns of an index. Returns the position at which the next entry is due,
+    and the newest timestamp so far. The pure Python version of the compiled function."""
     for base, position, timestamp in zip(bases, begins, timestamps, strict=True):
         newest = max(newest, timestamp)
         if begin + position >= due:
@@ -59,6 +59,8 @@ note_run = _best_note_run()
 
 
 class SparseIndex:
+    """The index of one segment."""
+
     __slots__ = ("_due", "_interval_bytes", "_max_timestamps", "_positions", "_relative_offsets", "persisted")
 
     def __init__(self, interval_bytes: int) -> None:
@@ -67,15 +69,15 @@ class SparseIndex:
         self._positions = array("I")
         self._max_timestamps = array("q")
         self._due = 0
-        """The batch at this position or the next one behind it is indexed."""
+        """The first batch at or after this position is indexed next."""
         self.persisted = 0
-        """How many entries the index file has."""
+        """Number of entries in the index file."""
 
     def __len__(self) -> int:
-        return len(self._max_timestamps)  # what `note` adds last: a disk thread may look in between
+        return len(self._max_timestamps)  # `note` appends to this column last; a disk thread may read in between
 
     def note(self, relative_offset: int, position: int, max_timestamp: int) -> None:
-        """A batch was appended. Indexed if the last indexed one lies far enough back."""
+        """Notes an appended batch. It is indexed if the last indexed batch is far enough back."""
         if position >= self._due:
             self._relative_offsets.append(relative_offset)
             self._positions.append(position)
@@ -85,8 +87,8 @@ class SparseIndex:
     def note_run(
         self, bases: list[int], base_offset: int, positions: list[int], begin: int, timestamps: list[int], newest: int
     ) -> int:
-        """Many batches were appended, in this order, at these positions from `begin` on. Takes the newest timestamp
-        before them and returns the newest with them."""
+        """Notes many appended batches, in order, at `positions` relative to `begin`. Takes the newest timestamp before
+        them and returns the newest including them."""
         self._due, newest = note_run(
             self._relative_offsets,
             self._positions,
@@ -103,43 +105,44 @@ class SparseIndex:
         return newest
 
     def entry_for_offset(self, relative_offset: int) -> tuple[int, int]:
-        """(relative offset, position) of a batch at or before the one that holds the offset."""
+        """Returns the (relative offset, position) of a batch at or before the one that holds the offset."""
         index = bisect_right(self._relative_offsets, relative_offset) - 1
         return (self._relative_offsets[index], self._positions[index]) if index >= 0 else (0, 0)
 
     def position_for_offset(self, relative_offset: int) -> int:
+        """Returns the position of a batch at or before the one that holds the offset."""
         return self.entry_for_offset(relative_offset)[1]
 
     def position_for_time(self, timestamp_ms: int) -> int:
-        """A position before which every batch is older."""
+        """Returns a position before which every batch is older."""
         index = bisect_left(self._max_timestamps, timestamp_ms) - 1
         return self._positions[index] if index >= 0 else 0
 
     def first_timestamp(self) -> int:
-        """Of the first batch; -1 if that is not known."""
+        """Returns the timestamp of the first batch; -1 if it is unknown."""
         return self._max_timestamps[0] if len(self) else -1
 
     def last_entry(self) -> tuple[int, int, int] | None:
-        """(relative offset, position, running maximum of timestamps) of the last batch that has an entry."""
+        """Returns the (relative offset, position, highest timestamp so far) of the last indexed batch."""
         if not self._positions:
             return None
         return self._relative_offsets[-1], self._positions[-1], self._max_timestamps[-1]
 
     def truncate(self, position: int) -> None:
-        """Forgets the entries at or beyond a position."""
+        """Drops the entries at or beyond a position."""
         keep = bisect_left(self._positions, position)
         del self._relative_offsets[keep:], self._positions[keep:], self._max_timestamps[keep:]
         self._due = self._positions[-1] + self._interval_bytes if keep else 0
         self.persisted = min(self.persisted, keep)
 
     def unpersisted(self) -> bytes:
-        """What has to be appended to the file."""
+        """Returns the bytes to append to the index file."""
         entries = range(self.persisted, len(self))
         return b"".join(_pack(self._relative_offsets[i], self._positions[i], self._max_timestamps[i]) for i in entries)
 
     @classmethod
     def parse(cls, data: bytes, interval_bytes: int, segment_bytes: int) -> SparseIndex:
-        """Takes entries as long as they make sense for a segment of that size."""
+        """Parses entries as long as they are consistent with a segment of that size."""
         index = cls(interval_bytes)
         previous = (-1, -1, -(2**63))
         for at in range(0, len(data) - len(data) % ENTRY_BYTES, ENTRY_BYTES):

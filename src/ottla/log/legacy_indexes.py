@@ -1,6 +1,6 @@
-"""Renames the index files of earlier versions, which had the suffix of Kafka's offset indexes and another format.
+"""Renames the index files of earlier versions, which used the suffix of Kafka's offset indexes for a different format.
 
-A tool that is made for Kafka's files would take them for its own. Segments keep the suffix `.log`: they are in Kafka's
+A tool made for Kafka's files would mistake them for its own. Segments keep the suffix `.log`: they are in Kafka's
 format.
 """
 
@@ -17,11 +17,12 @@ _LEGACY = re.compile(r"\d{20}" + re.escape(LEGACY_SUFFIX))
 
 
 def rename_legacy_indexes(files: FileSystem, directory: str) -> None:
-    """Blocking, before anything else is done in the directory: whatever removes a segment removes its index by the
-    current name.
+    """Renames the legacy indexes in a log's directory. Blocking. It must run before anything else in the directory,
+    because removing a segment removes its index by the current name only.
 
-    If both kinds exist, an earlier version has run since the current names were written, or this was interrupted. Then
-    the files with the current names may be older than their segments, so they are removed; the start builds them again.
+    If both kinds exist, either an earlier version has run since the current names were written, or this function was
+    interrupted. The files with the current names may then be older than their segments, so they are removed and rebuilt
+    at start-up.
     """
     names = files.list_dir(directory) if files.exists(directory) else []
     legacy = [name for name in names if _LEGACY.fullmatch(name)]
@@ -32,12 +33,12 @@ def rename_legacy_indexes(files: FileSystem, directory: str) -> None:
             files.remove(f"{directory}/{name}")
     for name in legacy:
         _rename(files, f"{directory}/{name}", f"{directory}/{name.removesuffix(LEGACY_SUFFIX)}{INDEX_SUFFIX}")
-    # An old name that came back after a power cut could belong to another segment by then.
+    # If a power cut restored an old name, it could belong to another segment by then.
     files.sync_dir(directory)
 
 
 def _rename(files: FileSystem, old: str, new: str) -> None:
-    """On a full disk, a directory may have no room for the longer name. Then the index is built again."""
+    """Renames an index. On a full disk, a directory may have no room for the longer name; the index is then rebuilt."""
     try:
         files.rename(old, new)
     except OSError as error:

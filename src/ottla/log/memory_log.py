@@ -1,7 +1,8 @@
 """A log that never touches a disk: the `memory` class.
 
-For write-ahead logs that are kept for a minute and live on several brokers. Retention drops batch by batch. The bytes
-of all memory logs together are bounded; a full budget refuses writes before the machine runs out (SAFETY 25).
+It is meant for write-ahead logs that are kept for a minute and replicated to several brokers. Retention drops single
+batches. All memory logs share a budget of bytes; when it is used up, writes are rejected before the machine runs out of
+memory (safety: memory-loss).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ottla.records.validation import first_at_or_after, max_timestamp_record
 
 
 class MemoryLog:
+    """Implements `contract.Log` in memory."""
+
     def __init__(self, shared: SharedByLogs, key: LogKey, config: TopicConfig, start_offset: int) -> None:
         self.shared = shared
         self.key = key
@@ -35,15 +38,15 @@ class MemoryLog:
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.reserved_end = start_offset
-        """Offsets below this are durably reserved: after a restart the log goes on above, never below."""
+        """Offsets below this are durably reserved: after a restart the log continues above them, never below."""
         self.failed: OSError | None = None
         self.truncating = False
-        """Never: a memory log is cut at once."""
+        """Always False: a memory log is truncated at once."""
         self.events: LogEvents | None = None
         self._batches = BatchList()
         self._newest_ms = -1
         self._untimed: dict[int, int] = {}
-        """When each batch came that has no timestamp of its own, by its base offset."""
+        """The arrival time of each batch without a timestamp of its own, by base offset."""
 
     @property
     def acknowledged_end(self) -> int:
@@ -59,7 +62,7 @@ class MemoryLog:
 
     def refusal(self, size_bytes: int, record_count: int = 1) -> Refused | None:
         if self.end_offset + record_count > self.reserved_end:
-            # Whatever was given out above the reserved end would be given out again after a restart.
+            # An offset assigned above the reserved end would be assigned again after a restart.
             return Refused(
                 ErrorCode.kafka_storage_error, f"the offsets from {self.reserved_end} on could not be reserved yet"
             )
@@ -92,7 +95,7 @@ class MemoryLog:
         if max_timestamp > self._newest_ms:
             self._newest_ms = max_timestamp
         if 0 <= self.config.retention_bytes < self._batches.size_bytes:
-            # At once, not at the next check: the memory of the oldest batch is what the next one is received into.
+            # Do not wait for the next check: the next batch is received into the memory of the oldest one.
             self.apply_retention(max_timestamp)
         if self.events is not None:
             self.events.on_acknowledged()
@@ -109,7 +112,7 @@ class MemoryLog:
         done(None)
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the end off: the log ends at the offset, or before the batch that holds it."""
+        """Truncates the log to the offset, or to the start of the batch that holds it."""
         self.shared.memory.size_bytes -= self._batches.drop_from(offset)
         kept = [(end, read_header(view), view) for _, end, view in self._batches.views_from(self.start_offset)]
         self.end_offset = kept[-1][0] if kept else min(self.start_offset, offset)
@@ -124,7 +127,7 @@ class MemoryLog:
         self.producers = merged_producers(learned.producers, older)
 
     def reset_to(self, offset: int) -> None:
-        """Gives up everything: the log begins and ends at the offset."""
+        """Drops everything: the log begins and ends at the offset."""
         self.shared.memory.size_bytes -= self._batches.drop_all()
         self._untimed.clear()
         self.start_offset = self.end_offset = offset
@@ -142,7 +145,7 @@ class MemoryLog:
         self._begin_at(self.start_offset)
 
     def _begin_at(self, offset: int) -> None:
-        """What is below is gone, and the log is never cut there: if it has to, it is reset."""
+        """Moves the start of the log. A truncation below it becomes a reset, so the history below is dropped."""
         self.start_offset = offset
         self.epochs.truncate_before(offset)
         self.transactions.remove_below(offset)
@@ -171,7 +174,7 @@ class MemoryLog:
         return self._untimed.get(header.base_offset, header.max_timestamp)
 
     def _drop_oldest(self, size_bytes: int, upto: int | None = None) -> None:
-        """Gives up whole batches until they come to so many bytes, none that ends above `upto`."""
+        """Drops the oldest whole batches until they add up to `size_bytes`, but none that ends above `upto`."""
         batches = self._batches
         upto = self.end_offset if upto is None else upto
         count, dropped_bytes = batches.drop_oldest(len(batches), upto, size_bytes, 0)

@@ -1,4 +1,4 @@
-"""What a batch changes besides bytes: the same when it is appended, replayed, or read back from a segment."""
+"""The effect of a batch on a log's state: the same when it is appended, replayed, or read back from a segment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.records.errors import CorruptRecords
 
 
 class Known(Protocol):
-    """What a log knows besides its bytes."""
+    """The state that a log derives from its batches."""
 
     epochs: LeaderEpochs
     producers: ProducerStates
@@ -22,6 +22,7 @@ class Known(Protocol):
 
 
 def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
+    """Updates leader epochs, producers and transactions for one batch."""
     known.epochs.note(header.leader_epoch, header.base_offset)
     if header.producer_id < 0:
         return
@@ -43,6 +44,7 @@ def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
 
 
 def note_sequence(header: BatchHeader, known: Known) -> None:
+    """Records a batch of an idempotent producer."""
     noted = ProducerBatch(
         header.base_sequence, header.last_sequence, header.base_offset, header.next_offset, header.max_timestamp
     )
@@ -74,8 +76,8 @@ def _is_fence(header: BatchHeader, batch: memoryview) -> bool:
 
 
 def marker_in(header: BatchHeader, batch: memoryview) -> Marker | None:
-    """The marker of a control batch. None if it ends no transaction, or cannot be read: it is checked before it is
-    taken into a log, and what was in a log must never stop its recovery."""
+    """Returns the transaction marker in a control batch. None if the batch ends no transaction or cannot be read:
+    batches are checked before they are appended, and the contents of a log must never stop its recovery."""
     try:
         found = end_of_transaction(header, batch)
     except CorruptRecords:

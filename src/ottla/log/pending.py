@@ -1,8 +1,8 @@
-"""What is in a log and not in its segment files yet, gathered so that one call writes many batches.
+"""Batches that are not yet in a log's segment files, gathered so that one call writes many of them.
 
-A `disk` log's segments never hold what its journal does not: a write ends where the journal has got to. So after a
-failure the journal and the synced part of a segment are all there is to know, and a flush never has to wait for the
-journal's next free space, which it is there to make.
+The segments of a `disk` log never hold data that its journal does not: a write ends where the journal has got to. After
+a failure, the journal and the synced part of a segment are therefore all there is to know. It also means that a flush,
+which makes space in the journal, never has to wait for that space.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GATHERED_BYTES_MAX = 8 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
-    """Batches that follow one another in one segment and are to be written by one call."""
+    """Contiguous batches of one segment that one call writes."""
 
     segment: Segment
     position: int
     batches: list[memoryview] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    """The offset after each batch."""
+    """The next offset after each batch."""
     size_bytes: int = 0
 
     @property
@@ -33,7 +33,7 @@ class PendingWrite:
         return self.ends[-1]
 
     def split_off(self, count: int) -> PendingWrite:
-        """Keeps the first `count` batches; the others are in the write that is returned."""
+        """Keeps the first `count` batches and returns a write with the others."""
         rest = PendingWrite(self.segment, self.position, self.batches[count:], self.ends[count:])
         rest.size_bytes = sum(map(len, rest.batches))
         del self.batches[count:], self.ends[count:]
@@ -43,7 +43,7 @@ class PendingWrite:
 
 
 class PendingWrites:
-    """Of one log, in the order of their offsets. One write is in flight at a time."""
+    """The pending writes of one log, ordered by offset. One write is in flight at a time."""
 
     __slots__ = ("_in_flight", "_writes", "size_bytes")
 
@@ -87,7 +87,8 @@ class PendingWrites:
         return last
 
     def begin(self, upto: int) -> PendingWrite | None:
-        """The next write, of what lies below `upto`; None if there is nothing, or another write is in flight."""
+        """Begins the next write, up to the offset `upto`. None if there is nothing to write, or a write is in
+        flight."""
         if self._in_flight is not None or not self._writes:
             return None
         write = self._writes[0]
@@ -100,7 +101,7 @@ class PendingWrites:
         return write
 
     def end(self, write: PendingWrite, *, is_written: bool) -> bool:
-        """False if the write does not count any more: the segment was written anew meanwhile."""
+        """Ends a write. False if it no longer counts because the segment was rewritten meanwhile."""
         self._in_flight = None
         if not self._writes or self._writes[0] is not write:
             return False
@@ -110,12 +111,12 @@ class PendingWrites:
         return True
 
     def drop_below(self, offset: int) -> None:
-        """The segments have everything below the offset by another way."""
+        """Drops writes below the offset, which the segments have received in another way."""
         while self._writes and self._writes[0].end_offset <= offset:
             self.size_bytes -= self._writes.popleft().size_bytes
 
     def bytes_above(self, offset: int, segment: Segment) -> int:
-        """How much of the segment's end lies above the offset."""
+        """Returns how many pending bytes of the segment lie above the offset."""
         return sum(
             len(batch)
             for write in self._writes

@@ -1,14 +1,14 @@
-"""Where things are in a data directory.
+"""The layout of a data directory.
 
 <data>/FORMAT            format version and ids
-<data>/checkpoint        up to where each log is synced, and from where the journal is replayed
+<data>/checkpoint        how far each log is synced, and from where the journal is replayed
 <data>/journal/          the journal's ring
 <data>/logs/<topic id>-<partition>/   segments (.log), their indexes (.ottla-index), state
-<data>/lost-entries      the journal lost entries, nobody knows whose: stays until the cluster was told
-<data>/recycled/         files of expired segments, waiting to become new ones
-<data>/rescued/          what the journal had of logs that failed, until they are opened again
-<data>/reserve-*         space kept back for a full disk
-<data>/set-aside/        what no topic claims: kept, never deleted by the broker
+<data>/lost-entries      exists if the journal lost entries of unknown logs, until the cluster was notified
+<data>/recycled/         files of expired segments, to be reused for new ones
+<data>/rescued/          journal entries of logs that failed, until the logs are opened again
+<data>/reserve-*         space reserved for a full disk
+<data>/set-aside/        logs that no topic claims: kept, never deleted by the broker
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _LOG_NAME = re.compile(r"([0-9a-f]{32})-(\d+)(?:-(\d+))?")
 
 
 class DataPlaces:
+    """The paths in a data directory."""
+
     def __init__(self, data_dir: str) -> None:
         self.data_dir = data_dir
         self.checkpoint = f"{data_dir}/{CHECKPOINT_FILE}"
@@ -39,13 +41,14 @@ class DataPlaces:
 
 
 def log_name(key: LogKey) -> str:
-    """By the topic's id (SAFETY 26): a topic that is deleted and created again is another log."""
+    """Returns a log's directory name. It is based on the topic id (safety: topic-identity): a topic that is deleted and
+    recreated is another log."""
     suffix = f"-{key.generation}" if key.generation else ""
     return f"{key.topic_id.hex}-{key.partition}{suffix}"
 
 
 def key_of_log_name(name: str) -> LogKey | None:
-    """None if this is not the name of a log."""
+    """Parses the name of a log's directory. None if it is not one."""
     found = _LOG_NAME.fullmatch(name)
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""Opens a file log at start-up, after a clean stop or a crash. Blocking.
+"""Opens a file log at start-up, after a clean shutdown or a crash. Blocking.
 
-A `disk` log is its segments up to the recovery point plus the journal; every other byte is cut, because only the
-journal knows what was acknowledged (SAFETY 6). A `cache` log is read from its recovery point on: a torn end is cut,
-which the class allows; damage with intact batches behind it is kept apart and named, never cut in silence.
+A `disk` log consists of its segments up to the recovery point plus the journal. Every other byte is truncated, because
+only the journal knows what was acknowledged (safety: recovered-log). A `cache` log is read from its recovery point on.
+A torn end is truncated, which the class allows. Damage that is followed by intact batches is moved aside and reported,
+never truncated silently.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DAMAGED_SUFFIX = ".damaged"
 
 
 class Opening(NamedTuple):
-    """What the steps of opening one log share."""
+    """The context of opening one log."""
 
     shared: SharedByLogs
     directory: str
@@ -58,8 +59,9 @@ def open_file_log(
     trust_checkpoint: bool = True,
     up_to_point: bool = False,
 ) -> FileLog:
-    """`trust_checkpoint` is False when the checkpoint itself was lost: then even a `disk` log is read and verified.
-    With `up_to_point`, everything above the point is cut in every class: the log is being truncated."""
+    """Opens a log. `trust_checkpoint` is False if the checkpoint itself was lost: then even a `disk` log is read and
+    verified. With `up_to_point`, everything above the recovery point is truncated in every class, because the log is
+    being truncated."""
     opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
     rename_legacy_indexes(files, directory)
@@ -95,7 +97,7 @@ def open_file_log(
 
 
 def _without_what_was_reset(opening: Opening, bases: list[int], offset: int) -> list[int]:
-    """The log was given up and began again at the offset: the state and the segments below are of the old one."""
+    """Removes the remains of a log that was reset to the offset: its old state, and its segments below the offset."""
     for base in bases:
         if base < offset:
             _remove(opening, base)
@@ -108,8 +110,8 @@ def _without_what_was_reset(opening: Opening, bases: list[int], offset: int) -> 
 
 
 def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> list[int]:
-    """Removes segments that lie wholly below the log's start and are summarised: their removal may have been under
-    way."""
+    """Removes segments that lie entirely below the log's start and are covered by the state file. A crash may have
+    interrupted their removal."""
     passed = [base for base, following in pairwise(bases) if following <= left_behind]
     for base in passed:
         _remove(opening, base)
@@ -117,8 +119,8 @@ def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> lis
 
 
 def _without_passed_end(opening: Opening, bases: list[int], point: RecoveryPoint, state_offset: int) -> list[int]:
-    """The same for the last file that is left: a power cut took the names of those behind it. It was not synced if only
-    the start had moved, so what is in it says nothing."""
+    """Does the same for the only remaining file, after a power cut lost the names of those that followed. It was not
+    synced if only the start had moved, so its contents prove nothing."""
     (base,) = bases
     is_passed = point.offset <= min(point.start_offset, state_offset)
     file = opening.shared.disk.files.open(opening.segment(base).path)
@@ -132,8 +134,8 @@ def _without_passed_end(opening: Opening, bases: list[int], point: RecoveryPoint
 
 
 def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> None:
-    """Segments follow one another without a gap, from the log's start on. Where one is missing, its records are: they
-    are named, so that no reader passes over them in silence."""
+    """Reports gaps between segments. From the log's start on, segments are contiguous. The records of a missing segment
+    are recorded as damage, so that no reader skips them silently."""
     expected = start_offset
     for segment in segments:
         known = any(d.first_offset <= expected and d.next_offset >= segment.base_offset for d in opening.damages)
@@ -144,12 +146,12 @@ def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> 
         expected = max(expected, segment.end_offset)
 
 
-# -- disk: what the checkpoint covers, not a byte more ----------------------------------------------------------------
+# -- disk: exactly the part that the checkpoint covers ----------------------------------------------------------------
 
 
 def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None, *, keeps_space: bool) -> list[Segment]:
-    """`keeps_space`: the last segment keeps the space of what is cut, because the journal's entries will fill it again.
-    On a full disk there might be no other."""
+    """Opens segments up to the recovery point. With `keeps_space`, the last segment keeps the space of the truncated
+    part, because the journal's entries will fill it again and a full disk might have no other."""
     if point is None:
         for base in bases:
             _remove(opening, base)
@@ -176,8 +178,8 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None,
 
 
 def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint) -> list[Segment]:
-    """If the segments end before the recovery point, something removed or cut a file: that is damage, as far as it is
-    above the log's start. Expired segments may be gone in any order."""
+    """Completes the segments up to the recovery point. If they end before it, a file was removed or truncated: that is
+    damage, as far as it lies above the log's start. Expired segments may be gone in any order."""
     end_offset = segments[-1].end_offset if segments else point.start_offset
     have = max(end_offset, point.start_offset)
     if have < point.offset:
@@ -190,20 +192,20 @@ def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint
     return segments
 
 
-# -- cache: what reads back well -----------------------------------------------------------------------------------
+# -- cache: everything that verifies -------------------------------------------------------------------------------
 
 
 def _open_verified(
     opening: Opening, bases: list[int], point: RecoveryPoint | None, *, any_start: bool
 ) -> list[Segment]:
     segments: list[Segment] = []
-    # If the segment that comes first by the checkpoint is gone, the others' story has lost its beginning.
+    # If the checkpoint's first segment is gone, the others do not connect to the log's start.
     known = (0, 0) if point is None else (point.segment_base, point.start_offset)
     intact = any_start or not bases or bases[0] <= max(known)
     followers = dict(pairwise(bases))
     for base in bases:
         segment = opening.segment(base)
-        # What no checkpoint covers must follow on without a gap: a power cut may have taken the end of the one before.
+        # Segments that no checkpoint covers must be contiguous: a power cut may have lost the end of the previous one.
         is_covered = point is not None and base <= point.segment_base
         if not intact or (segments and not is_covered and segments[-1].end_offset != base):
             intact = False
@@ -225,7 +227,8 @@ def _open_verified(
 
 
 def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) -> bool:
-    """Reads what no checkpoint covers. False if what follows this segment cannot belong to the log any more."""
+    """Verifies the part of a segment that no checkpoint covers. False if the following segments cannot belong to the
+    log any more."""
     walk = Walk(segment.file, covered, size, verify=True, next_offset=segment.end_offset)
     for _, header, batch in walk:
         segment.append(header, len(batch))
@@ -237,13 +240,14 @@ def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) ->
     if is_damaged:
         _keep_rest_apart(opening, segment, size, walk.bad.reason if walk.bad else "unreadable")
     _cut(segment, bad_at)
-    # Else it is a torn end, or the space and the old bytes that a sealed segment did not give back: the next segment
-    # belongs to the log if it goes on here.
+    # Otherwise it is a torn end, or the space and old bytes that a sealed segment did not release. The next segment
+    # belongs to the log if it continues here.
     return not is_damaged
 
 
 def _clear(segment: Segment, position: int, size: int) -> bool:
-    """As durable as a cut, and the space stays the segment's. False if even that takes space that is not there."""
+    """Zeroes a range durably, so that the segment keeps its space. False if even that needs space that is not
+    available."""
     try:
         segment.file.clear(position, size - position)
     except OSError as error:
@@ -255,7 +259,7 @@ def _clear(segment: Segment, position: int, size: int) -> bool:
 
 
 def _cut(segment: Segment, position: int) -> None:
-    """Durably: bytes that came back after the next power cut would stand where others are expected."""
+    """Truncates a segment durably: bytes restored by the next power cut would stand where other data is expected."""
     segment.file.truncate(position)
     segment.file.sync()
 
@@ -284,10 +288,10 @@ def _set_apart(opening: Opening, segment: Segment) -> None:
 
 
 def _load(opening: Opening, segment: Segment, size: int, following_base: int | None = None) -> None:
-    """Takes a segment's index from its file and what the index misses from the batch headers.
+    """Loads a segment's index from its file, and completes it from the batch headers.
 
-    A sealed segment ends where the next begins, and the last one at the recovery point: a recycled file that was not
-    cut yet has an older segment's data there.
+    A sealed segment ends where the next one begins, and the last segment ends at the recovery point. Beyond that, a
+    recycled file that was not truncated yet holds data of an older segment.
     """
     files = opening.shared.disk.files
     if files.exists(segment.index_path):
@@ -307,12 +311,13 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
         next_offset = segment.base_offset + last[0]
     _take_headers(opening, segment, size, next_offset, following_base)
     segment.written_end = segment.synced_end = segment.allocated_end = segment.appended_end
-    # A checkpoint of an empty segment says nothing of its file: it may have come afterwards.
+    # A checkpoint of an empty segment says nothing about its file, which may have been created afterwards.
     segment.entry_durable = size > 0
 
 
 def _cut_index(opening: Opening, segment: Segment) -> None:
-    """Durably, as the segment: entries of batches that are gone could come back for others of the same place."""
+    """Truncates the index durably, like the segment: old entries could otherwise reappear for new batches at the same
+    place."""
     file = opening.shared.disk.files.open(segment.index_path)
     try:
         file.truncate(len(segment.index) * ENTRY_BYTES)
@@ -332,7 +337,7 @@ def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: in
     walk = Walk(segment.file, start, size, verify=False, next_offset=next_offset)
     if _take_all(segment, walk, following_base) and segment.appended_end == size:
         return
-    # A wrong length shows at the next header. Each batch against its CRC tells which one is damaged.
+    # A wrong length shows at the next header. Checking each batch against its CRC tells which one is damaged.
     segment.index.truncate(start)
     segment.appended_end, segment.end_offset, segment.max_timestamp = start, next_offset, max_timestamp
     position = start
@@ -351,7 +356,8 @@ def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: in
 
 
 def _take_all(segment: Segment, walk: Walk, following_base: int | None) -> bool:
-    """Whether the walk came to the end of the segment: where the next one begins, or else of its bytes."""
+    """Reports whether the walk reached the end of the segment: the start of the next one, or else the end of its
+    bytes."""
     for found in walk:
         segment.appended_end = found.position
         segment.append(found.header, found.header.size_bytes)
@@ -385,9 +391,9 @@ def _read_state(opening: Opening) -> LogState:
 
 
 def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> LogState:
-    """The state tells of batches that are gone. It is learned again from the segments, and written at once: the log
-    will grow over the offset that the old one names, with other batches. What it knows of producers whose segments
-    have expired still holds."""
+    """Rebuilds a state that describes batches which are gone. It is learned again from the segments and written at
+    once, because the log will grow past the old state's offset with other batches. Its entries for producers whose
+    segments have expired are kept."""
     trimmed = trim_state(state, segments[-1].end_offset)
     learned = _complete_state(opening, LogState(), segments, 0)
     transactions = _merged(learned.transactions, trimmed.transactions, trimmed.offset)
@@ -400,8 +406,8 @@ def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> L
 
 
 def _merged(learned: PartitionTransactions, trimmed: PartitionTransactions, end_offset: int) -> PartitionTransactions:
-    """What has not changed since is as the state has it, and so is the index of all that was aborted before. Other
-    producers are as the segments tell it."""
+    """Merges transactions. Entries of the trimmed state are unchanged and take precedence, as does its index of aborted
+    transactions. All other producers come from the segments."""
     merged = PartitionTransactions({**dict(learned), **dict(trimmed)}.items(), learned.ended, end_offset)
     merged.aborted = trimmed.aborted
     return merged
@@ -416,8 +422,8 @@ def _complete_state(opening: Opening, state: LogState, segments: list[Segment], 
 
 
 def _note_batches(opening: Opening, segment: Segment, state: LogState, following_base: int) -> None:
-    """A batch that does not read back is named as damage: what it said of its producer is not known here, so this copy
-    must not decide what is a retry while there is a better one."""
+    """Adds the batches of a segment to the state. A batch that cannot be read is reported as damage: the state of its
+    producer is unknown here, so this replica must not decide what is a retry while there is a better one."""
     relative, position = segment.index.entry_for_offset(max(state.offset - segment.base_offset, 0))
     place = Place(segment, segment.file, 0, segment.base_offset, segment.written_end, following_base)
 

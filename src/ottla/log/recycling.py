@@ -1,13 +1,14 @@
-"""Files of expired segments, kept to become new ones of the same log.
+"""Recycles the files of expired segments as new segments of the same log.
 
-Writing into a file that has its blocks and its pages costs a fraction of growing one (DATAPATH 2). A log of a minute's
-retention expires as fast as it grows, so its files go round.
+Overwriting a file that already has its blocks and pages costs a fraction of growing a new one (0.10 CPU s/GB against
+0.25 to 0.93). A log with a retention of one minute expires data as fast as it grows, so its files can be reused in
+turn.
 
-What follows the end of a recycled segment is older data with valid checksums. Because it is of the same log, all of
-its offsets are below the new segment's first one, so no reader of the file takes the old for the new: whatever lies
-behind the end of a log has lower offsets, and batches follow one another without a gap.
+The bytes after the end of a recycled segment are older data with valid checksums. They belong to the same log, so all
+of their offsets are below the first offset of the new segment. Batches follow one another without a gap, so no reader
+mistakes these lower offsets for new data.
 
-All calls are on the event loop's thread but `park`, which a disk thread makes.
+All methods run on the event loop's thread, except `park`, which runs on a disk thread.
 """
 
 from __future__ import annotations
@@ -24,19 +25,24 @@ DEMAND_WINDOW_MS = 60_000.0
 
 @dataclass(slots=True)
 class FilesOfLog:
+    """The recycled files of one log, and how often it asked for one lately."""
+
     ready: deque[tuple[str, int]] = field(default_factory=deque)
-    """(path, size) of files that wait for use."""
+    """(path, size) of the files that are ready for use."""
     parking: int = 0
+    """Number of files that are being moved here."""
     asked_at: deque[float] = field(default_factory=deque)
 
     def wants_another(self, now_ms: float) -> bool:
-        """As many are kept as segments were begun in the last minute."""
+        """Reports whether to keep another file. The limit is the number of segments begun in the last minute."""
         while self.asked_at and now_ms - self.asked_at[0] > DEMAND_WINDOW_MS:
             self.asked_at.popleft()
         return len(self.ready) + self.parking < len(self.asked_at)
 
 
 class RecycledFiles:
+    """The recycled files of all logs, at most `KEPT_BYTES_MAX` bytes in total."""
+
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
@@ -45,13 +51,13 @@ class RecycledFiles:
         self.kept_bytes = 0
 
     def clear(self) -> None:
-        """At start-up: what an earlier run left is of no use, nobody knows how it was used. Blocking."""
+        """Removes the files of an earlier run, whose contents are unknown. Called at start-up. Blocking."""
         if self._files.exists(self._directory):
             self._files.remove_tree(self._directory)
         self._files.make_dirs(self._directory)
 
     def place_for(self, log: LogKey, size: int, now_ms: float) -> str | None:
-        """Where an expired segment's file may go, or None if it is not wanted."""
+        """Returns the path to move an expired segment's file to, or None if the file is not wanted."""
         files = self._by_log.get(log)
         if files is None or not files.wants_another(now_ms) or self.kept_bytes + size > KEPT_BYTES_MAX:
             return None
@@ -61,11 +67,12 @@ class RecycledFiles:
         return f"{self._directory}/{self._number:08d}"
 
     def park(self, source: str, target: str) -> None:
-        """Blocking, on a disk thread."""
+        """Moves a segment's file here. Blocking, on a disk thread."""
         self._files.rename(source, target)
 
     def parked(self, log: LogKey, path: str, size: int, error: BaseException | None) -> str | None:
-        """The path if the file is of no use: its log was deleted meanwhile."""
+        """Records the end of `park`. Returns the path if the file must be removed because its log was deleted
+        meanwhile."""
         files = self._by_log.get(log)
         if files is None or error is not None:
             self.kept_bytes -= size
@@ -77,7 +84,7 @@ class RecycledFiles:
         return None
 
     def take(self, log: LogKey, target: str, segment_bytes: int, now_ms: float) -> int | None:
-        """Gives a file the name of a new segment; its size, or None if there is none that fits."""
+        """Renames a recycled file to `target`. Returns its size, or None if no file fits."""
         files = self._by_log.setdefault(log, FilesOfLog())
         files.asked_at.append(now_ms)
         for entry in files.ready:
@@ -93,11 +100,11 @@ class RecycledFiles:
         return None
 
     def give_up(self) -> list[str]:
-        """The disk is full: these files are to be removed."""
+        """Gives up all files because the disk is full. Returns the paths to remove."""
         return [path for files in self._by_log.values() for path in self._empty(files)]
 
     def forget(self, log: LogKey) -> list[str]:
-        """The log is deleted: these files are to be removed."""
+        """Gives up the files of a deleted log. Returns the paths to remove."""
         files = self._by_log.pop(log, None)
         return self._empty(files) if files is not None else []
 

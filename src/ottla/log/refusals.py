@@ -1,4 +1,4 @@
-"""Why a log takes nothing now, as sentences for a person."""
+"""Messages that say why a log rejects an append."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def full_disk(directory: str) -> str:
 
 
 def refusal_of_any(log: FileLog) -> Refused | None:
-    """Why no batch is taken now, whatever its size."""
+    """Returns why a log accepts no batch of any size now, or None."""
     if log.failed is not None:
         return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {log.failed}")
     if log.truncating:

@@ -1,9 +1,9 @@
-"""A segment whose write or sync failed is written anew, into a new file, from the journal (SAFETY 11).
+"""Rewrites a segment from the journal into a new file, after a write or sync of it has failed (safety: failed-sync).
 
-After a failed sync the kernel may call pages clean that never reached the disk, so neither the file nor a second sync
-of it can be trusted. What was synced before is copied, and everything after it is in the journal, beside what a
-truncation took back: its space is not given back before the segment is durable. Meanwhile appends go on; only the
-segments stand still.
+After a failed sync the kernel may mark pages clean that never reached the disk, so neither the file nor a second sync
+of it can be trusted. The part that was synced before is copied. Everything after it is in the journal, because journal
+space is not released before the segment is durable; appends that were truncated since are skipped. Appends continue
+meanwhile; only the segment writes are suspended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY_BYTES = 1024 * 1024
 
 
 class Repair:
-    """Of one log; used again for each failure."""
+    """Repairs the segments of one log; reused for each failure."""
 
     def __init__(self, log: FileLog, flusher: Flusher) -> None:
         self._log = log
@@ -32,6 +32,7 @@ class Repair:
         self._running = False
 
     def begin(self, error: OSError) -> None:
+        """Suspends segment writes and rewrites the suspect segments, unless a repair is already running."""
         if self._running:
             return
         self._running = True
@@ -41,7 +42,8 @@ class Repair:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        """Up to where the journal has got by now; what is above it was never written, and is still in memory."""
+        """Rewrites up to the current end of the journal. Anything above it was never written, and is still in
+        memory."""
         log = self._log
         target = log.acknowledged_end
         sizes = {s: log.bytes_below(target, s) for s in log.segments if s.synced_end < s.appended_end}
@@ -57,7 +59,7 @@ class Repair:
                 log.shared.clock.call_later(RETRY_FULL_DISK_MS, self._rewrite)
                 return
             if error is None and any(segment.appended_end > allocated[segment] for segment in suspect):
-                self._rewrite()  # appends have outgrown the space: what is journaled must find its place (SAFETY 12)
+                self._rewrite()  # appends outgrew the space, and journaled data needs its place (safety: full-disk)
                 return
             self._running = False
             if error is not None or files is None:
@@ -72,7 +74,8 @@ class Repair:
 
 
 def _write_anew(log: FileLog, segment: Segment, size: int, allocated_end: int) -> DataFile:
-    """On a disk thread. Gets all the space that the old file had: appends were promised it."""
+    """Writes a new file for a segment, on a disk thread. It gets all the space of the old file, which appends rely
+    on."""
     files = log.shared.disk.files
     path = segment.path + REWRITE_SUFFIX
     file = files.open(path, create=True)

@@ -1,7 +1,7 @@
-"""Puts into the logs, at start-up, what their segments miss: first what was rescued, then the journal. Blocking.
+"""Replays into the logs, at start-up, what their segments lack: first the rescued files, then the journal. Blocking.
 
-Both follow one rule (SAFETY 5): a batch goes in where the log ends. What the log has already is passed over; a gap is
-damage, which is named, and the log goes on above it.
+Both follow one rule (safety: journal-order): a batch is appended at the end of its log. A batch that the log already
+has is skipped. A gap is damage: it is recorded, and the log continues above it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ from ottla.records.batch import BatchHeader
 
 @dataclass(slots=True)
 class Replayed:
-    """What a start-up did, for the log and the metrics."""
+    """What a start-up replayed, for logging and metrics."""
 
     batches: int = 0
     bytes: int = 0
     logs: set[LogKey] = field(default_factory=set)
     unclaimed: dict[LogKey, list[tuple[int, int]]] = field(default_factory=dict)
-    """What the journal has of logs that no topic claims: (first, end) of batches that follow one another."""
+    """Journal entries of logs that no topic claims: (first, end) of each contiguous run of batches."""
     deleted: set[LogKey] = field(default_factory=set)
-    """Of these the journal says that they were deleted."""
+    """Logs whose deletion is in the journal."""
 
 
 class Replay:
+    """Replays rescued files and journal entries into opened logs."""
+
     def __init__(self, files: FileSystem, logs: Mapping[LogKey, FileLog]) -> None:
         self._files = files
         self._logs = logs
         self.replayed = Replayed()
         self.cuts = Cuts()
         self._lost: dict[LogKey, Damage] = {}
-        """What the journal knows to have lost of each log, up to where it is now in the log's entries."""
+        """Batches that the journal is known to have lost of each log, up to the current entry."""
 
     def take_rescued(self, log: FileLog, directory: str) -> None:
+        """Replays the rescued files of one log."""
         for rescued in rescued_files(self._files, directory):
             for _, header, batch in read_rescued(self._files, rescued):
                 self._take_batch(log, header, batch)
@@ -52,6 +55,7 @@ class Replay:
                 self.replayed.logs.add(log.key)
 
     def take_entry(self, entry: JournalEntry) -> None:
+        """Replays one journal entry."""
         log = self._logs.get(entry.key)
         if self.cuts.takes_back(entry):
             return
@@ -68,7 +72,7 @@ class Replay:
             self._take_batch(log, entry.header, entry.batch)
 
     def end(self) -> None:
-        """After the last entry: a log whose last ones are lost goes on above them, too."""
+        """Ends the replay. A log whose last entries are lost continues above them, too."""
         for key in list(self._lost):
             self._pass_lost(self._logs[key])
 
@@ -99,7 +103,7 @@ class Replay:
 
     def _take_batch(self, log: FileLog, header: BatchHeader, batch: memoryview) -> None:
         if header.base_offset >= log.end_offset:
-            # The journal's entries are checksummed whole: it is the end of the segments that is wrong.
+            # Each journal entry is checksummed as a whole, so it is the end of the segments that is wrong.
             distrust_epochs_above(log, header.leader_epoch)
             log.replay(header, batch)
             self.replayed.batches += 1
@@ -108,12 +112,13 @@ class Replay:
 
 
 def damage_at_end(log: FileLog, first_offset: int, next_offset: int, reason: str) -> Damage:
+    """Returns a damage after the end of the log."""
     return Damage(log.active.path, log.active.appended_end, first_offset, next_offset, reason)
 
 
 def go_on_above(log: FileLog, damage: Damage) -> None:
-    """What follows the log's end is lost. It is named, so that no reader passes over it in silence, and its offsets are
-    not given to others (SAFETY 1)."""
+    """Continues a log above offsets that are lost. The loss is recorded, so that no reader skips it silently, and the
+    offsets are not assigned to other records (safety: one-history)."""
     log.add_damage(damage)
     log.end_offset = damage.next_offset
     log.on_journaled(log.end_offset)

@@ -1,14 +1,14 @@
-"""What only the journal has of a log that failed is copied to a place of its own, and the journal is free again.
+"""Copies the acknowledged batches of a failed log out of the journal, so that the journal's space can be released.
 
-A `disk` log that failed for good (its segment could not be written anew, its directory could not be synced) is never
-flushed again. Its acknowledged batches would stay in the journal, keep their space in the ring, and a full ring stops
-all `disk` logs. So they are copied into a file outside of the log's directory:
+A `disk` log that failed for good (its segment could not be rewritten, or its directory could not be synced) is never
+flushed again. Its acknowledged batches would hold their space in the journal's ring, and a full ring stops all `disk`
+logs. They are therefore copied into a file outside the log's directory:
 
     <data>/rescued/<log's name>/<first offset>-<end offset>.log      batches, as in a segment
 
-The order is that of a flush (SAFETY 10): write and sync the file, rename it, sync the directories, and only then a
-checkpoint that gives the journal's space back. A file that has its name is whole. The next start replays it as it
-replays the journal, and removes it after the checkpoint that covers what was in it.
+The order is that of a flush (safety: journal-space): write and sync the file, rename it, sync the directories, and only
+then write a checkpoint that releases the journal's space. A file with its final name is complete. The next start
+replays it like the journal, and removes it after a checkpoint covers its contents.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ _NAME = re.compile(r"(\d{20})-(\d{20})" + re.escape(LOG_SUFFIX))
 
 
 class RescuedFile(NamedTuple):
+    """A file of batches that were copied out of the journal."""
+
     path: str
     first_offset: int
     end_offset: int
 
 
 def rescued_files(files: FileSystem, directory: str) -> list[RescuedFile]:
-    """The finished ones of one log, in the order of their offsets."""
+    """Returns the complete files of one log, ordered by offset."""
     found = []
     for name in files.list_dir(directory):
         match = _NAME.fullmatch(name)
@@ -49,7 +51,7 @@ def rescued_files(files: FileSystem, directory: str) -> list[RescuedFile]:
 
 
 def read_rescued(files: FileSystem, rescued: RescuedFile) -> Iterator[Walked]:
-    """Every batch that reads back as it was written. Blocking."""
+    """Yields every intact batch of a file. Blocking."""
     file = files.open(rescued.path)
     try:
         yield from intact_batches(file, 0, file.size(), rescued.first_offset)
@@ -58,7 +60,7 @@ def read_rescued(files: FileSystem, rescued: RescuedFile) -> Iterator[Walked]:
 
 
 def write_rescued(files: FileSystem, directory: str, batches: Iterable[memoryview], first: int, end: int) -> None:
-    """Durably, with the directory's own name and that of the one above it, or not at all. Blocking."""
+    """Writes the file durably, including the names of its directory and of the one above, or not at all. Blocking."""
     files.make_dirs(directory)
     path = f"{directory}/{first:020d}-{end:020d}{LOG_SUFFIX}"
     file = files.open(path + UNFINISHED_SUFFIX, create=True)
@@ -87,7 +89,8 @@ def _write_all(file: DataFile, batches: Iterable[memoryview]) -> None:
 
 
 def batches_between(entries: Iterable[JournalEntry], key: LogKey, first: int, end: int) -> Iterator[memoryview]:
-    """One log's batches from the journal, without a gap: OSError if they do not reach from `first` to `end`."""
+    """Yields one log's batches from the journal without a gap. Raises OSError if they do not reach from `first` to
+    `end`."""
     next_offset = first
     for entry in entries:
         if next_offset >= end:
@@ -103,24 +106,25 @@ def batches_between(entries: Iterable[JournalEntry], key: LogKey, first: int, en
 
 
 def standing_entries(read: Callable[[], Iterator[JournalEntry]]) -> Iterator[JournalEntry]:
-    """Reads the journal twice: without the appends that a later truncation took back."""
+    """Yields the journal's entries without the appends that a later truncation removed. Reads the journal twice."""
     cuts = Cuts.of(read())
     return (entry for entry in read() if not cuts.takes_back(entry))
 
 
 class Rescue:
-    """Of all failed logs of a broker. Called on the event loop's thread; the copying is on a disk thread."""
+    """Rescues the failed logs of a broker. Called on the event loop's thread; the copying runs on a disk thread."""
 
     def __init__(self, shared: SharedByLogs, places: DataPlaces) -> None:
         self._shared = shared
         self._places = places
         self._ends: dict[LogKey, int] = {}
-        """What is rescued already. Entries that were on their way when a log failed come later, into a second file."""
+        """The end of what is rescued already. Entries in flight when the log failed are copied later, into a second
+        file."""
         self._told: set[LogKey] = set()
 
     def begin(self, log: FileLog, end_offset: int, done: Callable[[BaseException | None], None]) -> None:
-        """Everything below `end_offset` that no checkpoint covers is durable outside of the journal after this. If
-        that fails, the journal has to keep it."""
+        """Copies everything below `end_offset` that no checkpoint covers. Once `done` is called without an error, it is
+        durable outside the journal; after an error, the journal has to keep it."""
         point = log.recovery_point
         first = max(self._ends.get(log.key, 0), point.offset if point is not None else 0)
         if first >= end_offset:
@@ -153,6 +157,6 @@ class Rescue:
         self._shared.disk.sync_queue.call(copy, copied)
 
     def forget(self, log: FileLog) -> None:
-        """The log is deleted, and what was rescued of it goes with it."""
+        """Drops the bookkeeping of a deleted log, whose rescued files are deleted with it."""
         self._ends.pop(log.key, None)
         self._told.discard(log.key)

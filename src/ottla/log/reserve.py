@@ -1,10 +1,10 @@
-"""Space that is kept back, so that a full disk can still be left in order.
+"""Disk space held in reserve, so that a broker with a full disk can still flush, stop and start again.
 
-Segment space is allocated before a batch is taken, so data never meets a full disk half way, and a restart replays the
-journal into space that the segments have already. What remains are small files: indexes, states, the checkpoint, the
-catalog. Without them the journal's space could not be given back, every `disk` log would stand still, and a broker that
-was killed could not start again. They get this space, a piece at a time, so that there is some left for the start after
-a crash; while any of it is gone, new batches are refused (SAFETY 12).
+Segment space is allocated before a batch is accepted. Data therefore never hits a full disk halfway, and a restart
+replays the journal into space that the segments already have. The remaining writes are small files: indexes, states,
+the checkpoint, the catalog. Without them the journal's space could not be released, every `disk` log would stall, and a
+broker that was killed could not start again. These files use the reserve, one piece at a time, so that some is left for
+the start after a crash. While any of it is missing, new batches are rejected (safety: full-disk).
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ T = TypeVar("T")
 
 
 class SpaceReserve:
-    """Files `reserve-1` to `reserve-8` that hold space and nothing else. Every call is blocking."""
+    """The files `reserve-1` to `reserve-8`, which only hold space. All methods are blocking."""
 
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
         self._pieces: list[str] = []
-        """The paths of those that have their space."""
+        """Paths of the pieces that are allocated."""
         self.is_held = False
-        """All of it is there."""
+        """True if the whole reserve is allocated."""
 
     def hold(self) -> bool:
-        """Takes what is missing if there is as much again on top, so that giving and taking do not alternate."""
+        """Allocates the missing pieces if as much space again would remain free, so that releasing and allocating do
+        not alternate. Returns whether the whole reserve is held."""
         if self.is_held:
             return True
         paths = [f"{self._directory}/reserve-{number + 1}" for number in range(PIECES)]
@@ -51,7 +52,8 @@ class SpaceReserve:
         return True
 
     def use_for(self, job: Callable[[], T]) -> T:
-        """Runs a job that may be run again; as long as the disk is full for it, once more with another piece let go."""
+        """Runs a job that can be repeated. Each time it fails because the disk is full, one piece is released and the
+        job is retried."""
         while True:
             try:
                 return job()
@@ -66,12 +68,12 @@ class SpaceReserve:
         return True
 
     def _has_space(self, path: str, *, create: bool = False) -> bool:
-        """Asks for it: for a piece that has its space already, that changes nothing."""
+        """Allocates a piece and reports success. For a piece that already has its space, this changes nothing."""
         try:
             file = self._files.open(path, create=create)
             try:
                 file.allocate(0, PIECE_BYTES)
-                if create:  # a power cut would give the space to the first who asks
+                if create:  # without it, a power cut would free the space for others
                     file.sync()
             finally:
                 file.close()
@@ -80,7 +82,7 @@ class SpaceReserve:
         return True
 
     def _let_go(self) -> bool:
-        """False if there is nothing left. Another thread may do the same at the same time."""
+        """Releases one piece. False if there is none left. Another thread may do the same concurrently."""
         self.is_held = False
         try:
             path = self._pieces.pop()

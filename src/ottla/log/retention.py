@@ -1,4 +1,4 @@
-"""Which segments of a file log are no longer wanted, and their removal."""
+"""Finds the expired segments of a file log and removes them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def expired_segments(log: FileLog, now_ms: int, watermark: int | None = None) -> list[Segment]:
-    """The oldest segments that time, size or the log's start rule out. Never one that reaches above what is
-    acknowledged, here and by all who have to (the watermark), and never one out of the middle."""
+    """Returns the oldest segments that have expired by time, size or the log's start. It never includes a segment that
+    reaches above the acknowledged end or the high watermark, and never one from the middle of the log."""
     config = log.config
     deletes = "delete" in config.cleanup_policy
     excess = log.size_bytes - config.retention_bytes if deletes and config.retention_bytes >= 0 else 0
@@ -42,11 +42,12 @@ def apply_retention(
     watermark: int | None = None,
     going: Callable[[Sequence[Segment]], int] = len,
 ) -> None:
-    """Moves the log's start past what has expired, and removes the files that a checkpoint has left behind. `going`
-    says how many of the oldest expired segments may go: all of them, if nobody waits for them.
+    """Moves the log's start past expired segments, and removes files that are below the checkpointed start. `going`
+    returns how many of the oldest expired segments may be removed: by default all of them.
 
-    First the start, durably in a checkpoint together with the producers' state, then the files: a crash in between
-    finds files that it knows to be below the start, in whatever order the directory lost them.
+    The start is made durable first, in a checkpoint together with the producer state, and only then are the files
+    removed. A crash in between finds files that are known to be below the start, in whatever order the directory lost
+    them.
     """
     if log.failed is not None or log.truncating:
         return
@@ -59,17 +60,18 @@ def apply_retention(
     remove_passed(log)
     if log.segments[0].end_offset <= log.start_offset and log.segments[0] is not log.active:
         flusher.want_start(log)
-        # At once, not at the next look: the sooner a file is free, the fewer go round, and the more of them is cached.
+        # Do not wait for the next check: the sooner a file is free, the fewer files are in rotation, and the more of
+        # them stays cached.
         flusher.run(lambda: remove_passed(log))
 
 
 def remove_passed(log: FileLog) -> None:
-    """Removes the files that the log's durable start and state have left behind."""
+    """Removes the files below the log's durable start and state."""
     if log.has_ended or log.truncating:
         return
     point = log.recovery_point
     left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
-    # Not before the start is durable: without it, a restart finds records that the index has forgotten.
+    # Not before the start is durable: otherwise a restart would find records that the index has dropped.
     log.transactions.remove_below(point.start_offset if point is not None else 0)
     passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))
     if passed:
@@ -98,7 +100,7 @@ def _dispose(log: FileLog, segment: Segment) -> None:
         if place is not None and recycled is not None:
             recycled.park(segment.path, place)
         elif files.exists(segment.path):
-            # A reader that still holds the file reads on; the space is free when it lets go.
+            # A reader that has the file open can continue; the space is freed when it closes the file.
             files.remove(segment.path)
 
     def disposed(_: None, error: BaseException | None) -> None:

@@ -1,7 +1,7 @@
-"""One segment of a log: a file of record batches with its index, and how far it has got.
+"""One segment of a log: a file of record batches, its index, and its three ends.
 
-A segment has three ends, as positions in its file: appended (in memory), written (the write call returned) and
-synced (on stable storage). They never cross: synced <= written <= appended.
+The ends are positions in the file: appended (in memory), written (the write call returned) and synced (on stable
+storage). They never cross: synced <= written <= appended.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ottla.records.produce_run import BatchRun
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".ottla-index"
-"""Not Kafka's suffix: the format is ours."""
+"""Not Kafka's suffix, because the format is Ottla's own."""
 REWRITE_SUFFIX = ".rewrite"
-"""Of a segment that is being written anew; one that a crash left is of no use."""
+"""Suffix of a segment that is being rewritten. A file that a crash left behind is discarded."""
 ALLOCATION_BYTES_MIN = 64 * 1024
 ALLOCATION_BYTES_MAX = 64 * 1024 * 1024
 OFFSET_SPAN_MAX = 2**31 - 1
@@ -30,6 +30,8 @@ def segment_name(base_offset: int) -> str:
 
 
 class Segment:
+    """One segment of a log."""
+
     __slots__ = (
         "_allocation_bytes",
         "_file",
@@ -64,22 +66,23 @@ class Segment:
         self.synced_end = 0
         self.allocated_end = 0
         self.allocating = False
-        """An allocation is under way in the background."""
+        """True while space is being allocated in the background."""
         self._allocation_bytes = ALLOCATION_BYTES_MIN
         self.created_ms = now_ms
         self.max_timestamp = -1
         self.untimed_ms = -1
-        """When the last batch came that has no timestamp of its own."""
+        """The arrival time of the last batch without a timestamp of its own."""
         self.index = SparseIndex(interval_bytes)
         self.entry_durable = False
-        """The directory has been synced since the file was created."""
+        """True if the directory has been synced since the file was created."""
         self.removed = False
         self.replaced = False
-        """Another file has its place and its name: this one is for those alone who read it already."""
+        """True if another file has taken its name. The old file remains only for reads that have it open."""
         self.sealing = False
-        """Its end is being cut, on a disk thread."""
+        """True while its end is being truncated on a disk thread."""
         self.readers = 0
-        """Reads that hold the file outside of the loop's thread: while there are any, it must not be recycled."""
+        """Number of reads that use the file outside the loop's thread. While there are any, the file must not be
+        recycled."""
 
     @property
     def index_path(self) -> str:
@@ -87,7 +90,7 @@ class Segment:
 
     @property
     def file(self) -> DataFile:
-        """Opened, and created, on first use: a thousand empty partitions cost no descriptors."""
+        """The file, opened and created on first use: a thousand empty partitions cost no descriptors."""
         if self._file is None:
             directory = self.path.rpartition("/")[0]
             if not self.removed and not self._files.exists(directory):
@@ -96,7 +99,7 @@ class Segment:
         return self._file
 
     def reader(self) -> DataFile:
-        """The file for reading: never creates one. FileNotFoundError if the segment was removed."""
+        """Returns the file for reading and never creates it. Raises FileNotFoundError if the segment was removed."""
         if self._file is None:
             if self.replaced:
                 raise FileNotFoundError(f"{self.path} is another segment's by now")
@@ -108,17 +111,17 @@ class Segment:
         return self._file is not None and self.allocated_end > self.appended_end
 
     def adopt_space(self, size: int) -> None:
-        """The file is a recycled one: its space is allocated, and what is in it beyond our end means nothing."""
+        """Adopts the space of a recycled file, whose contents beyond the segment's end are meaningless."""
         self.allocated_end = size
 
     def takes(self, header: BatchHeader, size: int, size_max: int) -> bool:
-        """A batch that is larger than the segment size still fits into an empty segment."""
+        """Reports whether a batch fits. A batch larger than the segment size still fits into an empty segment."""
         if self.appended_end == 0:
             return True
         return self.appended_end + size <= size_max and header.last_offset - self.base_offset <= OFFSET_SPAN_MAX
 
     def append(self, header: BatchHeader, size: int) -> int:
-        """Notes a batch at the end; returns its position."""
+        """Notes a batch at the end and returns its position."""
         position = self.appended_end
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -128,7 +131,7 @@ class Segment:
         return position
 
     def append_run(self, run: BatchRun) -> int:
-        """Notes batches that follow one another at the end; returns the position of the first."""
+        """Notes contiguous batches at the end and returns the position of the first."""
         first_position = self.appended_end
         positions = list(accumulate(map(len, run.batches), initial=first_position))
         self.appended_end = positions.pop()
@@ -141,8 +144,8 @@ class Segment:
     def append_many(
         self, base_offsets: list[int], positions: list[int], max_timestamps: list[int], size_bytes: int
     ) -> None:
-        """Notes batches that follow one another at the end; their positions count from there. Whoever does so says
-        where the last of them ends."""
+        """Notes contiguous batches at the end. Their positions are relative to the current end. The caller sets
+        `end_offset`."""
         begin = self.appended_end
         self.max_timestamp = self.index.note_run(
             base_offsets, self.base_offset, positions, begin, max_timestamps, self.max_timestamp
@@ -151,26 +154,27 @@ class Segment:
 
     @property
     def youngest_ms(self) -> int:
-        """How old the segment is, for retention. Records may come without a timestamp: then it is the time at which
-        they came, or at which the log was opened."""
+        """The segment's newest timestamp, for retention. For records without timestamps, it is the time at which they
+        arrived or at which the log was opened."""
         known = max(self.max_timestamp, self.untimed_ms)
         return known if known >= 0 else self.created_ms
 
     @property
     def oldest_ms(self) -> int:
-        """When its first batch came, as far as that is known."""
+        """The timestamp of the first batch, or the creation time if that is unknown."""
         first_ms = self.index.first_timestamp()
         return first_ms if first_ms >= 0 else self.created_ms
 
     def next_allocation(self, segment_bytes_max: int) -> tuple[int, int]:
-        """(from, length) of the space to reserve next. Doubles with use, so that a busy log asks seldom and an idle
-        one holds little."""
+        """Returns the (start, length) of the space to allocate next. The length doubles each time, so that a busy log
+        rarely allocates and an idle one holds little space."""
         length = min(self._allocation_bytes, max(segment_bytes_max - self.allocated_end, ALLOCATION_BYTES_MIN))
         self._allocation_bytes = min(self._allocation_bytes * 2, ALLOCATION_BYTES_MAX)
         return self.allocated_end, length
 
     def persist_index(self) -> None:
-        """Appends new index entries to the index file. Blocking; not synced: the index can always be rebuilt."""
+        """Appends new entries to the index file. Blocking. It is not synced, because the index can always be
+        rebuilt."""
         count, data = len(self.index), self.index.unpersisted()
         if data:
             index_file = self._files.open(self.index_path, create=True)
@@ -181,31 +185,32 @@ class Segment:
             self.index.persisted = count
 
     def seal(self) -> None:
-        """No more appends: gives back the space that was reserved beyond the end. Blocking."""
+        """Ends the appends and frees the space reserved beyond the end. Blocking."""
         if self._file is not None:
             self._file.truncate(self.appended_end)
         self.allocated_end = self.appended_end
 
     def end_read(self) -> None:
+        """Ends a read; the last read of a replaced segment closes its file."""
         self.readers -= 1
         if self.replaced and self.readers == 0:
             self.close()
 
     def replace_file(self, file: DataFile, size: int, allocated_end: int) -> None:
-        """The segment was written anew, whole and synced, under its own name. Whether the names above it are durable
-        stays as it was."""
+        """Switches to a rewritten file, which is complete, synced and has the segment's name. `entry_durable` stays
+        unchanged."""
         self._file = file
         self.written_end = self.synced_end = size
         self.allocated_end = allocated_end
 
     def be_replaced(self) -> None:
-        """Readers go on with the old file, which they hold open; the last of them closes it."""
+        """Marks the segment as replaced. Readers continue with the old file, and the last of them closes it."""
         self.removed = self.replaced = True
         if self.readers == 0:
             self.close()
 
     def release(self) -> None:
-        """Lets go of the file of a removed segment: at once, or when the last reader has let go too."""
+        """Releases the file of a removed segment: now, or when the last reader has finished."""
         if self.readers == 0:
             self.close()
         self._file = None
@@ -217,7 +222,7 @@ class Segment:
 
 
 def unsynced_since_ms(segments: list[Segment], now_ms: int) -> int:
-    """When the oldest full segment that is not synced came to its end. Those before it are synced."""
+    """Returns when the oldest full but unsynced segment was completed. All segments before it are synced."""
     since_ms = now_ms
     for following, segment in pairwise(reversed(segments)):
         if segment.synced_end >= segment.written_end:
@@ -227,14 +232,14 @@ def unsynced_since_ms(segments: list[Segment], now_ms: int) -> int:
 
 
 def seal_all(segments: list[Segment]) -> None:
-    """At a clean stop: files as long as what is in them. Blocking."""
+    """Trims the files to their contents at a clean shutdown. Blocking."""
     for segment in segments:
         segment.seal()
 
 
 @contextmanager
 def held(segments: list[Segment]) -> Iterator[list[Segment]]:
-    """The segments as they are now, none of which is recycled meanwhile."""
+    """Yields the current segments and keeps them from being recycled meanwhile."""
     kept = list(segments)
     for segment in kept:
         segment.readers += 1

@@ -1,8 +1,8 @@
-"""Makes what a start-up replayed into the logs durable: their segments, and the names of those. Blocking.
+"""Syncs the segments, and their directory entries, after a start-up has replayed into them. Blocking.
 
-States are left to the next flush, and so are indexes of small segments: both are learned again from the segments, and
-thousands of small files would make the start of thousands of logs long. For the same reason many logs are synced at
-once, if the system can do that.
+State files and the indexes of small segments are left to the next flush. Both can be rebuilt from the segments, and
+writing thousands of small files would slow down the start of a broker with thousands of logs. For the same reason many
+logs are synced with one call where the system supports that.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from ottla.log.segment import Segment
 from ottla.ports import SyncAll
 
 LOGS_MIN = 32
-"""From so many on they are synced at once. Fewer are quicker one by one: others may have much to write."""
+"""From this number of logs on, one call syncs them all. Fewer are faster one by one: other files may have much to
+write."""
 INDEXED_BYTES_MIN = 256 * 1024
+"""Segments smaller than this do not get their index written here."""
 
 
 def settle(logs: Collection[FileLog], sync_all: SyncAll | None) -> None:
+    """Makes the replayed part of the logs durable."""
     for log in logs:
         for segment in log.segments:
             _persist_index(segment)
@@ -35,7 +38,7 @@ def settle(logs: Collection[FileLog], sync_all: SyncAll | None) -> None:
 
 
 def _persist_index(segment: Segment) -> None:
-    """It can be done without: on a full disk it is."""
+    """Writes the index of a segment, unless the disk is full: an index is optional."""
     if segment.written_end < INDEXED_BYTES_MIN:
         return
     try:
@@ -46,7 +49,7 @@ def _persist_index(segment: Segment) -> None:
 
 
 def _sync(log: FileLog) -> None:
-    """The caller syncs the directory of all logs."""
+    """Syncs one log. The caller syncs the parent directory of all logs."""
     for segment in log.segments:
         if segment.synced_end < segment.written_end:
             segment.file.sync()

@@ -1,4 +1,4 @@
-"""What all logs of one broker share."""
+"""State and resources that all logs of one broker share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ottla.log.tail_cache import TailCache
 from ottla.ports import Allocate, Clock, Disk
 
 LAZY_WRITE_MS = 20.0
-"""How long a journaled batch may wait for its segment write: long enough to gather many small ones into one call."""
+"""How long a journaled batch may wait for its segment write: long enough to gather many small batches into one call."""
 
 
 class Writes(Protocol):
+    """A log with segment writes to schedule."""
+
     def write_now(self) -> None: ...
 
     def wants_flush(self, now_ms: int) -> bool: ...
@@ -24,7 +26,7 @@ class Writes(Protocol):
 
 @dataclass(slots=True)
 class MemoryBudget:
-    """The bytes that all memory logs of a broker may hold together (SAFETY 25)."""
+    """The number of bytes that all memory logs of a broker may hold together (safety: memory-loss)."""
 
     size_bytes_max: int
     size_bytes: int = 0
@@ -34,9 +36,9 @@ class MemoryBudget:
 
 
 class WriteTurns:
-    """Gathers the segment writes of a turn of the loop (`cache`) or of a few milliseconds (`disk`).
+    """Schedules segment writes: at the end of the loop's turn (`cache`), or after a few milliseconds (`disk`).
 
-    One system call then serves all that arrived for a segment meanwhile.
+    One system call then writes everything that arrived for a segment meanwhile.
     """
 
     __slots__ = ("_clock", "_later", "_later_scheduled", "_soon", "_soon_scheduled")
@@ -49,12 +51,14 @@ class WriteTurns:
         self._later_scheduled = False
 
     def this_turn(self, log: Writes) -> None:
+        """Writes the log at the end of this turn of the event loop."""
         self._soon.append(log)
         if not self._soon_scheduled:
             self._soon_scheduled = True
             self._clock.call_soon(self._run_soon)
 
     def later(self, log: Writes) -> None:
+        """Writes the log within `LAZY_WRITE_MS`."""
         self._later.append(log)
         if not self._later_scheduled:
             self._later_scheduled = True
@@ -75,29 +79,32 @@ class WriteTurns:
 
 @dataclass(slots=True)
 class SharedByLogs:
+    """Everything that the logs of one broker share."""
+
     disk: Disk
     clock: Clock
     tail: TailCache
     memory: MemoryBudget
     journal: Journal | None = None
-    """None while logs are being recovered, and on a broker that has no disk."""
+    """None while logs are being recovered, and on a broker without a disk."""
     read_journal: Callable[[], Iterator[JournalEntry]] | None = None
-    """Everything that is in the journal and not released yet. Blocking."""
+    """Reads all journal entries that are not released yet. Blocking."""
     recycled: RecycledFiles | None = None
     reserve: SpaceReserve | None = None
     receive: Allocate = bytearray
-    """Memory for what arrives and goes into logs: used again when the last of it is written and forgotten."""
+    """Allocates memory for incoming data that goes into logs. It is reused after its data is written and no longer
+    referenced."""
     report: Callable[[str], None] = print
-    """Tells a person: damage, a full disk, a failed log."""
+    """Reports damage, a full disk or a failed log to the operator."""
     unsynced: set[Writes] = field(default_factory=set)
-    """The `cache` logs that were written to since their last flush."""
+    """The `cache` logs that have been written to since their last flush."""
     turns: WriteTurns = field(init=False)
 
     def __post_init__(self) -> None:
         self.turns = WriteTurns(self.clock)
 
     def remove_later(self, paths: list[str]) -> None:
-        """Files that nobody wants any more; one that stays is removed at the next start."""
+        """Removes unneeded files in the background. A file that remains is removed at the next start."""
         files = self.disk.files
 
         def remove() -> None:
@@ -108,7 +115,7 @@ class SharedByLogs:
             self.disk.sync_queue.call(remove, lambda _, __: None)
 
     def with_reserve(self, job: Callable[[], None]) -> None:
-        """Runs a job that writes small files which a full disk must not prevent. Blocking."""
+        """Runs a job that writes small files and must succeed even on a full disk. Blocking."""
         if self.reserve is None:
             job()
         else:

@@ -1,8 +1,8 @@
-"""A log's own summary of itself: its leader epochs, producers and transactions, as of an offset.
+"""A summary of a log as of an offset: its leader epochs, producers and transactions.
 
-Kept so that a restart does not have to read the log again, and so that a producer's state outlives the segments that
-it was learned from (a retention of seconds, SAFETY 21). Everything in it can be learned again from the batches above
-`offset`.
+It saves a restart from reading the log again. It also lets the state of a producer outlive the segments from which it
+was learned, which matters with a retention of seconds (safety: duplicates). Everything in it can be rebuilt from the
+batches above `offset`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ _EPOCH = Struct(">iq")
 _PRODUCER = Struct(">qhqB")
 _BATCH = Struct(">iiqqq")
 _LENGTH = Struct(">I")
-"""Of what the log knows of transactions; the index of aborted ones follows it up to the end."""
+"""Length of the encoded transaction table. The index of aborted transactions follows it, up to the end."""
 
 
 @dataclass(slots=True)
 class LogState:
+    """The state of a log as of `offset`."""
+
     offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerStates = field(default_factory=ProducerStates)
@@ -44,7 +46,7 @@ class LogState:
 def encode_state(
     offset: int, epochs: LeaderEpochs, producers: ProducerStates, transactions: PartitionTransactions | None = None
 ) -> bytes:
-    """The state as of an offset: what lies above it is left out, and is learned again from the log."""
+    """Encodes the state as of an offset. Everything above the offset is left out, and is rebuilt from the log."""
     body = bytearray()
     epoch_entries = [entry for entry in epochs if entry[1] < offset]
     for epoch_entry in epoch_entries:
@@ -67,8 +69,8 @@ def _encode_transactions(offset: int, transactions: PartitionTransactions) -> by
 
 
 def can_tell_as_of(offset: int, producers: ProducerStates, transactions: PartitionTransactions | None = None) -> bool:
-    """False if what a producer did below the offset is remembered no more, only what it did above: too many batches
-    since, or too many epochs."""
+    """Reports whether the state as of the offset is still known. It is not if a producer has written so many batches or
+    taken so many epochs since that only its activity above the offset is remembered."""
     if transactions is not None and not transactions.knows(offset):
         return False
     return all(_can_tell(offset, producer) for producer in producers)
@@ -83,7 +85,8 @@ def _can_tell(offset: int, producer: ProducerEntry) -> bool:
 
 
 def as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
-    """None if every batch that is kept of the producer lies above: the log says all there is to know of it."""
+    """Returns the producer's entry as of the offset. None if all of its remembered batches lie above: then the log
+    itself has all there is to know about the producer."""
     if not producer.batches or producer.batches[-1].end_offset <= offset:
         return producer
     batches = [batch for batch in producer.batches if batch.end_offset <= offset]
@@ -93,16 +96,17 @@ def as_of(offset: int, producer: ProducerEntry) -> ProducerEntry | None:
 
 
 def trim_state(state: LogState, offset: int) -> LogState:
-    """A state that was written and never checkpointed is ahead of what a restart finds. What it knows from below the
-    offset still holds, and may be all that is left of a producer whose segments have expired."""
+    """Trims a state to an offset. A state that was written but never checkpointed is ahead of the log that a restart
+    finds. Its knowledge of everything below the offset still holds, and may be all that is left of a producer whose
+    segments have expired."""
     entries = [entry for producer in state.producers if (entry := as_of(offset, producer)) is not None]
     state.epochs.truncate_from(offset)
     return LogState(offset, state.epochs, ProducerStates(entries), trim_transactions(state.transactions, offset))
 
 
 def merged_producers(learned: ProducerStates, older: Iterable[ProducerEntry]) -> ProducerStates:
-    """What the log tells, and of producers whose batches are gone from it what was known before. A marker that is left
-    of a producer tells its epoch, and no sequence."""
+    """Merges producers learned from the log with older entries, which are kept for producers whose batches are gone. A
+    producer of which only a transaction marker remains in the log has an epoch there, but no sequence."""
     merged = {entry.producer_id: entry for entry in learned}
     for entry in older:
         known = merged.get(entry.producer_id)
@@ -112,7 +116,7 @@ def merged_producers(learned: ProducerStates, older: Iterable[ProducerEntry]) ->
 
 
 def trim_transactions(transactions: PartitionTransactions, offset: int) -> PartitionTransactions:
-    """What is known of producers whose last change lies below the offset: it was the same then."""
+    """Returns the transactions as of an offset: those of producers whose last change lies below it."""
     same = [
         (producer_id, known)
         for producer_id, known in transactions
@@ -125,7 +129,7 @@ def trim_transactions(transactions: PartitionTransactions, offset: int) -> Parti
 
 
 def decode_state(data: bytes) -> LogState | None:
-    """None if the file was not written whole: the log is read instead."""
+    """Decodes a state file. None if it was not written completely; the log is read instead."""
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, offset, epoch_count, producer_count = _HEAD.unpack_from(data)

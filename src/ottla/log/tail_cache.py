@@ -1,13 +1,13 @@
-"""The newest batches of all logs in memory, up to a bound, so that caught-up readers never touch the disk.
+"""The newest batches of all logs in memory, up to a bound, so that readers that have caught up never touch the disk.
 
-The oldest batch of the whole broker goes first, and only once its segment has been written: until then this is the
-only place it can be read from (SAFETY 29). A batch that a transport still sends stays alive by its own reference.
+The oldest batch of the whole broker is evicted first, and only after it has been written to its segment: until then it
+can be read only from here (safety: reads). A batch that a transport is still sending stays alive by its own reference.
 
-The bound follows the readers. What nobody reads is given up early, so that its memory takes the next frames while the
-processor's caches still have it: frames that go round in 32 MB cost the floor a third more than in 2 MB (ADR 19). A
-reader who begins in the older half of what is held, or before it, gets a larger cache at once; one that shrinks does so
-after several times as many bytes as it may hold at most, and to twice what the deepest reader needed meanwhile: readers
-lag now more and now less.
+The bound follows the readers. Batches that nobody reads are evicted early, so that the next frames reuse their memory
+while it is still in the processor's caches: frames that cycle through 32 MB cost a bare server a third more than frames
+that cycle through 2 MB (ADR 19). A reader that starts in the older half of the cache, or before it, enlarges the bound
+at once. The bound shrinks only after several times the maximum size has passed through the cache, and then to twice the
+depth that the deepest reader needed meanwhile, because the lag of readers varies.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from ottla.log.batches import BatchList, Slice
 from ottla.records.produce_run import BatchRun
 
 ENTRY_BYTES = 400
-"""What a cached batch costs besides its bytes: objects, list places. Without it, a cache of small batches would take
+"""Overhead of a cached batch besides its bytes: objects and list slots. Without it, a cache of small batches would take
 several times its bound."""
 LEAST_BYTES = 2 * 1024 * 1024
-"""What is kept for readers who are yet to come."""
+"""The smallest bound, kept for readers that are yet to come."""
 WINDOW = 8
-"""How many times the most that it may hold passes before it becomes smaller."""
+"""The bound shrinks after this many times the maximum size has passed through the cache."""
 
 
 class CachedLog(Protocol):
+    """A log whose newest batches are cached."""
+
     @property
     def tail(self) -> BatchList: ...
 
@@ -36,6 +38,8 @@ class CachedLog(Protocol):
 
 
 class TailCache:
+    """Caches the tails of all logs of a broker."""
+
     __slots__ = (
         "_bound_bytes",
         "_deepest_bytes",
@@ -63,16 +67,17 @@ class TailCache:
         self._least_bytes = min(least_bytes, size_bytes_max)
         self._bound_bytes = size_bytes_max
         self._deepest_bytes = 0
-        """How far back a reader has begun, since the bound was last looked at."""
+        """How far back a reader has started since the bound was last adjusted."""
         self._passed_bytes = 0
-        """What was given up since then."""
+        """Bytes evicted since the bound was last adjusted."""
         self._filling_bytes = size_bytes_max + unwritten_bytes_max // 2
         self._unwritten_bytes_max = size_bytes_max + unwritten_bytes_max
         self._size_bytes = 0
         self._order: deque[tuple[CachedLog, int]] = deque()
-        """Whose turn it is to give up a batch, oldest first, and how many in a row."""
+        """The order of eviction, oldest first: a log, and how many of its batches to evict in a row."""
         self._held: dict[CachedLog, int] = {}
-        """How many turns each log has let pass: what stands still in one log must not make the others' batches stay."""
+        """Evictions that each log owes because its batches are not written yet. A log that stalls must not keep the
+        batches of others in memory."""
 
     @property
     def size_bytes(self) -> int:
@@ -84,13 +89,13 @@ class TailCache:
 
     @property
     def is_filling(self) -> bool:
-        """The disk takes less than arrives. Producers wait from here on, so that the other half of the memory for
-        unwritten records is left to what followers fetch."""
+        """True if data arrives faster than the disk takes it. Producers wait from here on, so that the other half of
+        the memory for unwritten records remains for fetches by followers."""
         return self._size_bytes > self._filling_bytes
 
     @property
     def is_overfull(self) -> bool:
-        """The memory for unwritten records is used up: nothing more may be appended."""
+        """True if the memory for unwritten records is used up: nothing more may be appended."""
         return self._size_bytes > self._unwritten_bytes_max
 
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:
@@ -116,7 +121,7 @@ class TailCache:
             order.append((log, count))
 
     def on_written(self, log: CachedLog) -> None:
-        """A segment write has ended: the log's turns come again."""
+        """Resumes the evictions that a log owes, after one of its segment writes has ended."""
         turns = self._held.pop(log, 0)
         if turns:
             self._order.appendleft((log, turns))
@@ -124,7 +129,7 @@ class TailCache:
             self._shrink()
 
     def read(self, log: CachedLog, offset: int, max_bytes: int, upto: int) -> Slice:
-        """From an offset that the log has here."""
+        """Reads from an offset that the log has in the cache."""
         tail = log.tail
         depth_bytes = self._size_bytes * tail.bytes_from(offset) // tail.size_bytes
         if depth_bytes > self._deepest_bytes:
@@ -133,17 +138,18 @@ class TailCache:
         return tail.read(offset, max_bytes, upto)
 
     def on_missed(self) -> None:
-        """A reader begins at an offset that only the segments have."""
+        """Sets the bound to its maximum: a reader starts at an offset that only the segments have."""
         self._deepest_bytes = self._bound_bytes = self._size_bytes_max
 
     def forget_below(self, log: CachedLog, offset: int) -> None:
-        """What the log has there has changed: it is read from the segments from now on."""
+        """Evicts the batches below an offset that have been rewritten; they are read from the segments from now on."""
         log_bytes = log.tail.size_bytes + len(log.tail) * ENTRY_BYTES
         count, size_bytes = log.tail.drop_oldest(len(log.tail), offset, log_bytes, ENTRY_BYTES)
         self._size_bytes -= size_bytes + count * ENTRY_BYTES
 
     def forget(self, log: CachedLog) -> None:
-        """The log is closed or deleted; its places in the order fall out by themselves."""
+        """Evicts everything of a log that is closed or deleted. Its entries in the eviction order expire by
+        themselves."""
         self._held.pop(log, None)
         self._size_bytes -= len(log.tail) * ENTRY_BYTES
         self._size_bytes -= log.tail.drop_all()

@@ -1,14 +1,14 @@
-"""Cuts the end off a file log: a replica whose last records are not in its leader's history.
+"""Truncates a file log whose last records are not in the history of its leader.
 
-The order is what keeps data (SAFETY 5, 6): everything that was appended is written; the truncation is in the journal,
-durably; the recovery point is lowered, durably; only then are the files cut. A crash at any step finds either the log
-as it was and a truncation to be replayed, or a point that lies at the cut. Nothing is appended and nothing is flushed
-meanwhile.
+The order protects data (safety: journal-order, recovered-log): everything that was appended is written; the truncation
+is durable in the journal; the recovery point is lowered durably; only then are the files truncated. A crash at any step
+finds either the old log and a truncation to replay, or a recovery point at the truncation offset. Nothing is appended
+or flushed meanwhile.
 
-The log is then opened up to its new point, as after a restart: segments, indexes, epochs and producers have one way to
-come back (SAFETY 21).
+The log is then reopened up to its new recovery point, as after a restart. Segments, indexes, epochs and producers thus
+have a single path of recovery (safety: duplicates).
 
-A reset is the same with nothing left: the leader's log begins above our end, or what is here is of no use.
+A reset is a truncation that leaves nothing: the leader's log begins above our end, or the local data is of no use.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """One truncation of one log. `done` is called with None when the log ends at or below the offset, durably. If it
-    `resets` the log, that begins and ends at the offset."""
+    """One truncation of one log. `done` is called with None when the log durably ends at or below the offset. A
+    truncation that `resets` the log leaves it empty, beginning and ending at the offset."""
 
     def __init__(self, log: FileLog, flusher: Flusher, offset: int, done: Completion, *, resets: bool = False) -> None:
         self._log = log
@@ -45,6 +45,7 @@ class Truncation:
         self._let_flusher_go: Callable[[], None] = _nothing
 
     def begin(self) -> None:
+        """Waits until everything is written, then holds the flusher and truncates."""
         log = self._log
         if log.truncating:
             raise RuntimeError(f"{log.directory} is being truncated already")
@@ -83,7 +84,7 @@ class Truncation:
     def _journal_it(self, point: RecoveryPoint | None, error: BaseException | None) -> None:
         log = self._log
         if isinstance(error, OSError) and error.errno in HEALING_ERRORS:
-            # A full disk. Nothing has changed yet, so it is tried again, and others are flushed meanwhile.
+            # The disk is full. Nothing has changed yet, so retry later; other logs are flushed meanwhile.
             self._let_flusher_go()
             log.shared.clock.call_later(RETRY_FULL_DISK_MS, lambda: self._flusher.hold(self._find_cut))
             return
@@ -135,10 +136,10 @@ class Truncation:
 
 
 def cut_point(file: DataFile, begin: tuple[int, int, int], end: int, offset: int, start_offset: int) -> RecoveryPoint:
-    """Where a segment is to be cut so that the log ends at the offset: before the batch that holds it. `begin` is the
-    segment's base offset, and a position with the offset of the batch there. Blocking.
+    """Finds the position at which to truncate a segment so that the log ends at the offset: before the batch that holds
+    it. `begin` is the segment's base offset, a position, and the offset of the batch at that position. Blocking.
 
-    A damaged batch ends the walk: what lies behind it is cut too, and comes again from the leader.
+    A damaged batch ends the walk. Everything after it is truncated too, and is fetched again from the leader.
     """
     base_offset, position, next_offset = begin
     for found in Walk(file, position, end, verify=False, next_offset=next_offset):
@@ -149,12 +150,13 @@ def cut_point(file: DataFile, begin: tuple[int, int, int], end: int, offset: int
 
 
 def beginning_at(offset: int) -> RecoveryPoint:
-    """Of a log that was reset."""
+    """Returns the recovery point of a log that was reset to the offset."""
     return RecoveryPoint(offset, offset, 0, offset)
 
 
 def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:
-    """The point at a truncation that the journal has and the checkpoint does not: before the log is opened."""
+    """Returns the recovery point for a truncation that the journal has and the checkpoint does not. Called before the
+    log is opened."""
     rename_legacy_indexes(files, directory)
     finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []

@@ -1,7 +1,7 @@
-"""Walking over the batches of a segment file, from one header to the next.
+"""Walks over the batches of a segment file, from one header to the next.
 
-Used by look-ups (headers only) and by recovery and reads from disk (each batch checked against its CRC). Nothing in
-the file is trusted: a length decides how far to step only after it has been found plausible.
+Look-ups read only the headers; recovery and reads from disk check each batch against its CRC. Nothing in the file is
+trusted: a length is used to find the next batch only after it has been found plausible.
 """
 
 from __future__ import annotations
@@ -16,28 +16,32 @@ CHUNK_BYTES = 256 * 1024
 BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _MAGIC_AT = 16
 OFFSET_SPAN_MAX = 2**31
-"""No segment has more offsets than this."""
+"""The maximum number of offsets in a segment."""
 ANY_OFFSET = -1
-"""For a walk that does not know where it begins: the first batch may have any offset."""
+"""For a walk that does not know its first offset: the first batch may have any."""
 
 
 class BadBatch(NamedTuple):
+    """Where a walk stopped, and why."""
+
     position: int
     reason: str
 
 
 class Walked(NamedTuple):
+    """A batch that a walk has found."""
+
     position: int
     header: BatchHeader
     batch: memoryview
-    """The whole batch if the walk verifies, else at least its header."""
+    """The whole batch if the walk verifies, otherwise at least its header."""
 
 
 def header_fault(header: BatchHeader, expected_offset: int = ANY_OFFSET) -> str | None:
-    """Why these 61 bytes cannot be the next batch, or None.
+    """Returns why these 61 bytes cannot be the header of the next batch, or None.
 
-    The base offset stands before what the CRC covers, but batches follow one another without a gap: that tells a
-    damaged one.
+    The CRC does not cover the base offset. But batches follow one another without a gap, so a damaged base offset shows
+    as a gap.
     """
     if header.magic != MAGIC:
         return f"magic byte {header.magic}, expected {MAGIC}"
@@ -53,7 +57,7 @@ def header_fault(header: BatchHeader, expected_offset: int = ANY_OFFSET) -> str 
 
 
 class Walk:
-    """Iterates over batches in [position, end) of a file. Afterwards `bad` tells why it stopped early, if it did."""
+    """Iterates over the batches in [position, end) of a file. If it stops early, `bad` says why."""
 
     def __init__(self, file: DataFile, position: int, end: int, *, verify: bool, next_offset: int = ANY_OFFSET) -> None:
         self._file = file
@@ -105,11 +109,11 @@ class Walk:
 def find_next_valid(
     file: DataFile, position: int, end: int, offset_min: int, offset_end: int | None = None
 ) -> Walked | None:
-    """The first intact batch after a damaged place, if there is any. Tries every byte, so that it is found wherever
-    the damage ends; the CRC makes a false find as good as impossible.
+    """Finds the first intact batch after damage, or None. It tries every byte, so that the batch is found wherever the
+    damage ends; the CRC makes a false match practically impossible.
 
-    The CRC does not cover the base offset, so what comes before or after has to agree with it. `offset_end` is where
-    the offsets end with the bytes, if that is known.
+    The CRC does not cover the base offset, so the batch before or after has to agree with it. `offset_end` is the next
+    offset at the end of the bytes, if it is known.
     """
     expected = _place_after(file, position)
     prefixes = {(offset_min >> 32).to_bytes(4, "big"), ((offset_min + OFFSET_SPAN_MAX) >> 32).to_bytes(4, "big")}
@@ -121,7 +125,7 @@ def find_next_valid(
         candidate = chunk.find(MAGIC, _MAGIC_AT)
         while candidate != -1 and candidate - _MAGIC_AT + HEADER_BYTES <= len(chunk):
             start = candidate - _MAGIC_AT
-            # A recycled file has a gigabyte of older batches here: most of its bytes are ruled out by their first four.
+            # A recycled file has a gigabyte of older batches here: their first four bytes rule most of them out.
             header = read_header(chunk, start) if chunk[start : start + 4] in prefixes else None
             if header is not None and _is_plausible(header, end - at - start, offset_min, offset_end):
                 found = Walked(at + start, header, memoryview(file.read_at(at + start, header.size_bytes)))
@@ -135,7 +139,7 @@ def find_next_valid(
 
 
 def _place_after(file: DataFile, position: int) -> tuple[int, int] | None:
-    """(position, offset) of what follows a damaged batch, by its own header."""
+    """Returns the (position, offset) after a damaged batch, as its own header says."""
     head = file.read_at(position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
         return None
@@ -148,13 +152,13 @@ def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int, offset_
         offset_min <= header.base_offset <= offset_min + OFFSET_SPAN_MAX
         and (offset_end is None or header.next_offset <= offset_end)
         and header.size_bytes <= room_bytes
-        and 0 <= header.record_count <= header.last_offset_delta + 1  # fewer after a compaction
+        and 0 <= header.record_count <= header.last_offset_delta + 1  # a compaction leaves fewer
         and header_fault(header) is None
     )
 
 
 def _is_followed(file: DataFile, found: Walked, end: int, offset_end: int | None) -> bool:
-    """By a batch that goes on where it ends, or by the end itself."""
+    """Reports whether a batch is followed by one that continues at its end, or by the end itself."""
     at = found.position + found.header.size_bytes
     if at == end:
         return offset_end in (None, found.header.next_offset)
@@ -170,8 +174,8 @@ def intact_batches(
     *,
     on_bad: Callable[[BadBatch, int], object] | None = None,
 ) -> Iterator[Walked]:
-    """Every batch that reads back as it was written, over whatever damage lies between: `on_bad` is told of each, with
-    the offset where it begins."""
+    """Yields every intact batch and skips any damage in between. `on_bad` is called for each damage, with the offset at
+    which it begins."""
     while True:
         walk = Walk(file, position, end, verify=True, next_offset=next_offset)
         yield from walk

@@ -1,9 +1,9 @@
-"""Leader epochs that bits fell over in. No CRC covers the epoch of a batch, but a log knows where its epochs begin, and
-they never fall: that tells.
+"""Detects leader epochs corrupted by bit flips. No CRC covers the leader epoch of a batch, but a log knows the start of
+each epoch, and epochs never decrease.
 
-What the log knows is kept with a checksum of its own. A batch that disagrees with it is served with the epoch that the
-log knows: its records are under the CRC, and right. Only what a start learned from the batches themselves can be wrong
-unnoticed, and is named as damage when a neighbour or the cluster contradicts it.
+The log stores its own epochs with a checksum. A batch that disagrees with them is served with the stored epoch; its
+records are covered by the CRC and intact. Only epochs that a start-up learned from the batches themselves can be wrong
+unnoticed. They are reported as damage when a neighbouring batch or the cluster contradicts them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ottla.log.walk import Walked
 
 
 def name_wrong_epoch(path: str, found: Walked, previous_offset: int, state: LogState) -> Damage:
-    """Of a batch whose epoch is lower than that of the batches before. The wrong one is the batch right before it, if a
-    later epoch seems to be of that one alone, or else this one."""
+    """Returns the damage for a batch whose epoch is lower than that of the batch before. The wrong batch is the
+    previous one if the later epoch begins with it, and otherwise this one."""
     header, latest = found.header, state.epochs.latest
     reason = f"a batch of leader epoch {header.leader_epoch} follows one of epoch {latest}"
     if state.epochs.start_of(latest) != previous_offset:
@@ -26,7 +26,7 @@ def name_wrong_epoch(path: str, found: Walked, previous_offset: int, state: LogS
 
 
 def distrust_epochs_above(log: FileLog, leader_epoch: int) -> None:
-    """Nobody has led in a later epoch than this: what was learned of one is wrong."""
+    """Drops learned epochs above `leader_epoch`, the latest one that any leader has had, and records the damage."""
     if log.epochs.latest <= leader_epoch:
         return
     reason = f"leader epoch {log.epochs.latest} has not come yet, it is {leader_epoch}"

@@ -1,1 +1,1 @@
-"""The words of the domain: ids, error codes, durability classes, configuration. Pure values, no behaviour of I/O."""
+"""The vocabulary of the domain: ids, error codes, durability classes, configuration. Pure values, no I/O."""

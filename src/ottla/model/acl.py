@@ -1,4 +1,4 @@
-"""Kafka's resource types and operations, and which operations apply to a resource of a type."""
+"""Kafka's resource types and operations, and the operations that apply to each resource type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """The codes on the wire."""
+    """The resource types, with their codes on the wire."""
 
     TOPIC = 2
     GROUP = 3
@@ -15,7 +15,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """The codes on the wire; each is also the number of its bit in a set of operations."""
+    """The operations, with their codes on the wire. Each is also the number of its bit in a set of operations."""
 
     READ = 3
     WRITE = 4
@@ -50,7 +50,7 @@ SUPPORTED_OPERATIONS: dict[ResourceType, frozenset[Operation]] = {
 
 
 def bit_set(operations: Iterable[Operation]) -> int:
-    """Encodes a set of operations as replies carry it."""
+    """Encodes a set of operations as a bit field, as replies carry it."""
     bits = 0
     for operation in operations:
         bits |= 1 << operation

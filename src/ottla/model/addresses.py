@@ -10,7 +10,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def split_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """Splits `host:port`; without a default the port is mandatory. ValueError says what is wrong."""
+    """Splits `host:port`. Without a default the port is mandatory. The message of the ValueError says what is wrong."""
     host, port = _host_and_port(text)
     if not is_host(host):
         raise ValueError(f'"{text}" is not host:port, for example 127.0.0.1:9092 or [::1]:9092')
@@ -24,7 +24,7 @@ def split_address(text: str, default_port: int | None = None) -> tuple[str, int]
 
 
 def is_host(text: str) -> bool:
-    """A host name, an IPv4 address, or an IPv6 address without brackets."""
+    """Reports whether the text is a host name, an IPv4 address, or an IPv6 address without brackets."""
     return _is_ipv6(text) if ":" in text else _HOST.fullmatch(text) is not None
 
 

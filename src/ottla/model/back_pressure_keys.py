@@ -1,4 +1,4 @@
-"""Limits beyond which clients wait: what is not handled, not acknowledged and not written yet."""
+"""Settings for back-pressure: limits on unhandled, unacknowledged and unwritten data, beyond which clients wait."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The broker's configuration: Kafka's names where Kafka has one, `ottla.` before our own.
+"""The configuration of the broker: Kafka's names where Kafka has one, names that begin with `ottla.` for Ottla's own.
 
-The defaults of topic configurations are broker configurations too (`log.retention.ms`, `log.segment.bytes`...): they
-are part of `BROKER_CONFIGS`, and `BrokerConfig.given` keeps what was set, for `parse_topic_config`.
+The defaults of topic settings are broker settings too (`log.retention.ms`, `log.segment.bytes`...): they are part of
+`BROKER_CONFIGS`, and `BrokerConfig.given` keeps those that were set, for `parse_topic_config`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ _MIB = 1 << 20
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
-"""Kafka's own default too, under its name or under none."""
+"""Also Kafka's default, whether named or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
+    """The parsed settings of a broker."""
+
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     broker_rack: str | None
@@ -109,7 +111,8 @@ class BrokerConfig:
     wal_host: str | None
     wal_port: int | None
     given: Mapping[str, str]
-    """What was set, by name: the rest are defaults. Pass it to `parse_topic_config` as the broker's defaults."""
+    """The settings that were set, by name; all others have their default. Pass it to `parse_topic_config` as the
+    broker's defaults."""
 
 
 _OWN_KEYS = [
@@ -415,7 +418,7 @@ _OWN_KEYS = [
 
 
 def _topic_default_keys() -> Iterator[ConfigKey]:
-    """The broker's entry for each topic configuration: same type and check, the broker's name."""
+    """Yields the broker setting for each topic setting: same type and check, with the broker's name."""
     for key in TOPIC_CONFIGS.values():
         for synonym in key.synonyms:
             is_first = synonym is key.synonyms[0]
@@ -441,8 +444,8 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
 
 
 def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
-    """Every value is checked, also those that only topics use. Settings that Ottla does not have are left out if a
-    broker may start with them (`foreign_settings`)."""
+    """Parses the broker's settings. Every value is checked, even those that only topics use. Settings that Ottla does
+    not have are dropped if a broker may start with them (`foreign_settings`)."""
     for name, text in given.items():
         key = BROKER_CONFIGS.get(name)
         problem = refusal(name, text, BROKER_CONFIGS) if key is None else parse_value(key, text)
@@ -456,7 +459,7 @@ def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
     for key in _OWN_KEYS:
         own_text = given.get(key.name, key.default)
         values[key.attribute] = None if own_text is None else parse_value(key, own_text)
-    # The order counts: the first one is the default.
+    # The order matters: the first one is the default.
     values["group_consumer_assignors"] = _words(given.get(ASSIGNORS, BROKER_CONFIGS[ASSIGNORS].default or ""))
     if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
         return Refused(ErrorCode.invalid_config, "group.min.session.timeout.ms is above group.max.session.timeout.ms.")
@@ -470,7 +473,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def with_overrides(config: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig | Refused:
-    """The configuration with the values set while the broker runs; these win over what it was started with."""
+    """Returns the configuration with the values set while the broker runs, which take precedence over those at
+    start-up."""
     parsed = parse_broker_config({**config.given, **dynamic})
     if isinstance(parsed, Refused):
         return parsed

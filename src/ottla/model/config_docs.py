@@ -1,4 +1,4 @@
-"""Renders `docs/configuration.md` from the two tables.
+"""Renders `docs/configuration.md` from the tables of topic and broker settings.
 
 python -m ottla.model.config_docs > docs/configuration.md
 """
@@ -45,6 +45,7 @@ A configuration file of Apache Kafka works as it is if it contains none of the s
 
 
 def render() -> str:
+    """Returns the text of the page."""
     topic_names = {synonym.name for key in TOPIC_CONFIGS.values() for synonym in key.synonyms}
     broker_keys = [key for key in BROKER_CONFIGS.values() if key.name not in topic_names]
     return "\n".join(

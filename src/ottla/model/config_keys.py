@@ -1,7 +1,7 @@
-"""One configuration entry: its name, type, default, permitted values and a sentence of documentation.
+"""The definition of a setting: its name, type, default, permitted values and a sentence of documentation.
 
-The tables built from these entries are the only place where a configuration is described: parsing, DescribeConfigs
-and `docs/configuration.md` all read them. Values travel as strings, as in Kafka, and are parsed once.
+The tables of these definitions are the only description of the configuration: parsing, DescribeConfigs and
+`docs/configuration.md` all read them. Values are transferred as strings, as in Kafka, and are parsed once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REPLICA = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
 class ConfigType(IntEnum):
-    """The numbers are those of the DescribeConfigs reply."""
+    """The type of a value, with the numbers of the DescribeConfigs response."""
 
     BOOLEAN = 1
     STRING = 2
@@ -36,7 +36,7 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A number between two bounds; an absent bound is that of the type."""
+    """A number between two bounds; a missing bound is that of the type."""
 
     low: float | None = None
     high: float | None = None
@@ -53,7 +53,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of these words; of a list, each element, and at least one."""
+    """One of these words; for a list, at least one element, each one of these words."""
 
     words: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class LevelOr:
-    """A range, or one value outside of it with a meaning of its own (gzip's -1)."""
+    """A range, or one special value outside it (gzip's -1)."""
 
     special: int
     range: Range
@@ -82,7 +82,7 @@ class LevelOr:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """The single value that leaves a feature off which Kafka has and Ottla does not."""
+    """The single permitted value, which disables a feature that Kafka has and Ottla does not."""
 
     value: Value
     reason: str
@@ -113,39 +113,42 @@ Check = Range | OneOf | LevelOr | Only | ReplicaList
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker configuration that gives a topic configuration its default, times a factor (hours to ms)."""
+    """A broker setting that provides the default of a topic setting, times a factor (hours to ms)."""
 
     name: str
     factor: int = 1
     default: str | None = None
-    """The broker's own default, in its own unit. Of several synonyms, only the last one has a default."""
+    """The default of the broker setting, in its own unit. Of several synonyms, only the last has a default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
+    """One setting of a broker or topic."""
+
     name: str
     type: ConfigType
     default: str | None
     doc: str
     check: Check | None = None
     synonyms: tuple[Synonym, ...] = ()
-    """For a topic configuration: the broker configurations to look at, the first that is set wins."""
+    """For a topic setting: the broker settings that provide its default; the first that is set wins."""
     dynamic: bool = True
-    """Whether it may be altered while the broker runs (a topic configuration: after the topic's creation)."""
+    """True if it may be altered while the broker runs (for a topic setting: after the topic's creation)."""
     attribute_override: str | None = None
 
     @property
     def attribute(self) -> str:
-        """The field's name in the parsed configuration."""
+        """The name of the field in the parsed configuration."""
         return self.attribute_override or self.name.removeprefix("ottla.").replace(".", "_").replace("-", "_")
 
 
 def table(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
+    """Returns the settings by name, sorted."""
     return {key.name: key for key in sorted(keys, key=lambda key: key.name)}
 
 
 def parse_value(key: ConfigKey, text: str) -> Value | Refused:
-    """The value of one entry, or the reason why it is none."""
+    """Parses a value, or returns the reason why it is invalid."""
     value = _parse_type(key.type, text.strip())
     if value is None:
         return _invalid(key, text, f"it is not {_TYPE_WORDS[key.type]}")
@@ -155,7 +158,7 @@ def parse_value(key: ConfigKey, text: str) -> Value | Refused:
 
 
 def unknown_name(kind: str, name: str, known: Mapping[str, ConfigKey]) -> Refused:
-    """Refuses a name that the table does not have, and says which one was probably meant."""
+    """Rejects an unknown name, and suggests the most similar known one."""
     nearest = get_close_matches(name, known, n=1)
     hint = f" Did you mean {nearest[0]}?" if nearest else ""
     return Refused(ErrorCode.invalid_config, f"Unknown {kind} config name: {name}.{hint}")
@@ -204,4 +207,4 @@ def _parse_double(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if value == value else None  # NaN has no place in a configuration
+    return value if value == value else None  # NaN is not a valid setting

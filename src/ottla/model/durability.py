@@ -1,4 +1,4 @@
-"""What an acknowledgement means, chosen per topic with `ottla.durability`."""
+"""The durability classes: what an acknowledgement means, chosen per topic with `ottla.durability`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from enum import StrEnum
 
 
 class Durability(StrEnum):
+    """The durability class of a topic."""
+
     DISK = "disk"
     """Acknowledged after stable storage: the record survives a power cut."""
     CACHE = "cache"
-    """Acknowledged after the write call: the record survives the death of the broker's process (Kafka's way)."""
+    """Acknowledged after the write call: the record survives a crash of the broker's process (as in Kafka)."""
     MEMORY = "memory"
-    """Never touches a disk: for logs that are kept for a minute and replicated."""
+    """Never written to a disk: for logs that are kept for a minute and replicated."""

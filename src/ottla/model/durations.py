@@ -9,7 +9,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def duration_ms(text: str) -> int | None:
-    """`90s`, `1h30m`; None if the text is no duration."""
+    """Parses a duration such as `90s` or `1h30m`; None if the text is not one."""
     compact = text.replace(" ", "")
     parts = _DURATION.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:

@@ -24,7 +24,7 @@ class RecordError(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A request, or a part of one, that was rejected: the code for the client and a sentence for a person."""
+    """A rejected request or part of one: the error code for the client and a message for a person."""
 
     error: ErrorCode
     message: str | None = None

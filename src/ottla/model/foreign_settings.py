@@ -1,8 +1,8 @@
-"""Decides what to do with a broker setting that Ottla does not have: refuse it, or start and report it.
+"""Decides what to do with a broker setting that Ottla does not have: reject it, or start and report it.
 
-Names that neither Kafka nor Ottla knows are reported, as Kafka does. Three kinds of them are refused all the same:
-names that begin with `ottla.`, which no other program can mean; names under a prefix that stands for security; and
-misspelled names of settings that are refused.
+Names that neither Kafka nor Ottla knows are reported, as in Kafka. Three kinds of them are rejected nevertheless: names
+that begin with `ottla.`, which no other program uses; names under a prefix that stands for security; and misspelled
+names of settings that are rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.model.kafka_settings import OF_THE_PROCESS, UNSAFE, WITHOUT_EFFECT, U
 OWN_PREFIX = "ottla."
 LISTENER_PREFIX = "listener.name."
 SURELY_MEANT = 0.9
-"""The similarity from which an unknown name counts as the misspelled name of a refused setting."""
+"""An unknown name that is at least this similar to the name of a rejected setting counts as its misspelling."""
 
 _UNSAFE_NAMES = {name: group for group in (*UNSAFE, OF_THE_PROCESS) for name in group.names}
 _NAMES_WITHOUT_EFFECT = {name: group for group in WITHOUT_EFFECT for name in group.names}
@@ -25,7 +25,7 @@ _OF_A_LISTENER = WithoutEffect("a broker has one listener, without settings of i
 
 
 def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | None:
-    """Why a broker must not start with this setting; None if it may."""
+    """Returns why a broker must not start with this setting; None if it may."""
     group = _unsafe(name)
     if group is not None and not _is_harmless(group, name, value):
         return _refused(name, group)
@@ -43,7 +43,7 @@ def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | 
 
 
 def without_effect(name: str) -> WithoutEffect | None:
-    """The group of a setting that only Kafka has, if it is a known one."""
+    """Returns the group of a known setting that only Kafka has, or None."""
     found = _NAMES_WITHOUT_EFFECT.get(name)
     if found is None and name.startswith(LISTENER_PREFIX):
         return _OF_A_LISTENER
@@ -51,14 +51,14 @@ def without_effect(name: str) -> WithoutEffect | None:
 
 
 def notices(names: Iterable[str], known: Mapping[str, ConfigKey]) -> tuple[str, ...]:
-    """Sentences for an operator: one for all of Kafka's settings, and one for each unknown name."""
+    """Returns messages for the operator: one for all of Kafka's settings, and one for each unknown name."""
     by_reason: dict[str, list[str]] = {}
     unknown: list[str] = []
     for name in sorted(names):
         group = without_effect(name)
         if is_unknown(name, known):
             unknown.append(name)
-        elif group is not None and _unsafe(name) is None:  # else it has the value that says what Ottla does
+        elif group is not None and _unsafe(name) is None:  # otherwise it has the value that matches what Ottla does
             by_reason.setdefault(group.reason, []).append(name)
     parts = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
     lines = ["these settings of Kafka have no effect in Ottla: " + "; ".join(parts)] if parts else []
@@ -66,12 +66,12 @@ def notices(names: Iterable[str], known: Mapping[str, ConfigKey]) -> tuple[str, 
 
 
 def is_unknown(name: str, known: Mapping[str, ConfigKey]) -> bool:
-    """Whether neither Kafka nor Ottla knows the name."""
+    """Reports whether neither Kafka nor Ottla knows the name."""
     return name not in known and without_effect(name) is None and _unsafe(name) is None
 
 
 def why_not_dynamic(name: str, known: Mapping[str, ConfigKey]) -> Refused:
-    """The answer to a client that sets a name which Ottla does not have on a running broker."""
+    """Returns the reply to a client that sets, on a running broker, a name that Ottla does not have."""
     group = _unsafe(name)
     if group is not None:
         return _refused(name, group)
@@ -89,7 +89,7 @@ def _unsafe(name: str) -> Unsafe | None:
         return None
     if name.startswith(LISTENER_PREFIX):
         _, _, name = name.removeprefix(LISTENER_PREFIX).partition(".")
-        for prefix in (".sasl.", ".ssl."):  # a mechanism may come first: scram-sha-512.sasl.jaas.config
+        for prefix in (".sasl.", ".ssl."):  # a mechanism may precede it: scram-sha-512.sasl.jaas.config
             if prefix in f".{name}":
                 name = prefix[1:] + name.rpartition(prefix[1:])[2]
     found = _UNSAFE_NAMES.get(name)

@@ -1,4 +1,4 @@
-"""What an operator can set of consumer groups: Kafka's names and defaults. A part of the broker's configuration."""
+"""Settings for consumer groups, with Kafka's names and defaults. A part of the broker's configuration."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ASSIGNORS = "group.consumer.assignors"
 OFFSETS_REPLICATION_FACTOR = "offsets.topic.replication.factor"
 
 DEVELOPMENT_DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
-"""For brokers on one machine, to try things out: nobody has to wait for members that do not come. Kafka's quick start
-has it too."""
+"""Defaults for brokers on one machine that are used to try things out: nobody has to wait for members that never join.
+Kafka's quick start sets this too."""
 
 GROUP_KEYS = [
     ConfigKey(

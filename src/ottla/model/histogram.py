@@ -1,6 +1,6 @@
-"""How often something took how long, or was how large: counted where it happens, at the cost of a look-up.
+"""A histogram of durations or sizes, updated where they occur at the cost of one look-up.
 
-Nothing is computed before somebody asks: `ottla.metrics` turns the counts into what Prometheus reads.
+Nothing is computed until it is requested: `ottla.metrics` converts the counts to Prometheus' format.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ DURATION_BOUNDS_S = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
     *(1.0, 2.0, 5.0, 10.0, 30.0),
 )
-"""From a reply out of memory to a producer that gives up."""
+"""From a reply served from memory to a producer that gives up."""
 
 
 class Histogram:
-    """`counts[i]` is how many values were above the bound before `bounds[i]` and at most `bounds[i]`; the last one
-    is of those above all bounds."""
+    """`counts[i]` is the number of values above `bounds[i - 1]` and at most `bounds[i]`; the last count is for values
+    above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -29,6 +29,7 @@ class Histogram:
         """The sum of all values."""
 
     def note(self, value: float, times: int = 1) -> None:
+        """Counts a value, `times` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
@@ -37,6 +38,6 @@ class Histogram:
         return sum(self.counts)
 
     def add(self, other: Histogram) -> None:
-        """Takes in what another one counted within the same bounds."""
+        """Adds the counts of another histogram with the same bounds."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.total += other.total

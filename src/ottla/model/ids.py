@@ -1,4 +1,4 @@
-"""A type for each number, so that an offset is never passed where an epoch is meant."""
+"""A distinct type for each kind of number, so that an offset is never passed where an epoch is expected."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NO_TOPIC_ID = TopicId(UUID(int=0))
 
 
 class LogKey(NamedTuple):
-    """Names one partition's log on disk and in the journal.
+    """Identifies the log of one partition, on disk and in the journal.
 
-    The topic's id, not its name: a topic that is deleted and created again is another log. The generation tells a
-    log that was rebuilt in place (its data set aside) from the one before.
+    It has the topic's id, not its name: a topic that is deleted and recreated is another log. The generation
+    distinguishes a log that was rebuilt in place, with its data set aside, from the one before.
     """
 
     topic_id: TopicId

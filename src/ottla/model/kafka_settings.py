@@ -1,8 +1,8 @@
 """Broker settings of Apache Kafka 4.3 that Ottla does not have, with the reason for each.
 
 Most of them tune machinery that Ottla does not contain: a broker accepts them and reports that they have no effect.
-Some promise something that Ottla would not keep, such as access control. A broker that ignored those would be open or
-lose its limits without anybody noticing, so it refuses to start with them.
+Others promise something that Ottla would not keep, such as access control. A broker that ignored those would be open,
+or lose its limits, without anybody noticing. It therefore refuses to start with them.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from typing import NamedTuple
 
 
 class WithoutEffect(NamedTuple):
+    """Settings that are accepted and have no effect."""
+
     reason: str
     names: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
 
 
 class Unsafe(NamedTuple):
+    """Settings with which a broker refuses to start."""
+
     reason: str
     """What a user would wrongly rely on, and what to do."""
     names: tuple[str, ...]
     prefixes: tuple[str, ...] = ()
     harmless: tuple[tuple[str, str], ...] = ()
-    """Names with a value that says what Ottla does anyway. An empty value always does."""
+    """Names with a value that matches what Ottla does anyway. An empty value always does."""
 
 
 def _names(text: str, prefix: str = "") -> tuple[str, ...]:
@@ -220,5 +224,5 @@ OF_THE_PROCESS = Unsafe(
     "it belongs to the process: it goes into the configuration file that `ottla up` or `ottla broker` is started with",
     _names("advertised.listeners broker.id listener.security.protocol.map listeners log.dir log.dirs"),
 )
-"""Settings that a broker which is started by a program takes as arguments. If it left one out, a listener that was to
-be encrypted would not be."""
+"""Settings that a broker started by a program takes as arguments. If they were ignored, a listener that should be
+encrypted would not be."""

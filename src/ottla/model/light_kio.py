@@ -1,12 +1,13 @@
-"""Import this before anything of kio.
+"""Keeps kio from importing hypothesis. Import this module before anything of kio.
 
-kio builds strategies for property tests wherever it finds hypothesis, which is where Ottla is developed: 9 MB and half
-a second of every process that speaks the protocol, for nothing. Where Ottla is installed there is none.
+kio builds strategies for property tests wherever it finds hypothesis, which is installed where Ottla is developed. They
+would cost every process that speaks the protocol 9 MB and half a second for nothing. An installed Ottla has no
+hypothesis.
 """
 
 import sys
 
-_is_refused = sys.modules.setdefault("hypothesis", None) is None  # type: ignore[arg-type] # None refuses an import
+_is_refused = sys.modules.setdefault("hypothesis", None) is None  # type: ignore[arg-type]  # None makes the import fail
 
 import kio.static.primitive  # noqa: E402, F401 - where it looks for hypothesis
 

@@ -1,4 +1,4 @@
-"""Replication throttles: which replicas of a topic are throttled, and to which rate each broker throttles them.
+"""Settings for replication throttles: which replicas of a topic are throttled, and to which rate on each broker.
 
 The names are Kafka's, so `kafka-reassign-partitions --throttle` sets and removes them.
 """

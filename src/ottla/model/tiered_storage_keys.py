@@ -1,6 +1,6 @@
-"""Kafka's topic settings of tiered storage, which Ottla does not have: each takes only the value that leaves it off.
+"""Kafka's topic settings for tiered storage, which Ottla does not have: each accepts only the value that disables it.
 
-Tools that copy the settings of a topic (MirrorMaker) name them too.
+They exist because tools that copy the settings of a topic (MirrorMaker) set them too.
 """
 
 from __future__ import annotations

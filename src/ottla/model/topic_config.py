@@ -1,7 +1,7 @@
-"""A topic's configuration: Kafka's names and defaults, and `ottla.durability`.
+"""The configuration of a topic: Kafka's names and defaults, and Ottla's own settings such as `ottla.durability`.
 
-A value comes from the topic's own overrides, else from the broker (under the broker's name for it, such as
-`log.retention.ms`), else from the default here.
+A value comes from the topic's own overrides, otherwise from the broker (under the broker's name for it, such as
+`log.retention.ms`), otherwise from the default here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
 SEGMENT_BYTES_MIN = 1024
-"""Kafka 4 asks for 1 MiB. Small segments make retention of seconds and bytes exact, so we take them."""
+"""Kafka 4 requires 1 MiB. Small segments make a retention of seconds or few bytes exact, so Ottla accepts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
+    """The parsed settings of a topic."""
+
     archive_group: str
-    """Empty: retention waits for nobody."""
+    """Empty if retention waits for no group."""
     archive_wait_max_bytes: int
     archive_wait_max_ms: int
     cleanup_policy: frozenset[str]
@@ -81,7 +83,7 @@ class TopicConfig:
 
     @property
     def compaction_lag_ms_max(self) -> int:
-        """How long a record may stay out of compaction; without compaction there is no limit."""
+        """How long a record may remain uncompacted; without compaction there is no limit."""
         return self.max_compaction_lag_ms if self.is_compacted else LONG_MAX
 
     @property
@@ -353,7 +355,7 @@ def parse_topic_config(
     *,
     replication_factor: int = 1,
 ) -> TopicConfig | Refused:
-    """The topic's values from its overrides and from what the broker was given (by the broker's names)."""
+    """Parses a topic's settings from its overrides and the broker's settings (by the broker's names)."""
     for name in overrides:
         if name not in TOPIC_CONFIGS:
             return unknown_name("topic", name, TOPIC_CONFIGS)
@@ -372,7 +374,7 @@ def parse_topic_config(
 
 
 def default_of(key: ConfigKey, broker_defaults: Mapping[str, str], replication_factor: int = 1) -> str:
-    """What a topic has without an override: the broker's value for it, or the table's default."""
+    """Returns the value of a setting without an override: the broker's value, or the table's default."""
     for synonym in key.synonyms:
         text = broker_defaults.get(synonym.name)
         if text is not None:
@@ -383,7 +385,8 @@ def default_of(key: ConfigKey, broker_defaults: Mapping[str, str], replication_f
 
 
 def scaled(text: str, factor: int) -> str:
-    """A broker's value in the unit of the topic's (hours to milliseconds); -1 stays -1, in any unit no limit."""
+    """Converts a broker's value to the unit of the topic setting (hours to milliseconds). -1 stays -1, which means no
+    limit in any unit."""
     if factor == 1:
         return text
     try:

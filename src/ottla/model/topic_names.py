@@ -1,4 +1,4 @@
-"""Which names a topic may have, by Kafka's rules."""
+"""Kafka's rules for topic names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_name(name: str) -> Refused | None:
+    """Returns why a name is invalid, or None."""
     problem = None
     if not name:
         problem = "it is empty"
@@ -26,5 +27,6 @@ def check_name(name: str) -> Refused | None:
 
 
 def metric_name(name: str) -> str:
-    """'.' and '_' are one character in metric names: two topics that differ in them alone would share theirs."""
+    """Returns the name as metrics show it. '.' and '_' are the same character there, so two topics that differ only in
+    them would collide."""
     return name.replace(".", "_")

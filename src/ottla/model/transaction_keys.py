@@ -1,4 +1,4 @@
-"""What an operator can set of transactions: Kafka's names and defaults. A part of the broker's configuration."""
+"""Settings for transactions, with Kafka's names and defaults. A part of the broker's configuration."""
 
 from __future__ import annotations
 

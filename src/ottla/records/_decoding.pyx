@@ -1,7 +1,8 @@
 # cython: language_level=3
-"""From a batch's records to Python records or columns, compiled. `decoding` is the plain twin, and the oracle.
+"""Decodes a batch's records to Python records or columns, compiled. `decoding` is the pure Python version and test
+oracle.
 
-Every length is checked against what remains before it is used, so no input makes this read outside of its buffer.
+Every length is checked against the remaining bytes before it is used, so no input makes this read outside its buffer.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -70,7 +71,7 @@ cdef struct View:
 
 
 cdef struct Walk:
-    # Where a walk through a batch's records is.
+    # The position of a walk through a batch's records.
     Cursor body
     int64_t base_offset
     int64_t base_timestamp
@@ -135,7 +136,7 @@ cdef inline int read_header(Cursor* cursor, Bytes* key, Bytes* value) noexcept n
 
 
 cdef int check_headers(View* view) noexcept nogil:
-    """Before any is used: the number of them is known to be true afterwards."""
+    """Checks all headers before any is used, so that their count can be trusted afterwards."""
     cdef Cursor cursor = view.headers
     cdef Bytes key, value
     cdef int32_t index
@@ -156,7 +157,7 @@ cdef int next_record(Walk* walk, View* view) noexcept nogil:
     cdef int fault = read_varint(&walk.body, &length)
     if fault:
         return fault
-    # One byte at least: the attributes, which have no meaning yet.
+    # At least one byte: the attributes, which have no meaning yet.
     if length < 1 or length > walk.body.end - walk.body.at:
         return BAD_RECORD
     record.at = walk.body.at + 1
@@ -184,7 +185,7 @@ cdef int next_record(Walk* walk, View* view) noexcept nogil:
 
 
 cdef class Opened:
-    """A batch's records, held for the time of a walk."""
+    """The buffer of a batch's records, held for the duration of a walk."""
 
     cdef Py_buffer buffer
     cdef Walk walk
@@ -225,7 +226,7 @@ cdef tuple to_headers(View* view):
 
 
 cdef inline void give(object row, Py_ssize_t index, object field):
-    Py_INCREF(field)  # the tuple keeps the reference that it is given
+    Py_INCREF(field)  # the tuple steals this reference
     PyTuple_SET_ITEM(row, index, field)
 
 
@@ -245,14 +246,14 @@ def decode_rows(header, body, int64_t from_offset, list into not None):
             continue
         offset, timestamp_ms, key, value = view.offset, view.timestamp_ms, to_bytes(&view.key), to_bytes(&view.value)
         headers = to_headers(&view) if view.header_count else no_headers
-        row = record_type.tp_alloc(record_type, 5)  # what the constructor of a named tuple does, without its call
+        row = record_type.tp_alloc(record_type, 5)  # like the constructor of a named tuple, without its call
         give(row, 0, offset)
         give(row, 1, timestamp_ms)
         give(row, 2, key)
         give(row, 3, value)
         give(row, 4, headers)
         if view.header_count == 0:
-            PyObject_GC_UnTrack(<void*>row)  # numbers and bytes make no cycles: let the collector pass by
+            PyObject_GC_UnTrack(<void*>row)  # numbers and bytes form no cycles, so the collector can skip it
         into.append(row)
     if opened.walk.body.at != opened.walk.body.end:
         raise failure(LEFT_OVER)
@@ -318,7 +319,7 @@ cdef inline void put_int64(Growing* buffer, int64_t number) noexcept nogil:
 
 
 cdef class Slab:
-    """Memory of a finished column, as a read-only buffer."""
+    """The memory of a finished column, as a read-only buffer."""
 
     cdef uint8_t* data
     cdef Py_ssize_t size
@@ -334,7 +335,7 @@ cdef class Slab:
 
 
 cdef Slab finish_buffer(Growing* buffer):
-    """Moves the memory, without the room that was not used."""
+    """Moves the memory and trims unused capacity."""
     cdef Slab slab = Slab()
     cdef uint8_t* shrunk = <uint8_t*>realloc(buffer.data, max(buffer.size, 1))
     slab.data = buffer.data if shrunk == NULL else shrunk
@@ -353,7 +354,7 @@ cdef struct Binary:
 
 
 cdef int reserve_rows(Binary* column, Py_ssize_t rows, Py_ssize_t data_bytes) noexcept nogil:
-    """Room for so many rows of so many bytes in all, so that `append_bytes` need not ask."""
+    """Reserves room for this many rows and bytes, so that `append_bytes` need not check."""
     cdef int fault = (reserve(&column.offsets, (rows + 1) * 4) or reserve(&column.validity, rows // 8 + 1)
                       or reserve(&column.data, data_bytes))
     if not fault and column.offsets.size == 0:
@@ -401,7 +402,7 @@ cdef class ColumnsBuilder:
     cdef Growing _offsets, _timestamps, _header_ends
     cdef Binary _keys, _values, _header_keys, _header_values
     cdef bint _is_spent
-    cdef bint _has_wide_header_keys  # beyond ASCII, so perhaps not UTF-8
+    cdef bint _has_wide_header_keys  # beyond ASCII, so possibly not UTF-8
 
     def __cinit__(self):
         if (reserve_rows(&self._keys, 0, 0) or reserve_rows(&self._values, 0, 0) or reserve(&self._header_ends, 4)
@@ -454,7 +455,7 @@ cdef class ColumnsBuilder:
         return fault
 
     cdef int _reserve(self, Py_ssize_t rows, Py_ssize_t body_bytes) noexcept nogil:
-        # Keys and values cannot take more than the bytes that they are in. Pages that stay unused cost nothing.
+        # Keys and values cannot exceed the size of the body. Pages that stay unused cost nothing.
         return (reserve(&self._offsets, rows * 8) or reserve(&self._timestamps, rows * 8)
                 or reserve(&self._header_ends, rows * 4)
                 or reserve_rows(&self._keys, rows, body_bytes) or reserve_rows(&self._values, rows, body_bytes))

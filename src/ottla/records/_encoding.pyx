@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""From Python rows or columns to a batch's records, compiled. `encoding` is the plain twin, and the oracle.
+"""Encodes Python rows or columns as a batch's records, compiled. `encoding` is the pure Python version and test oracle.
 
-Both encoders measure a record before they write it. Columns are measured a whole batch at a time, so that the batch's
-buffer has its size from the start; their buffers are checked row by row, since nobody vouches for their offsets.
+Both encoders measure a record before they write it. Columns are measured for a whole batch at a time, so that its
+buffer has the right size from the start. Their buffers are checked row by row, because their offsets cannot be trusted.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -57,7 +57,7 @@ cdef inline uint8_t* put_varint(uint8_t* at, int64_t number) noexcept nogil:
 
 
 cdef inline int64_t bytes_size(int64_t size) noexcept nogil:
-    """With the length before it; a size of -1 is null."""
+    """Writes bytes with their length in front; a size of -1 is null."""
     return 1 if size < 0 else varint_size(size) + size
 
 
@@ -79,7 +79,7 @@ cdef inline uint8_t* put_start(uint8_t* at, int64_t size, int64_t timestamp_delt
 cdef inline bytes as_bytes(object data):
     if data is None or PyBytes_CheckExact(data):
         return data
-    return memoryview(data).tobytes()  # refuses a str, which has no bytes of its own
+    return memoryview(data).tobytes()  # rejects a str, which has no buffer
 
 
 cdef inline int64_t size_of(bytes data) noexcept:
@@ -105,7 +105,7 @@ cdef list encode_headers(object headers):
 cdef class RowEncoder:
     cdef readonly int64_t budget_bytes
     cdef readonly int64_t record_count
-    cdef bytearray _buffer  # as long as its capacity; what is used ends at _size
+    cdef bytearray _buffer  # allocated to its capacity; the used part ends at _size
     cdef int64_t _size
     cdef int64_t _base_timestamp, _max_timestamp
 
@@ -186,7 +186,7 @@ cdef class RowEncoder:
 
 
 cdef class Held:
-    """A buffer that is held for as long as a column is read; nothing at all is an empty one."""
+    """A buffer held while a column is read; None becomes an empty buffer."""
 
     cdef Py_buffer buffer
 
@@ -248,7 +248,7 @@ cdef inline int part_at(const Column* column, int64_t row, const uint8_t** data,
 
 
 cdef struct Item:
-    # Where a row's record comes from, and how long it will be.
+    # The parts of a row's record, and its encoded size.
     const uint8_t* key
     int64_t key_size
     const uint8_t* value
@@ -387,7 +387,7 @@ cdef class ColumnEncoder:
 
     cdef int _measure(self, int64_t start, int64_t budget_bytes, int64_t base_timestamp,
                       int64_t* stop, int64_t* total, int64_t* max_timestamp) noexcept nogil:
-        """How many rows fit, at least one, and how many bytes they take."""
+        """Determines how many rows fit, at least one, and how many bytes they take."""
         cdef Item item
         cdef int64_t row, whole
         cdef int fault
@@ -406,7 +406,8 @@ cdef class ColumnEncoder:
 
     cdef uint8_t* _write(self, int64_t start, int64_t stop, int64_t base_timestamp,
                          uint8_t* at, uint8_t* end) noexcept nogil:
-        """NULL if the rows no longer take what was measured: the caller's buffers changed meanwhile."""
+        """Writes the rows. Returns NULL if their size differs from what was measured, because the caller's buffers
+        changed meanwhile."""
         cdef Item item
         cdef int64_t row, header, size
         cdef const uint8_t* data

@@ -1,4 +1,4 @@
-# The checksum of batches, and the hash of keys: SipHash-2-4 with 128 bits.
+# The CRC of batches, and the hash of keys: SipHash-2-4 with 128 bits.
 
 cdef extern from *:
     """
@@ -74,7 +74,7 @@ ottla_crc_prepare()
 cdef struct Entry:
     uint64_t low
     uint64_t high
-    int64_t offset  # and one more; 0 is a free place
+    int64_t offset  # the offset plus one; 0 marks a free slot
 
 
 cdef inline uint64_t rotated(uint64_t value, int bits) noexcept nogil:

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""The last offset of each key, compiled. `key_map` is the plain twin, and the oracle.
+"""Maps each key to its last offset, compiled. `key_map` is the pure Python version and test oracle.
 
-Every loop over records or batches runs without the interpreter's lock. Every length is checked against what remains
-before it is used, so no input makes this read outside of its buffer.
+Every loop over records or batches runs without the GIL. Every length is checked against the remaining bytes before it
+is used, so no input makes this read outside its buffer.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -20,7 +20,7 @@ include "_key_sieve.pxi"
 
 
 cdef class Held:
-    """A buffer for the time of a call."""
+    """A buffer held for the duration of a call."""
 
     cdef Py_buffer buffer
 
@@ -74,7 +74,7 @@ cdef class KeyMap:
         return self._count + keys <= self._keys_max
 
     cdef Entry* _find(self, Entry* wanted) noexcept nogil:
-        """Its place, or the free one where it belongs. There is always a free one."""
+        """Returns the key's slot, or the free slot where it belongs. There is always a free one."""
         cdef uint64_t place = ottla_place(wanted.low, self._places)
         cdef Entry* entry
         while True:
@@ -116,7 +116,7 @@ cdef class KeyMap:
         cdef int32_t index
         cdef bint keeps
         kept.records, kept.tombstones, kept.max_timestamp = 0, 0, -1
-        # A record takes seven bytes at least: a count that does not fit is a lie.
+        # A record takes at least seven bytes, so a count that does not fit is false.
         if batch.record_count < 0 or batch.record_count > (batch.body.end - batch.body.at) // 7:
             return MALFORMED
         flags.size = 0
@@ -190,7 +190,7 @@ cdef class KeyMap:
                 if self._count + batch.record_count > self._keys_max:
                     break
                 if batch.record_count and self._note(&batch):
-                    break  # the general way says what is wrong with it
+                    break  # the general path reports what is wrong with it
                 next_offset = batch.base_offset + batch.last_offset_delta + 1
                 at += u32_at(at + 8) + LOG_OVERHEAD_BYTES
         return at - <const uint8_t*>held.buffer.buf, next_offset
@@ -228,7 +228,7 @@ cdef class KeyMap:
                 break
             fault[0] = self._sift_one(sieve, at, &batch)
             if fault[0]:
-                break  # the general way says what is wrong with it
+                break  # the general path reports what is wrong with it
             sieve.next_offset = batch.base_offset + batch.last_offset_delta + 1
             at += u32_at(at + 8) + LOG_OVERHEAD_BYTES
         return at

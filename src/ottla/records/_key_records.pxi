@@ -1,4 +1,4 @@
-# Walking through the records of a batch, and writing some of them again.
+# Walks through the records of a batch, and rewrites some of them.
 
 cdef enum:
     HEADER_BYTES = 61
@@ -6,7 +6,7 @@ cdef enum:
     CRC_COVERS_FROM = 21
     APPEND_TIME_BIT = 0x08
     HORIZON_BIT = 0x40
-    GENERAL_BITS = 0x37  # compressed, transactional, control: the general way
+    GENERAL_BITS = 0x37  # compressed, transactional or control: needs the general path
 
 cdef enum Fault:
     FINE, MALFORMED, NO_MEMORY
@@ -16,7 +16,7 @@ cdef struct Cursor:
     const uint8_t* end
 
 cdef struct View:
-    const uint8_t* begin  # behind its length
+    const uint8_t* begin  # after its length
     const uint8_t* after_time
     const uint8_t* end
     int64_t offset
@@ -159,7 +159,7 @@ cdef int next_record(Batch* batch, View* view) noexcept nogil:
     cdef Cursor record
     cdef int64_t length = 0, time_delta = 0, offset_delta = 0
     cdef const uint8_t* value = NULL
-    # One byte at least: the attributes, which have no meaning yet.
+    # At least one byte: the attributes, which have no meaning yet.
     if read_varlong(&batch.body, &length, 32) or length < 1 or length > batch.body.end - batch.body.at:
         return MALFORMED
     view.begin = batch.body.at
@@ -188,7 +188,7 @@ cdef int copy_kept(Batch* batch, const uint8_t* keeps, int64_t base_timestamp, G
     cdef int32_t index
     cdef int64_t delta = 0
     cdef bint has_new_base = base_timestamp != batch.base_timestamp and not batch.has_append_time
-    # A changed timestamp takes ten bytes at most, and may make the length a byte longer.
+    # A changed timestamp takes at most ten bytes, and may make the length one byte longer.
     if reserve(out, (batch.body.end - batch.body.at) + <Py_ssize_t>batch.record_count * 12):
         return NO_MEMORY
     for index in range(batch.record_count):
@@ -210,7 +210,7 @@ cdef int copy_kept(Batch* batch, const uint8_t* keeps, int64_t base_timestamp, G
 
 
 cdef bint is_plain(const uint8_t* at, const uint8_t* end, int64_t next_offset, Batch* batch) noexcept nogil:
-    """Whether a whole, intact batch begins here that needs nothing special."""
+    """Reports whether a complete, intact batch that needs no special treatment begins here."""
     cdef uint32_t length
     if end - at < HEADER_BYTES:
         return False

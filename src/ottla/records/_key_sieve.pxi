@@ -1,4 +1,4 @@
-# What is left of many batches: see Sifting and Sifted.
+# Sifts many batches at once: see Sifting and Sifted.
 
 cdef struct Sieve:
     int64_t next_offset
@@ -14,8 +14,8 @@ cdef struct Sieve:
     int64_t removed
     bint changed
     Growing out
-    Growing places  # of each batch in the output: base offset, position, timestamp
-    Growing kept  # of each record of a batch, whether it stays
+    Growing places  # for each batch in the output: base offset, position, timestamp
+    Growing kept  # for each record of a batch: whether it stays
 
 
 cdef int note_place(Sieve* sieve, int64_t base_offset, int64_t max_timestamp) noexcept nogil:
@@ -28,7 +28,7 @@ cdef int note_place(Sieve* sieve, int64_t base_offset, int64_t max_timestamp) no
 
 
 cdef int begin_batch(Sieve* sieve, const uint8_t* at, Batch* batch, Py_ssize_t size) noexcept nogil:
-    """Fills the hole before it and makes room for it."""
+    """Fills the hole before the batch and makes room for it."""
     if fill_hole(sieve) or reserve(&sieve.out, size):
         return NO_MEMORY
     return note_place(sieve, batch.base_offset, batch.max_timestamp)
@@ -112,7 +112,7 @@ cdef int put_changed(Sieve* sieve, const uint8_t* at, Batch* batch, Kept* kept, 
     put(&sieve.out, at, HEADER_BYTES)
     fault = copy_kept(batch, sieve.kept.data, base_timestamp, &sieve.out)
     if fault:
-        # As if it had not been begun: the general way takes it from here, the hole before it is filled.
+        # Undo the batch: the general path takes it from here, and the hole before it is filled.
         sieve.out.size = begin
         sieve.places.size -= 24
         return fault

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""Runs of produce requests, compiled. `produce_run` says what they are; the plain twin there is the oracle.
+"""Runs of produce requests, compiled. `produce_run` describes them, and has the pure Python version and test oracle.
 
-The bytes of a frame belong to whoever sent them: each position is compared with the frame's end before it is read.
+Frames are untrusted: each position is compared with the frame's end before it is read.
 """
 
 cimport cython
@@ -84,7 +84,7 @@ cdef inline uint8_t* put_i64(uint8_t* at, int64_t value) noexcept nogil:
 
 
 cdef bint parse(const uint8_t* data, Py_ssize_t size, Request* request) noexcept nogil:
-    """Whether this is one batch for one partition, no transaction, no tagged fields."""
+    """Reports whether this is one batch for one partition, with no transaction and no tagged fields."""
     cdef Py_ssize_t at
     cdef Py_ssize_t length = 0
     cdef int shift = 0
@@ -138,7 +138,7 @@ cdef bint parse(const uint8_t* data, Py_ssize_t size, Request* request) noexcept
 
 
 cdef bint is_usual(const Item* item) noexcept nogil:
-    """The header of a batch that a log takes without a further look, but for its sequence."""
+    """Reports whether a log can accept a batch by its header without further checks, except of its sequence."""
     cdef const uint8_t* batch = item.batch
     cdef int attributes = i16_at(batch + 21)
     if batch[16] != 2 or <int64_t>i32_at(batch + 8) + LOG_OVERHEAD_BYTES != item.size:
@@ -265,7 +265,7 @@ cdef class ProduceRun:
 
 
 cdef Py_buffer* bytes_of(object frame) except? NULL:
-    """NULL unless the frame is plain writable memory."""
+    """Returns the frame's buffer; NULL unless it is contiguous writable memory."""
     cdef Py_buffer* view
     if not PyMemoryView_Check(frame):
         raise TypeError("a frame is a memoryview")
@@ -302,7 +302,7 @@ def find_run(frames, Py_ssize_t at, Py_ssize_t count_max):
 
 
 cdef ProduceRun new_run(const uint8_t* data, const Request* first, Py_ssize_t count_max):
-    """None if what should be text is not; the general way finds that out too."""
+    """Returns None if a text field is not valid UTF-8; the general path reports that too."""
     cdef ProduceRun run = ProduceRun.__new__(ProduceRun)
     cdef bytes key = data[first.key_at : first.key_end]
     try:

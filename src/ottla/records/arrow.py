@@ -1,11 +1,11 @@
-"""Batches as Arrow record batches and back. The one module that imports pyarrow, which is an extra.
+"""Converts batches to Arrow record batches and back. The only module that imports pyarrow, which is an extra.
 
     offset: int64, timestamp: timestamp[ms, UTC], key: binary, value: binary,
     headers: list<struct<key: string, value: binary>>
 
-Buffers are wrapped, not copied, in both directions. To encode, `key` and `value` may be of any binary or string type,
-`timestamp` an integer of milliseconds or a timestamp, `headers` a list of structs or a map; all of them may be missing.
-A column `offset` is left out, since the log assigns offsets; any other name is refused rather than lost.
+Buffers are wrapped, not copied, in both directions. When encoding, `key` and `value` may be of any binary or string
+type, `timestamp` an integer of milliseconds or a timestamp, `headers` a list of structs or a map; all of them are
+optional. A column `offset` is ignored, because the log assigns offsets; any other name is rejected rather than lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NARROW_BYTES_MAX = (1 << 31) - 1
 def decode_record_batch(
     batches: Iterable[Batch], *, from_offset: int = 0, limit_bytes: int = DECODED_BYTES_MAX, check_crc: bool = True
 ) -> pa.RecordBatch:
-    """The records of all these batches, at or after `from_offset`, as one record batch."""
+    """Decodes the records of all these batches at or after `from_offset` into one record batch."""
     columns = decode_columns(batches, from_offset=from_offset, limit_bytes=limit_bytes, check_crc=check_crc)
     return to_record_batch(columns)
 
@@ -50,12 +50,13 @@ def encode_table(
     default_timestamp_ms: int,
     traits: Traits = DEFAULT_TRAITS,
 ) -> list[bytearray]:
-    """Batches of the table's rows, in their order; rows without a timestamp get the default one."""
+    """Encodes the table's rows as batches, in order. Rows without a timestamp get the default one."""
     columns = source_columns(data, default_timestamp_ms)
     return encode_columns(columns, batch_bytes_max=batch_bytes_max, traits=traits)
 
 
 def to_record_batch(columns: DecodedColumns) -> pa.RecordBatch:
+    """Wraps columns as an Arrow record batch."""
     headers = columns.headers
     pairs = pa.Array.from_buffers(
         HEADERS.value_type,
@@ -88,7 +89,8 @@ def _wrap_numbers(data_type: pa.DataType, column: NumberColumn) -> pa.Array:
 
 
 def source_columns(data: pa.Table | pa.RecordBatch, default_timestamp_ms: int) -> SourceColumns:
-    """The columns of a table as buffers. Chunks are combined, which copies; a single chunk is read in place."""
+    """Returns the columns of a table as buffers. Several chunks are combined, which copies; a single chunk is used in
+    place."""
     names = data.schema.names
     unknown = sorted(set(names) - _ENCODED - _LEFT_OUT)
     if unknown:
@@ -108,7 +110,7 @@ def source_columns(data: pa.Table | pa.RecordBatch, default_timestamp_ms: int) -
 
 
 def _column(data: pa.Table | pa.RecordBatch, name: str) -> pa.Array | None:
-    """One array, or None for a column that is missing or has no values at all."""
+    """Returns one array, or None for a column that is missing or has no values at all."""
     if name not in data.schema.names:
         return None
     column = data.column(name)
@@ -121,7 +123,7 @@ def _column(data: pa.Table | pa.RecordBatch, name: str) -> pa.Array | None:
     if column.num_chunks == 1:
         return column.chunk(0)
     if column.nbytes > _NARROW_BYTES_MAX and column.type in {pa.binary(), pa.utf8()}:
-        column = column.cast(pa.large_binary())  # 32-bit offsets do not reach over all chunks
+        column = column.cast(pa.large_binary())  # 32-bit offsets do not span all chunks
     return column.combine_chunks() if column.num_chunks else pa.array([], column.type)
 
 
@@ -187,7 +189,7 @@ def _header_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     names = [field.name for field in pairs.type] if pa.types.is_struct(pairs.type) else []
     if sorted(names) != ["key", "value"]:
         raise TypeError(f"the column headers holds {pairs.type}; it must hold structs of key and value")
-    parts = pairs.flatten()  # a struct that is null has null parts: its key is refused later
+    parts = pairs.flatten()  # a null struct has null parts: its key is rejected later
     values = parts[names.index("value")]
     return parts[names.index("key")], pa.nulls(len(pairs), pa.binary()) if pa.types.is_null(values.type) else values
 

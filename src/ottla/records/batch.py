@@ -1,7 +1,7 @@
-"""A view of a record batch's header (magic 2), and the few fields that a broker sets.
+"""The header of a record batch (magic 2), and the few fields that a broker sets.
 
-The broker treats a batch as opaque bytes: it reads these 61 bytes, checks the checksum, sets offset and epoch (both
-lie before the checksummed part) and stores the rest as it came.
+The broker treats a batch as opaque bytes: it reads these 61 bytes, verifies the CRC, sets offset and epoch (both lie
+before the part that the CRC covers) and stores the rest unchanged.
 
     0        8        12      16     17    21           23                27         35       43
     | base   | length | leader| magic| crc | attributes | lastOffsetDelta | baseTime | maxTime |
@@ -24,7 +24,7 @@ from ottla.records.errors import CorruptRecords
 
 HEADER_BYTES = 61
 LOG_OVERHEAD_BYTES = 12
-"""Base offset and length: what stands before the part that `length` counts."""
+"""Size of base offset and length, which `length` does not count."""
 CRC_COVERS_FROM = 21
 MAGIC = 2
 
@@ -49,6 +49,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
+    """The fields of a batch header, in order."""
+
     base_offset: int
     batch_length: int
     leader_epoch: int
@@ -97,19 +99,19 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2^31 - 1 to 0."""
+        """The sequence of the last record. Sequences wrap from 2^31 - 1 to 0."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 class Batch(NamedTuple):
-    """One whole batch of a larger buffer."""
+    """One complete batch in a larger buffer."""
 
     header: BatchHeader
     data: memoryview
 
 
 def read_header(data: Buffer, at: int = 0) -> BatchHeader:
-    """The caller has made sure that HEADER_BYTES are there."""
+    """Reads a header. The caller ensures that HEADER_BYTES are available."""
     return BatchHeader._make(HEADER.unpack_from(data, at))
 
 
@@ -118,7 +120,7 @@ def write_header(into: bytearray | memoryview, header: BatchHeader, at: int = 0)
 
 
 def checksum(batch: Buffer) -> int:
-    """CRC-32C of everything that a producer signs: from the attributes to the last record."""
+    """Returns the CRC-32C of everything that the producer signs: from the attributes to the last record."""
     return _crc32c.crc32c(memoryview(batch)[CRC_COVERS_FROM:])
 
 
@@ -127,13 +129,13 @@ def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Sets what a log assigns; neither field is under the checksum."""
+    """Sets the fields that a log assigns; the CRC covers neither."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _EPOCH.pack_into(batch, _EPOCH_AT, leader_epoch)
 
 
 def stamped(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """The header of a batch after `stamp`: cheaper than to read it again."""
+    """Returns the header of a batch after `stamp`, more cheaply than by reading it again."""
     return _new_tuple(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
 
 
@@ -141,7 +143,7 @@ _new_tuple = tuple.__new__
 
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
-    """Marks the batch with the time of its append; the checksum covers that, so it is computed again."""
+    """Marks the batch with the time of its append. The CRC covers it, so it is computed again."""
     attributes = header.attributes | TIMESTAMP_TYPE_BIT
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
     _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
@@ -151,18 +153,18 @@ def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, time
 
 
 def sign(batch: bytearray | memoryview) -> None:
-    """Writes the checksum of what is in the batch."""
+    """Computes and writes the CRC of the batch."""
     _CRC.pack_into(batch, _CRC_AT, checksum(batch))
 
 
 def set_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """For a producer that numbers its batches when it sends them; signs the batch again."""
+    """Sets the producer fields and signs the batch again, for a producer that assigns sequences when it sends."""
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     sign(batch)
 
 
 def split_batches(blob: Buffer) -> Iterator[Batch]:
-    """The whole batches of a fetch response's records; a broker may cut the last one, which is then left out."""
+    """Yields the complete batches of a fetch response. A broker may truncate the last batch, which is then left out."""
     view = memoryview(blob)
     at = 0
     while len(view) - at >= HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""Between batches and what a Python user has: records, rows, columns. Compiled where that is built, else plain.
+"""Converts between batches and Python records, rows and columns: compiled if available, otherwise in pure Python.
 
     decode_records(split_batches(blob), from_offset=42)     a list of Record
     decode_columns(split_batches(blob), from_offset=42)     columns in Arrow's layout
@@ -6,8 +6,8 @@
     encode_columns(columns, batch_bytes_max=1 << 20)        batches, from columns
     RowEncoder(budget_bytes), then seal(encoder.take(), traits)    one batch, row by row, for a producer that lingers
 
-Batches of control records are left out: they are for the client, not for its user. A reader that must look at them,
-or leave out aborted transactions, filters what `split_batches` yields.
+Control batches are left out: they are for the client, not for its user. A reader that needs them, or leaves out aborted
+transactions, filters the batches of `split_batches`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DEFAULT_TRAITS = Traits()
 def decode_records(
     batches: Iterable[Batch], *, from_offset: int = 0, limit_bytes: int = DECODED_BYTES_MAX, check_crc: bool = True
 ) -> list[Record]:
-    """The records at or after `from_offset`; TooLarge if these batches hold more than the limit all together."""
+    """Decodes the records at or after `from_offset`. Raises TooLarge if the batches together exceed the limit."""
     records: list[Record] = []
     left = limit_bytes
     for batch in batches:
@@ -77,7 +77,7 @@ def decode_records(
 def decode_columns(
     batches: Iterable[Batch], *, from_offset: int = 0, limit_bytes: int = DECODED_BYTES_MAX, check_crc: bool = True
 ) -> DecodedColumns:
-    """The same as columns, all batches in one. A column of more than 2 GiB is TooLarge, whatever the limit."""
+    """Decodes all batches into one set of columns. A column of more than 2 GiB is TooLarge, whatever the limit."""
     builder = decoding.ColumnsBuilder()
     left = limit_bytes
     for batch in batches:
@@ -95,15 +95,16 @@ def _has_records(batch: Batch, from_offset: int) -> bool:
 def scan_batch(
     batch: Buffer, limit_bytes: int, wanted_timestamp_ms: int = INT64_MAX
 ) -> tuple[BatchHeader, Buffer, Scan]:
-    """Looks at every record of one batch, whose checksum the caller has verified; returns what it opened too."""
+    """Scans every record of one batch, whose CRC the caller has verified. Also returns the header and the decompressed
+    records."""
     header, body = open_batch(batch, limit_bytes, check_crc=False)
     return header, body, decoding.scan(header, body, wanted_timestamp_ms)
 
 
 def encode_rows(rows: Sequence[Row], *, batch_bytes_max: int, traits: Traits = DEFAULT_TRAITS) -> list[bytearray]:
-    """As many batches as it takes, none larger than the maximum unless a single record is.
+    """Encodes rows into as many batches as needed, none larger than the maximum unless a single record is.
 
-    Sequences go on from one batch to the next. Records that compression does not shrink go uncompressed.
+    Sequences continue from one batch to the next. Records that compression does not shrink stay uncompressed.
     """
     encoder = encoding.RowEncoder(_budget(batch_bytes_max))
     batches: list[bytearray] = []
@@ -115,7 +116,7 @@ def encode_rows(rows: Sequence[Row], *, batch_bytes_max: int, traits: Traits = D
 
 
 def encode_columns(columns: SourceColumns, *, batch_bytes_max: int, traits: Traits = DEFAULT_TRAITS) -> list[bytearray]:
-    """The same for columns."""
+    """Encodes columns like `encode_rows`."""
     encoder = encoding.ColumnEncoder(columns)
     batches: list[bytearray] = []
     row = 0
@@ -132,7 +133,7 @@ def _budget(batch_bytes_max: int) -> int:
 
 
 def _seal_next(records: RecordBytes, traits: Traits, into: list[bytearray]) -> Traits:
-    """Seals one batch; returns the traits of the one after it."""
+    """Seals one batch and returns the traits of the next."""
     into.append(seal(records, traits, never_larger=True))
     if traits.base_sequence < 0:
         return traits

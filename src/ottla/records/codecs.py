@@ -1,13 +1,14 @@
 """Compression of a batch's records: none, gzip, snappy, lz4, zstd.
 
-Whatever is decompressed came over a network. So the output is capped while it is made, not checked afterwards: a
-kilobyte can claim gigabytes. Every codec reads several frames one after another, as the Java client does for gzip.
+Compressed data comes from the network, and a kilobyte can expand to gigabytes. The output is therefore limited while it
+is produced, not checked afterwards. Every codec reads several frames one after another, as the Java client does for
+gzip.
 
-What differs among clients, and is read here in all its forms:
+Clients differ in these formats, all of which are read here:
 
 * snappy: the Java client writes xerial's stream (a header, then blocks with a length before each), librdkafka writes
-  one raw block. We write xerial's, which everyone reads.
-* lz4: frames with independent blocks, since the Java client refuses linked ones.
+  one raw block. We write xerial's, which every client reads.
+* lz4: frames with independent blocks, because the Java client rejects linked ones.
 * zstd: the Java client writes frames without a content size.
 """
 
@@ -25,7 +26,7 @@ from ottla.records.errors import CorruptRecords, TooLarge
 
 
 class Compression(IntEnum):
-    """The codec's number in a batch's attributes; the names are those of `compression.type`."""
+    """The codec's number in a batch's attributes. The names are those of `compression.type`."""
 
     none = 0
     gzip = 1
@@ -36,12 +37,13 @@ class Compression(IntEnum):
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + bytes((0, 0, 0, 1, 0, 0, 0, 1))
-"""The magic, then the version and the oldest version that can read it."""
+"""The magic, the version, and the oldest version that can read it."""
 XERIAL_BLOCK_BYTES = 32 * 1024
 
 _LENGTH = Struct(">i")
 _SNAPPY_RATIO_MAX = 64
-"""No snappy element yields more than 64 bytes for three, so a larger claim is a lie: refused before memory is taken."""
+"""A snappy element yields at most 64 bytes for three, so a larger claim is false and is rejected before memory is
+allocated."""
 _FIRST_GUESS_RATIO = 8
 _FIRST_GUESS_BYTES_MIN = 4096
 _GROWTH = 4
@@ -52,14 +54,14 @@ _ZSTD_LEVEL = 3
 
 
 def topic_compression(compression_type: str, of_batch: int) -> Compression:
-    """The codec that a topic's `compression.type` asks for; "producer" keeps the one that the batch came with."""
+    """Returns the codec for a topic's `compression.type`; "producer" keeps the codec of the batch."""
     if compression_type == "producer":
         return Compression(of_batch)
     return Compression.none if compression_type == "uncompressed" else Compression[compression_type]
 
 
 def compress(codec_id: int, data: Buffer, level: int | None = None) -> Buffer:
-    """`level` is the codec's own; snappy has none."""
+    """Compresses the data. `level` is specific to the codec; snappy has none."""
     match codec_id:
         case Compression.none:
             return data
@@ -80,9 +82,10 @@ def compress(codec_id: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec_id: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """Everything that `data` holds, but never more than the limit: TooLarge then, CorruptRecords if it is malformed.
+    """Decompresses all of `data`. Raises TooLarge if the result would exceed the limit, CorruptRecords if it is
+    malformed.
 
-    The result may share memory with `data` (nothing is copied if it is not compressed).
+    The result may share memory with `data`, because uncompressed data is not copied.
     """
     match codec_id:
         case Compression.none:
@@ -102,7 +105,8 @@ def decompress(codec_id: int, data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _decompress_capped(into: Callable[[Buffer, bytearray], int], name: str, data: Buffer, limit_bytes: int) -> Buffer:
-    """Into a buffer that grows up to the limit: the library stops at the buffer's end, so a bomb costs no more."""
+    """Decompresses into a buffer that grows up to the limit. The library stops at the end of the buffer, so a
+    decompression bomb costs no more."""
     capacity = min(limit_bytes, max(_FIRST_GUESS_BYTES_MIN, _FIRST_GUESS_RATIO * len(data)))
     while True:
         buffer = bytearray(capacity)
@@ -119,7 +123,8 @@ def _decompress_capped(into: Callable[[Buffer, bytearray], int], name: str, data
 
 
 def _decompress_lz4(data: memoryview, limit_bytes: int) -> Buffer:
-    """Frame by frame: the library's own `decompress` returns the first and says nothing of the others."""
+    """Decompresses frame by frame: the library's own `decompress` returns the first frame and silently drops the
+    others."""
     if not data:
         raise CorruptRecords("malformed lz4 data: empty")
     pieces: list[bytes] = []
@@ -127,7 +132,7 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> Buffer:
     context, inside = lz4.frame.create_decompression_context(), True
     while at < len(data):
         rest = data[at:]
-        # One byte more than is allowed tells a frame that ends at the limit from one that goes on.
+        # One byte more than allowed distinguishes a frame that ends at the limit from one that continues.
         piece_bytes_max = min(left + 1, max(_LZ4_PIECE_BYTES_MIN, _FIRST_GUESS_RATIO * len(rest)))
         try:
             piece, taken, frame_ended = lz4.frame.decompress_chunk(context, rest, max_length=piece_bytes_max)
@@ -173,12 +178,12 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> Buffer:
 
 
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    """The compressed blocks of a stream; a header may come again where streams were put one after another."""
+    """Returns the compressed blocks of a stream. The header may repeat where streams were concatenated."""
     blocks: list[memoryview] = []
     at = 0
     while at < len(data):
         if data[at : at + len(XERIAL_MAGIC)] == XERIAL_MAGIC:
-            # Version and compatibility are not looked at: some producers write them in the other byte order.
+            # Version and compatibility are ignored: some producers write them in the other byte order.
             at += len(XERIAL_HEADER)
             continue
         start = at + _LENGTH.size
@@ -193,7 +198,7 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """What a raw block says that it holds."""
+    """Returns the size that a raw block claims to hold."""
     if not block:
         raise CorruptRecords("malformed snappy data: empty")
     try:

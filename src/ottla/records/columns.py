@@ -1,7 +1,7 @@
-"""Records as columns in Arrow's memory layout, described by plain buffers: nothing here needs pyarrow.
+"""Records as columns in Arrow's memory layout, described by plain buffers, without pyarrow.
 
-`decoding` makes them out of batches, `encoding` reads them, `arrow` wraps them as pyarrow arrays and back. A column
-can be a slice of its buffers: row i of the column is row `first + i` of the buffers.
+`decoding` builds them from batches, `encoding` reads them, `arrow` wraps them as pyarrow arrays and back. A column can
+be a slice of its buffers: row i of the column is row `first + i` of the buffers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from ottla.records.batch import Buffer
 
 BINARY_BYTES_MAX = (1 << 31) - 1
-"""What one decoded column of keys, values or header parts can hold: its offsets have 32 bits."""
+"""Maximum size of one decoded column of keys, values or header parts: its offsets have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryColumn:
-    """Byte strings or null: row i is data[offsets[i]:offsets[i + 1]], null if its bit in `validity` is 0."""
+    """Byte strings or nulls: row i is data[offsets[i]:offsets[i + 1]], null if its bit in `validity` is 0."""
 
     length: int
     offsets: Buffer
@@ -25,14 +25,14 @@ class BinaryColumn:
     validity: Buffer | None = None
     first: int = 0
     wide: bool = False
-    """Whether offsets are int64 (Arrow's large types) and not int32."""
+    """True if offsets are int64 (Arrow's large types), False if int32."""
     null_count: int = -1
-    """-1 if nobody has counted."""
+    """Number of nulls; -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberColumn:
-    """int64 or null."""
+    """64-bit integers or nulls."""
 
     length: int
     data: Buffer
@@ -42,9 +42,9 @@ class NumberColumn:
 
 @dataclass(frozen=True, slots=True)
 class HeadersColumn:
-    """A list of (key, value) a row: row i is keys[offsets[i]:offsets[i + 1]] and the same range of values.
+    """A list of (key, value) pairs per row: row i is keys[offsets[i]:offsets[i + 1]] and the same range of values.
 
-    A null list is an empty one. A header's key is never null.
+    A null list is empty. A header's key is never null.
     """
 
     length: int
@@ -57,6 +57,8 @@ class HeadersColumn:
 
 
 class DecodedColumns(NamedTuple):
+    """The columns of decoded records."""
+
     row_count: int
     offsets: NumberColumn
     timestamps: NumberColumn
@@ -67,7 +69,7 @@ class DecodedColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """What is to be encoded. A column that is not there is all null; a null timestamp becomes the default one."""
+    """The columns to encode. A missing column is all null; a null timestamp becomes the default one."""
 
     row_count: int
     keys: BinaryColumn | None = None

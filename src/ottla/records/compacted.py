@@ -1,12 +1,12 @@
-"""What compaction makes of a batch: fewer records, none, or a placeholder for several that are gone.
+"""Batches after compaction: with fewer records, with none, or replaced by a placeholder.
 
-Batches of a log follow one another without a gap, before and after: whatever is removed, its offsets stay covered. A
-batch keeps its first and last offset when it loses records. Batches that lose all of them become one placeholder: a
-header that covers their offsets and has no records, as long as their leader epoch is the same. The last batch of an
-idempotent producer stays as a header of its own, since that is where its sequence can be read again.
+The batches of a log are contiguous before and after compaction: the offsets of removed records stay covered. A batch
+that loses records keeps its first and last offset. Batches that lose all of their records become one placeholder, as
+long as their leader epoch is the same: a header that covers their offsets and has no records. The last batch of an
+idempotent producer stays as a header of its own, because the producer's sequence is recovered from it.
 
-So a hole in a log is damage, as ever, and a follower needs no special case but one: its end may be inside a
-placeholder, of which it then takes the rest.
+A gap in a log is therefore still damage. A follower needs only one special case: its end may lie inside a placeholder,
+of which it then takes the rest.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ottla.records.batch import (
 from ottla.records.codecs import compress
 
 DELETE_HORIZON_BIT = 0x40
-"""Of the attributes: the base timestamp says from when on the batch's tombstones may be removed (KIP-534)."""
+"""Attribute bit: the base timestamp says from when on the batch's tombstones may be removed (KIP-534)."""
 NO_TIMESTAMP = -1
 OFFSETS_MAX = 2**31 - 1
-"""What one batch can cover."""
+"""Maximum number of offsets that one batch can cover."""
 
 
 def is_placeholder(header: BatchHeader) -> bool:
@@ -40,7 +40,7 @@ def has_delete_horizon(header: BatchHeader) -> bool:
 
 
 def placeholder(base_offset: int, next_offset: int, leader_epoch: int) -> bytearray:
-    """A batch without records for these offsets."""
+    """Returns a batch without records that covers these offsets."""
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
@@ -60,15 +60,15 @@ def placeholder(base_offset: int, next_offset: int, leader_epoch: int) -> bytear
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without its records: who wrote it, and up to which sequence. Its transaction is over, and whoever reads
-    the log anew must not wait for a marker."""
+    """Returns the batch without its records, but with its producer and last sequence. Its transaction has ended, and a
+    reader of the log must not wait for a marker."""
     attributes = header.attributes & ~COMPRESSION_MASK & ~DELETE_HORIZON_BIT & ~TRANSACTIONAL_BIT
     return _sealed(header._replace(attributes=attributes, record_count=0), b"")
 
 
 def with_fewer_records(header: BatchHeader, records: Buffer, count: int, max_timestamp: int) -> bytearray:
-    """The batch with these of its records, in its own codec. A header with another base timestamp comes with records
-    that count from that."""
+    """Returns the batch with only these records, in its own codec. If the header has a new base timestamp, the records
+    must be relative to it."""
     if not header.is_log_append_time:
         header = header._replace(max_timestamp=max_timestamp)
     return _sealed(header._replace(record_count=count), compress(header.compression, records))
@@ -79,7 +79,7 @@ def with_delete_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
 
 
 def rest_of_placeholder(header: BatchHeader, from_offset: int) -> bytearray:
-    """For a log that ends inside of it."""
+    """Returns the rest of a placeholder for a log that ends inside it."""
     return placeholder(from_offset, header.next_offset, header.leader_epoch)
 
 

@@ -1,4 +1,4 @@
-"""Control records: what a coordinator or controller writes into a log between the users' records.
+"""Control records, which a coordinator or controller writes into a log between the users' records.
 
 key   => version: int16, type: int16
 value => version: int16, coordinatorEpoch: int32        (of the two that end a transaction)
@@ -19,6 +19,8 @@ _END_TRANSACTION = Struct(">hi")
 
 
 class ControlKind(IntEnum):
+    """The type of a control record."""
+
     abort = 0
     commit = 1
     leader_change = 2
@@ -27,11 +29,13 @@ class ControlKind(IntEnum):
     kraft_version = 5
     kraft_voters = 6
     writer_fence = 0x0771
-    """Ours, of the append stream: far above Kafka's own. The epoch is in the batch's producer id."""
+    """Ottla's own, for the append stream: far above Kafka's types. The epoch is in the batch's producer id."""
     unknown = -1
 
 
 class ControlRecord(NamedTuple):
+    """A decoded control record."""
+
     kind: ControlKind
     version: int
     coordinator_epoch: int
@@ -39,7 +43,7 @@ class ControlRecord(NamedTuple):
 
 
 def decode_control(record: Record) -> ControlRecord:
-    """Later versions and kinds may append fields, so only what is known is looked at."""
+    """Decodes a control record. Later versions and types may append fields, so only the known ones are read."""
     if record.key is None or len(record.key) < _KEY.size:
         raise CorruptRecords("a control record's key is too short")
     version, number = _KEY.unpack_from(record.key)
@@ -54,7 +58,8 @@ def decode_control(record: Record) -> ControlRecord:
 
 
 def end_of_transaction(header: BatchHeader, batch: Buffer) -> ControlRecord | None:
-    """What a control batch says of a transaction. None if it is of another kind, or compaction has emptied it."""
+    """Returns the transaction marker in a control batch. None if it has another type, or if compaction has emptied
+    it."""
     if header.record_count == 0:
         return None
     records = decode_batch(batch, check_crc=False)
@@ -64,6 +69,7 @@ def end_of_transaction(header: BatchHeader, batch: Buffer) -> ControlRecord | No
 
 
 def is_writer_fence(header: BatchHeader, batch: Buffer) -> bool:
+    """Reports whether a control batch is a writer fence."""
     if header.record_count == 0:
         return False
     records = decode_batch(batch, check_crc=False)
@@ -71,7 +77,8 @@ def is_writer_fence(header: BatchHeader, batch: Buffer) -> bool:
 
 
 def writer_fence_batch(producer_id: int, timestamp_ms: int) -> bytearray:
-    """From here on the log is of the writer with this id. Kafka clients skip it, as they skip all control batches."""
+    """Returns a batch that fences earlier writers: from here on the log belongs to the writer with this id. Kafka
+    clients skip it, like all control batches."""
     fence = Record(0, timestamp_ms, _KEY.pack(0, ControlKind.writer_fence), b"")
     return encode_batch([fence], producer_id=producer_id, producer_epoch=0, control=True)
 
@@ -79,7 +86,7 @@ def writer_fence_batch(producer_id: int, timestamp_ms: int) -> bytearray:
 def end_transaction_batch(
     kind: ControlKind, *, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
 ) -> bytearray:
-    """The marker that ends a producer's transaction in one partition."""
+    """Returns the marker that ends a producer's transaction in one partition."""
     if kind not in {ControlKind.abort, ControlKind.commit}:
         raise ValueError(f"{kind.name} does not end a transaction")
     marker = Record(0, timestamp_ms, _KEY.pack(0, kind), _END_TRANSACTION.pack(0, coordinator_epoch))

@@ -1,6 +1,6 @@
-"""From a batch's records to Python records or columns: the plain twin of `_decoding`, and its oracle.
+"""Decodes a batch's records to Python records or columns: the pure Python version of `_decoding`, and its test oracle.
 
-Both have the same names and accept exactly the same bytes. Callers use `ottla.records.bridge`, which chooses.
+Both have the same names and accept exactly the same bytes. Callers use `ottla.records.bridge`, which chooses one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ottla.records.record import Record, read_records
 
 
 class Scan(NamedTuple):
-    """What a look through a batch's records finds, without making Python objects of them."""
+    """The result of scanning a batch's records without creating Python objects for them."""
 
     has_null_key: bool
     max_timestamp: tuple[int, int] | None
-    """The greatest timestamp and the first offset that has it; None if there are no records."""
+    """The highest timestamp and the first offset that has it; None if there are no records."""
     at_or_after: tuple[int, int] | None
-    """The first record that is as late as was asked for: timestamp and offset."""
+    """Timestamp and offset of the first record at or after the wanted time."""
 
 
 def decode_rows(header: BatchHeader, body: Buffer, from_offset: int, into: list[Record]) -> None:
@@ -30,6 +30,7 @@ def decode_rows(header: BatchHeader, body: Buffer, from_offset: int, into: list[
 
 
 def scan(header: BatchHeader, body: Buffer, wanted_timestamp_ms: int) -> Scan:
+    """Scans the records of a batch."""
     has_null_key = False
     latest: tuple[int, int] | None = None
     found: tuple[int, int] | None = None
@@ -43,7 +44,7 @@ def scan(header: BatchHeader, body: Buffer, wanted_timestamp_ms: int) -> Scan:
 
 
 def repair_header_keys(keys: BinaryColumn) -> BinaryColumn:
-    """Arrow's strings must be UTF-8; broken parts become U+FFFD, as they do in a Python str."""
+    """Replaces invalid UTF-8 in header keys by U+FFFD, as in a Python str: Arrow strings must be UTF-8."""
     data = bytes(keys.data)
     ends = memoryview(keys.offsets).cast("i")
     repaired = _BinaryBuilder()
@@ -83,7 +84,7 @@ class _BinaryBuilder:
 
 
 class ColumnsBuilder:
-    """Gathers the records of many batches into one set of columns. After an error it is not to be used again."""
+    """Collects the records of many batches into one set of columns. It must not be used after an error."""
 
     def __init__(self) -> None:
         self._offsets = array("q")
@@ -96,7 +97,7 @@ class ColumnsBuilder:
         self._is_spent = False
 
     def append(self, header: BatchHeader, body: Buffer, from_offset: int) -> None:
-        self._spend()  # for good, if this fails
+        self._spend()  # permanently, if this fails
         for record in read_records(header, body):
             if record.offset < from_offset:
                 continue
@@ -111,7 +112,7 @@ class ColumnsBuilder:
         self._is_spent = False
 
     def finish(self) -> DecodedColumns:
-        """The builder is spent afterwards."""
+        """Returns the columns. The builder cannot be used afterwards."""
         self._spend()
         rows = len(self._offsets)
         headers = HeadersColumn(

@@ -1,6 +1,6 @@
-"""From Python rows or columns to a batch's records: the plain twin of `_encoding`, and its oracle.
+"""Encodes Python rows or columns as a batch's records: the pure Python version of `_encoding`, and its test oracle.
 
-Both have the same names and write exactly the same bytes. Callers use `ottla.records.bridge`, which chooses.
+Both have the same names and write exactly the same bytes. Callers use `ottla.records.bridge`, which chooses one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Row = tuple[bytes | None, bytes | None, HeaderRows, int]
 
 
 class RowEncoder:
-    """Gathers rows for one batch, up to a number of bytes; the first row is taken whatever its size.
+    """Collects rows for one batch, up to a number of bytes. The first row is accepted whatever its size.
 
-    The budget counts the records without the batch's header. `append` says whether the row was taken.
+    The budget counts the records without the batch header. `append` returns whether the row was accepted.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -49,7 +49,7 @@ class RowEncoder:
         return True
 
     def extend(self, rows: Sequence[Row], start: int = 0) -> int:
-        """Takes rows from `start` on, as many as fit; returns the index of the first that did not."""
+        """Appends rows from `start` on, as many as fit, and returns the index of the first that did not."""
         for index in range(start, len(rows)):
             key, value, headers, timestamp_ms = rows[index]
             if not self.append(key, value, headers, timestamp_ms):
@@ -57,7 +57,7 @@ class RowEncoder:
         return len(rows)
 
     def take(self) -> RecordBytes:
-        """What was gathered; the encoder is empty afterwards."""
+        """Returns the collected records and resets the encoder."""
         count = self.record_count
         taken = RecordBytes(self._buffer, count, max(0, count - 1), self._base_timestamp, self._max_timestamp)
         self._buffer = bytearray(HEADER_BYTES)
@@ -67,10 +67,10 @@ class RowEncoder:
 
 
 def _bytes(data: object) -> bytes | None:
-    """Anything with a buffer; a str is a mistake that must not pass silently."""
+    """Converts anything with a buffer to bytes. A str is a mistake and must not pass silently."""
     if data is None or type(data) is bytes:
         return data
-    return memoryview(data).tobytes()  # type: ignore[arg-type] # memoryview itself refuses what has no buffer
+    return memoryview(data).tobytes()  # type: ignore[arg-type]  # memoryview itself rejects objects without a buffer
 
 
 def _encoded(name: object) -> bytes:
@@ -80,7 +80,7 @@ def _encoded(name: object) -> bytes:
 
 
 class ColumnEncoder:
-    """Encodes columns a batch at a time. The buffers are read in place."""
+    """Encodes columns one batch at a time. The buffers are read in place."""
 
     def __init__(self, source: SourceColumns) -> None:
         self._rows = source.row_count
@@ -91,7 +91,8 @@ class ColumnEncoder:
         self._headers = _HeadersReader(source.headers, source.row_count)
 
     def encode(self, start: int, budget_bytes: int) -> tuple[int, RecordBytes]:
-        """The rows from `start` on that fit into one batch, at least one; and the row to go on with."""
+        """Encodes the rows from `start` on that fit into one batch, at least one. Returns the next row, and the
+        records."""
         if not 0 <= start < self._rows:
             raise ValueError(f"there is no row {start}")
         budget_bytes = min(budget_bytes, INT32_MAX - HEADER_BYTES)

@@ -1,6 +1,6 @@
-"""What stands around a batch's records: the header, the checksum and the compression.
+"""The envelope of a batch's records: header, checksum and compression.
 
-`open_batch` takes it off and checks it, `seal` puts it on. Both are shared by the compiled bridge and its twin, which
+`open_batch` removes and verifies it, `seal` adds it. The compiled bridge and its pure Python version share both; they
 differ only in how they read and write the records inside.
 """
 
@@ -28,9 +28,9 @@ from ottla.records.codecs import Compression, compress, decompress
 from ottla.records.errors import CorruptRecords
 
 RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, key, value and header count take a byte each at least."""
+"""The smallest record: length, attributes, two deltas, key, value and header count take at least one byte each."""
 DECODED_BYTES_MAX = 1 << 30
-"""The default for what one call may decompress, over all of its batches."""
+"""Default limit on what one call may decompress, over all of its batches."""
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
@@ -38,7 +38,7 @@ INT64_MIN = -(1 << 63)
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the producer chooses for a batch, apart from its records."""
+    """The properties of a batch that its producer chooses, apart from the records."""
 
     compression: int = Compression.none
     level: int | None = None
@@ -60,7 +60,8 @@ class Traits:
 
 
 class RecordBytes(NamedTuple):
-    """Encoded records, after HEADER_BYTES of room for the header, so that an uncompressed batch is never copied."""
+    """Encoded records, preceded by HEADER_BYTES of room for the header, so that an uncompressed batch is never
+    copied."""
 
     buffer: bytearray
     record_count: int
@@ -70,10 +71,10 @@ class RecordBytes(NamedTuple):
 
 
 def seal(records: RecordBytes, traits: Traits, *, base_offset: int = 0, never_larger: bool = False) -> bytearray:
-    """A whole batch; an uncompressed one is made in the records' own buffer.
+    """Returns a complete batch. An uncompressed one is built in the records' own buffer.
 
-    With `never_larger`, records that the codec cannot shrink go uncompressed, so that a batch keeps to the size that
-    was measured for it; every reader goes by the batch's own attributes.
+    With `never_larger`, records that the codec cannot shrink stay uncompressed, so that the batch keeps the size that
+    was calculated for it. Readers rely on the batch's own attributes.
     """
     batch = records.buffer
     attributes = traits.attributes
@@ -106,7 +107,8 @@ def seal(records: RecordBytes, traits: Traits, *, base_offset: int = 0, never_la
 
 
 def open_batch(batch: Buffer, limit_bytes: int, *, check_crc: bool = True) -> tuple[BatchHeader, Buffer]:
-    """The header and the decompressed records of one whole batch, checked as far as that goes without reading them."""
+    """Returns the header and the decompressed records of one complete batch, verified except for the contents of the
+    records."""
     if len(batch) < HEADER_BYTES:
         raise CorruptRecords(f"a batch of {len(batch)} bytes is shorter than its header")
     header = read_header(batch)
@@ -122,7 +124,7 @@ def open_batch(batch: Buffer, limit_bytes: int, *, check_crc: bool = True) -> tu
         raise CorruptRecords("a batch's last offset is beyond 64 bits")
     packed = memoryview(batch)[HEADER_BYTES:]
     if not packed and not header.record_count:
-        return header, packed  # emptied by compaction: there is nothing to decompress either
+        return header, packed  # emptied by compaction, so there is nothing to decompress
     body = decompress(header.compression, packed, limit_bytes)
     if header.record_count * RECORD_BYTES_MIN > len(body):
         raise CorruptRecords(f"{len(body)} bytes cannot hold {header.record_count} records")

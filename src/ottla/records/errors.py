@@ -1,11 +1,11 @@
-"""What can be wrong with record bytes that came from elsewhere."""
+"""Errors in record bytes that came from outside."""
 
 from __future__ import annotations
 
 
 class CorruptRecords(ValueError):  # noqa: N818 - it names what is wrong, as MalformedRequest does
-    """The bytes are not a record batch as its format has it."""
+    """The bytes are not a valid record batch."""
 
 
 class TooLarge(CorruptRecords):
-    """The records would take more memory than the caller allows: an honest giant or a compression bomb."""
+    """The records would take more memory than the caller allows: a large batch or a decompression bomb."""

@@ -1,8 +1,8 @@
-"""Batches that a follower got from its leader and can append as one.
+"""Batches that a follower received from its leader and can append as one unit.
 
-As with a run of produce requests (`produce_run`), most of what a log does for a batch is not about its bytes. Here the
-batches have their offsets and epochs already: they must follow on one another, be of one epoch and whole, and need no
-note but of their producers' sequences. The first batch that is any different ends the run, and goes the general way.
+As with a run of produce requests (`produce_run`), most of a log's work for a batch does not depend on its bytes. Here
+the batches already have their offsets and epochs. They must be contiguous, intact and of one epoch, and must change no
+state except producer sequences. The first batch that differs ends the run and takes the general path.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ottla.records.batch import (
 )
 
 SIZE_BYTES_MAX = 1 << 20
-"""More at once would only make it less likely that a segment has the room."""
+"""Maximum size of a run. A larger one would only be less likely to fit into the segment."""
 _UNUSUAL_BITS = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 class FollowedRun:
-    """What a log needs of a run; see `produce_run`."""
+    """Implements `produce_run.BatchRun`."""
 
     __slots__ = ("bases", "batches", "ends", "leader_epoch", "max_timestamps", "numbered", "record_count", "size_bytes")
 
@@ -37,7 +37,7 @@ class FollowedRun:
         self.ends: list[int] = []
         self.max_timestamps: list[int] = []
         self.numbered: list[BatchHeader] = []
-        """Of idempotent producers."""
+        """Headers of the batches from idempotent producers."""
         self.record_count = 0
         self.size_bytes = 0
 
@@ -48,7 +48,8 @@ class FollowedRun:
 def find_followed_run(
     records: memoryview, at: int, next_offset: int, epoch_min: int, epoch_max: int
 ) -> FollowedRun | None:
-    """The batches from `at` on; None if the first has to go the general way. A checksum is computed of each."""
+    """Finds the run that starts at `at`; None if the first batch has to take the general path. Verifies each batch's
+    CRC."""
     end = len(records)
     run: FollowedRun | None = None
     while end - at >= HEADER_BYTES:
@@ -68,7 +69,7 @@ def find_followed_run(
         elif epoch != run.leader_epoch or run.size_bytes + size > SIZE_BYTES_MAX:
             break
         if producer_id >= 0 and rest[1] < 0:
-            break  # it has no sequence number
+            break  # no sequence number
         batch = records[at : at + size]
         if crc32c(batch[CRC_COVERS_FROM:]) != crc:
             break

@@ -1,11 +1,12 @@
-"""The last offset of each key of a part of a log, in bounded memory, and which records that leaves.
+"""Maps each key in a part of a log to its last offset, in bounded memory, and decides which records remain.
 
-A key is known by 16 bytes of a keyed hash. Two keys with the same hash would cost one of them its value, so nobody but
-this process knows the hash's key, and a pair is as likely as a guess of 128 bits.
+A key is identified by 16 bytes of a keyed hash. A collision would cost one of the two keys its value. The hash's key is
+therefore known only to this process, and a collision is as likely as guessing 128 bits.
 
-`KeyMap` is the plain twin of the compiled one, and its oracle; `new_key_map` chooses. What only the compiled one does
-is to look through many batches at once: `note_batches` and `sift_batches` take the leading batches of a piece of a
-segment that need nothing special, and leave the others to the general way, one by one. The plain one leaves all.
+`KeyMap` is the pure Python version of the compiled one, and its test oracle; `new_key_map` chooses one. Only the
+compiled one processes many batches at once: `note_batches` and `sift_batches` take the leading batches of a piece of a
+segment that need no special treatment, and leave the others to the general path, one by one. The pure Python version
+leaves all of them.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from ottla.records.record import Record, read_records
 from ottla.records.varint import append_varint, read_varint, read_varlong
 
 ENTRY_BYTES = 24
-"""Hash and offset."""
+"""Size of an entry: hash and offset."""
 LOAD_MAX = 0.75
 NO_TIMESTAMP = -1
 
 
 class Look(NamedTuple):
-    """What a batch keeps."""
+    """The records that a batch keeps."""
 
     records: int
     tombstones: int
-    """Of them, those that say that a key is gone."""
+    """The number of tombstones among them."""
     max_timestamp: int
-    """The highest timestamp among those that stay; -1 if none does."""
+    """The highest timestamp of the kept records; -1 if there are none."""
 
 
 class Hole(NamedTuple):
-    """Batches that are gone and have no placeholder yet."""
+    """Removed batches that have no placeholder yet."""
 
     first_offset: int
     next_offset: int
@@ -45,26 +46,26 @@ class Hole(NamedTuple):
 
 
 class Sifting(NamedTuple):
-    """What decides about a batch, beside the keys."""
+    """The parameters that decide about a batch, besides the keys."""
 
     upto: int
-    """Batches that reach above this stay as they are: not all of their keys are known."""
+    """Batches that reach above this offset stay as they are, because not all of their keys are known."""
     now_ms: int
     horizon_ms: int
-    """From when on tombstones that are seen for the first time may go."""
+    """The delete horizon of tombstones that are seen for the first time."""
     last_batches: Sequence[int]
-    """The base offset of the last batch of each producer, in rising order."""
+    """The base offset of the last batch of each producer, in ascending order."""
 
 
 class Sifted(NamedTuple):
-    """What is left of the leading batches of a piece."""
+    """The result of sifting the leading batches of a piece."""
 
     taken_bytes: int
     next_offset: int
     data: bytes
     base_offsets: list[int]
     positions: list[int]
-    """In the data."""
+    """Position of each batch in `data`."""
     max_timestamps: list[int]
     hole: Hole | None
     removed_records: int
@@ -72,6 +73,8 @@ class Sifted(NamedTuple):
 
 
 class KeyMap:
+    """The pure Python key map."""
+
     def __init__(self, keys_max: int, hash_key: bytes) -> None:
         self._keys_max = keys_max
         self._hash_key = hash_key
@@ -81,23 +84,25 @@ class KeyMap:
         return len(self._offsets)
 
     def has_room_for(self, keys: int) -> bool:
+        """Reports whether this many more keys fit."""
         return len(self._offsets) + keys <= self._keys_max
 
     def note(self, header: BatchHeader, body: Buffer) -> None:
-        """The records of a batch come after all that were noted before. CorruptRecords if they are malformed."""
+        """Notes the keys of a batch, whose records follow all that were noted before. Raises CorruptRecords if it is
+        malformed."""
         for record in read_records(header, body):
             if record.key is not None:
                 self._offsets[self._hash(record.key)] = record.offset
 
     def look(self, header: BatchHeader, body: Buffer, drops_tombstones: bool) -> Look:
-        """What is left of a batch: of each key the last record, and no record without a key."""
+        """Counts the records that remain in a batch: the last one of each key, and none without a key."""
         kept = [record for record in read_records(header, body) if self._keeps(record, drops_tombstones)]
         tombstones = sum(record.value is None for record in kept)
         return Look(len(kept), tombstones, max((record.timestamp_ms for record in kept), default=NO_TIMESTAMP))
 
     def rewrite(self, header: BatchHeader, body: Buffer, drops_tombstones: bool, base_timestamp: int) -> Buffer:
-        """The records that `look` counts, byte for byte but for their timestamps, if the batch gets another base. What
-        the records of LogAppendTime say of their time means nothing, and stays."""
+        """Returns the records that `look` counts, unchanged except for their timestamps if the batch gets another base
+        timestamp. With LogAppendTime the timestamps of records are meaningless, and stay unchanged."""
         kept = bytearray()
         view = memoryview(body)
         for record, at, end in _with_places(header, view):
@@ -111,11 +116,11 @@ class KeyMap:
         return kept
 
     def note_batches(self, data: memoryview, next_offset: int) -> tuple[int, int]:
-        """Bytes taken, and the offset after them."""
+        """Returns the number of bytes taken and the offset after them."""
         return 0, next_offset
 
     def sift_batches(self, data: memoryview, next_offset: int, sifting: Sifting, hole: Hole | None) -> Sifted | None:
-        """None: the first batch needs the general way."""
+        """Returns None: the first batch needs the general path."""
         return None
 
     def _keeps(self, record: Record, drops_tombstones: bool) -> bool:
@@ -128,7 +133,7 @@ class KeyMap:
 
 
 def with_base_timestamp(header: BatchHeader, body: Buffer, base_timestamp: int) -> Buffer:
-    """All records of a batch that gets another base."""
+    """Returns all records of a batch, relative to another base timestamp."""
     moved = bytearray()
     for record, at, end in _with_places(header, memoryview(body)):
         content = memoryview(body)[at:end]
@@ -140,7 +145,7 @@ def with_base_timestamp(header: BatchHeader, body: Buffer, base_timestamp: int) 
 
 
 def _with_places(header: BatchHeader, body: memoryview) -> Iterator[tuple[Record, int, int]]:
-    """Each record, and where its content begins and ends, behind its length."""
+    """Yields each record with the start and end of its content, after its length."""
     end = 0
     for record in read_records(header, body):
         length, at = read_varint(body, end, len(body))
@@ -160,6 +165,8 @@ def _with_base(timestamp_ms: int, base_timestamp: int, content: memoryview) -> m
 
 
 class AnyKeyMap(Protocol):
+    """The interface of both key maps."""
+
     def __len__(self) -> int: ...
 
     def has_room_for(self, keys: int) -> bool: ...
@@ -178,10 +185,12 @@ class AnyKeyMap(Protocol):
 
 
 def keys_that_fit(size_bytes: int) -> int:
+    """Returns how many keys fit into this much memory."""
     return max(int(size_bytes / ENTRY_BYTES * LOAD_MAX), 1)
 
 
 def new_key_map(keys_max: int, hash_key: bytes) -> AnyKeyMap:
+    """Returns the compiled key map if available, otherwise the pure Python one."""
     try:
         from ottla.records import _key_map
     except ImportError:

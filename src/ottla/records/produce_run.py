@@ -1,16 +1,17 @@
-"""Produce requests that follow one another on a connection and go to one partition, handled as one: a run.
+"""Handles consecutive produce requests of one connection to one partition as one unit, a run.
 
-Most of what a broker does for a small batch is not about its bytes: looking up the partition, noting the batch in the
-log, the index, the cache and the journal, waiting, answering. A run does it once for many batches. Each batch keeps
-its own offset and its own reply, and whatever is unusual about a request ends the run before it: that request goes
-the general way, where every refusal has its sentence. So a run knows only success and what can befall it later.
+Most of a broker's work for a small batch does not depend on its bytes: it looks up the partition, records the batch in
+the log, the index, the cache and the journal, waits, and replies. A run does this once for many batches. Each batch
+keeps its own offset and its own reply. Anything unusual about a request ends the run before it: that request takes the
+general path, where every rejection has its message. A run therefore knows only success, and failures that happen later.
 
     run = find_run(frames, at, count_max)      the frames from `at` on that belong together; None if the first does not
     run.admit(...)                             keeps those whose headers and checksums are right
     run.stamp(base_offset, leader_epoch)       gives each its offset
     run.replies(...)                           all replies, each with its size in front
 
-Compiled where that is built (`_produce_run.pyx`), else plain: the plain one is here, and is the oracle of the other.
+The compiled version is in `_produce_run.pyx`. The pure Python version is here: it is the fallback, and the test oracle
+of the compiled one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _UNUSUAL_BITS = CONTROL_BIT | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT
 
 
 class BatchRun(Protocol):
-    """What a log needs of batches that it appends as one."""
+    """A run of batches that a log appends at once."""
 
     @property
     def record_count(self) -> int: ...
@@ -65,7 +66,7 @@ class BatchRun(Protocol):
 
 
 class ProduceRun(Protocol):
-    """What the extension's runs and the plain ones both are."""
+    """The interface of compiled and pure Python runs."""
 
     version: int
     acks: int
@@ -74,33 +75,37 @@ class ProduceRun(Protocol):
     partition: int
     record_count: int
     size_bytes: int
-    """Of the batches."""
+    """Total size of the batches."""
     frame_bytes: int
-    """Of the requests."""
+    """Total size of the requests."""
     has_producers: bool
-    """Known after `admit`: a batch is of an idempotent producer, so somebody has to look at its sequence."""
+    """Set by `admit`: True if a batch comes from an idempotent producer, so that its sequence must be checked."""
     batches: list[memoryview]
     max_timestamps: list[int]
-    """Known after `admit`."""
+    """Set by `admit`."""
     bases: list[int]
     ends: list[int]
     leader_epoch: int
-    """The offsets of each batch and after it, and the epoch of all: known after `stamp`."""
+    """Set by `stamp`: the base offset and next offset of each batch, and the leader epoch of all."""
 
     def __len__(self) -> int: ...
 
     def cut(self, count: int) -> None:
-        """Keeps the first `count`; before `stamp`."""
+        """Keeps the first `count` batches. Must be called before `stamp`."""
         ...
 
     def admit(self, size_bytes_max: int, after_max_ms: int, before_max_ms: int, now_ms: int) -> int:
-        """Keeps the batches before the first that is damaged, unusual or to be refused, and returns their number."""
+        """Keeps the batches before the first one that is damaged, unusual or to be rejected, and returns their
+        number."""
         ...
 
-    def stamp(self, base_offset: int, leader_epoch: int) -> None: ...
+    def stamp(self, base_offset: int, leader_epoch: int) -> None:
+        """Assigns consecutive offsets from `base_offset` on, and the leader epoch."""
+        ...
 
     def replies(self, acknowledged_end: int, error: int, log_start_offset: int) -> bytes:
-        """Success for what ends at or below `acknowledged_end`, the error for the rest."""
+        """Encodes the replies: success for batches that end at or below `acknowledged_end`, the error for the
+        others."""
         ...
 
 
@@ -124,7 +129,7 @@ class _Request(NamedTuple):
 
 
 class PlainProduceRun:
-    """The twin."""
+    """The pure Python version of a run."""
 
     def __init__(self, requests: list[_Request]) -> None:
         first = requests[0]
@@ -187,7 +192,8 @@ class PlainProduceRun:
 
 
 def _is_usual(header: BatchHeader, size_bytes: int) -> bool:
-    """Batches without a timestamp are left to the general way, which notes when they came."""
+    """Reports whether the general path is not needed. Batches without a timestamp need it, because it records their
+    arrival time."""
     if header.magic != MAGIC or header.size_bytes != size_bytes or header.max_timestamp < 0:
         return False
     if header.attributes & _UNUSUAL_BITS or header.compression > 4:
@@ -196,7 +202,7 @@ def _is_usual(header: BatchHeader, size_bytes: int) -> bool:
 
 
 def find_run_plainly(frames: Sequence[memoryview], at: int, count_max: int) -> PlainProduceRun | None:
-    """The twin of `find_run`."""
+    """The pure Python version of `find_run`."""
     first = _usual_request(frames[at])
     if first is None:
         return None
@@ -210,7 +216,8 @@ def find_run_plainly(frames: Sequence[memoryview], at: int, count_max: int) -> P
 
 
 def _usual_request(frame: memoryview) -> _Request | None:
-    """One batch for one partition, no transaction, no tagged fields; names of up to 126 bytes."""
+    """Parses a request with one batch for one partition, no transaction, no tagged fields, and names of up to 126
+    bytes; None for any other."""
     if frame.readonly:
         return None
     try:

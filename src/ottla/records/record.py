@@ -1,12 +1,12 @@
-"""Records one by one, in plain Python: the oracle of the compiled bridge and the fallback without a compiler.
+"""Encodes and decodes single records in pure Python: the test oracle of the compiled bridge, and its fallback.
 
     record  => length: varint, attributes: int8, timestampDelta: varlong, offsetDelta: varint,
                key: bytes after a varint length (-1 is null), value: likewise, headers: after a varint count
     header  => key: UTF-8 after a varint length, value: bytes after a varint length (-1 is null)
 
-Reading is strict: a length beyond the end of its record, a length below -1, bytes left over, a count that does not
-fit, or offsets that do not rise within the batch's range make the whole batch CorruptRecords. Only a header key that
-is not UTF-8 is forgiven, as the Java client forgives it: the broken part becomes U+FFFD.
+Reading is strict. The whole batch is CorruptRecords if a length is below -1 or beyond the end of its record, if bytes
+are left over, if a count does not fit, or if offsets do not increase within the batch's range. Only header keys that
+are not UTF-8 are tolerated, as in the Java client: invalid bytes become U+FFFD.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ EncodedHeaders = Sequence[tuple[bytes, bytes | None]]
 
 
 class Record(NamedTuple):
+    """One record."""
+
     offset: int
     timestamp_ms: int
     key: bytes | None
@@ -56,9 +58,9 @@ def encode_batch(
     control: bool = False,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """One batch of these records, at their own offsets, which rise from `base_offset` on.
+    """Encodes one batch of these records, at their own offsets, which increase from `base_offset` on.
 
-    `append_time_ms` makes it a batch of LogAppendTime. `last_offset_delta` keeps the range of a batch whose last
+    `append_time_ms` makes it a batch with LogAppendTime. `last_offset_delta` preserves the range of a batch whose last
     records were compacted away.
     """
     traits = Traits(
@@ -104,6 +106,7 @@ def append_record(
     value: bytes | None,
     headers: EncodedHeaders,
 ) -> None:
+    """Appends one encoded record."""
     body = bytearray(1)
     append_varint(body, timestamp_delta)
     append_varint(body, offset_delta)
@@ -128,7 +131,7 @@ def _append_bytes(into: bytearray, data: bytes | None) -> None:
 def record_size(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: EncodedHeaders
 ) -> int:
-    """What `append_record` will add, known beforehand: a record that does not fit goes into the next batch."""
+    """Returns the size that `append_record` will add, so that a record that does not fit can go into the next batch."""
     if not INT64_MIN <= timestamp_delta <= INT64_MAX:
         raise ValueError("two timestamps of a batch are further apart than 64 bits")
     size = 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + _bytes_size(key) + _bytes_size(value)
@@ -145,13 +148,13 @@ def _bytes_size(data: bytes | None) -> int:
 
 
 def decode_batch(batch: Buffer, limit_bytes: int = DECODED_BYTES_MAX, *, check_crc: bool = True) -> list[Record]:
-    """The records of one whole batch. Those of a control batch too: `ottla.records.control` says what they mean."""
+    """Decodes one complete batch. Control batches are included: `ottla.records.control` interprets their records."""
     header, body = open_batch(batch, limit_bytes, check_crc=check_crc)
     return list(read_records(header, body))
 
 
 def read_records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
-    """The records of an opened batch, each checked before it is yielded; the end is checked after the last one."""
+    """Yields the records of an opened batch. Each is checked before it is yielded, and the end after the last one."""
     at, end, previous_delta = 0, len(body), -1
     view = memoryview(body)
     for _ in range(header.record_count):

@@ -1,8 +1,8 @@
-"""The few looks that a broker takes into a batch, which is opaque to it otherwise.
+"""The few operations for which a broker looks inside a batch, which is otherwise opaque to it.
 
-A compacted topic refuses null keys, a topic with a codec of its own stores batches in that codec, and a look-up by
-time ends at a record. All take one whole batch whose checksum was verified when it arrived, and a limit for what it
-may decompress to; CorruptRecords or TooLarge if it is not what it says.
+A compacted topic rejects null keys, a topic with its own codec recompresses batches, and a look-up by time ends at a
+record. Each function takes one complete batch, whose CRC was verified on arrival, and a limit on its decompressed size.
+They raise CorruptRecords or TooLarge if the batch is not what it claims to be.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from ottla.records.codecs import compress
 from ottla.records.envelope import INT64_MIN
 
 INSPECTED_BYTES_MAX = 256 << 20
-"""Less than a client may decode: a broker holds this for every request that looks inside a batch."""
+"""Less than the limit for clients: a broker holds this much for every request that looks inside a batch."""
 
 
 def null_key_in(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> bool:
+    """Reports whether a record has no key."""
     _, _, found = scan_batch(batch, limit_bytes)
     return found.has_null_key
 
@@ -45,7 +46,7 @@ def keys_and_timestamps(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -
 def recompress(
     batch: Buffer, codec_id: int, limit_bytes: int = INSPECTED_BYTES_MAX, level: int | None = None
 ) -> bytearray:
-    """The same records in another codec: everything else in the header stays, only length and checksum are new."""
+    """Returns the same records in another codec. Only the codec, length and CRC in the header change."""
     header, body, _ = scan_batch(batch, limit_bytes)
     changed = bytearray(HEADER_BYTES)
     if body or header.record_count:
@@ -64,12 +65,13 @@ def recompress(
 def first_at_or_after(
     batch: Buffer, timestamp_ms: int, limit_bytes: int = INSPECTED_BYTES_MAX
 ) -> tuple[int, int] | None:
-    """Timestamp and offset of the first record that is not earlier; None if the batch has none."""
+    """Returns the timestamp and offset of the first record at or after the time; None if there is none."""
     _, _, found = scan_batch(batch, limit_bytes, timestamp_ms)
     return found.at_or_after
 
 
 def max_timestamp_record(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> tuple[int, int] | None:
-    """Timestamp and offset of the latest record, the first of several; None if compaction left no record."""
+    """Returns the timestamp and offset of the latest record, the first one if there are several; None if compaction
+    left none."""
     _, _, found = scan_batch(batch, limit_bytes)
     return found.max_timestamp

@@ -1,6 +1,6 @@
-"""Zigzag varints, the lengths and deltas inside a record: small numbers of either sign in few bytes.
+"""Zigzag varints: the lengths and deltas inside a record. Small numbers of either sign take few bytes.
 
-A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Bits beyond those are refused.
+A varint holds 32 bits in at most 5 bytes, a varlong 64 bits in at most 10. Larger values are rejected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _VARLONG_BITS = 64
 
 
 def append_varint(into: bytearray, value: int) -> None:
-    """Both kinds are written alike; the caller keeps the value within the kind's range."""
+    """Appends a varint or varlong, which have the same encoding. The caller keeps the value within the range of its
+    kind."""
     raw = (value << 1) ^ (value >> 63)
     while raw > 0x7F:
         into.append(raw & 0x7F | 0x80)
@@ -22,11 +23,12 @@ def append_varint(into: bytearray, value: int) -> None:
 
 
 def varint_size(value: int) -> int:
+    """Returns the encoded size of a value."""
     return max(1, (((value << 1) ^ (value >> 63)).bit_length() + 6) // 7)
 
 
 def read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
-    """The value and the position after it."""
+    """Returns the value and the position after it."""
     if at < end and (byte := data[at]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
     return _read(data, at, end, _VARINT_BITS)

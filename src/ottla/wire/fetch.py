@@ -1,4 +1,4 @@
-"""Fetch (key 1), v4-18: the messages, and the two ends that a broker runs. A client's ends are in `fetch_client`.
+"""Fetch (key 1), v4-18: the messages and the broker's side of the codec. The client's side is in `fetch_client`.
 
     request   replica id (to v14), max wait, min bytes, max bytes, isolation, session id and epoch (v7),
               topics: [name (id from v13), partitions: [partition, leader epoch (v9), offset, last fetched epoch (v12),
@@ -7,10 +7,10 @@
               high watermark, last stable offset, log start offset (v5), aborted transactions,
               preferred read replica (v11), records]]
 
-Versions: v12 is flexible and brings the tagged fields cluster id, diverging epoch and current leader; v13 names topics
-by id; v15 moves the replica's id and epoch into a tagged field; v17 and v18 add its directory and high watermark.
+Versions: v12 is flexible and adds the tagged fields cluster id, diverging epoch and current leader; v13 names topics by
+id; v15 moves the replica's id and epoch into a tagged field; v17 and v18 add its directory and high watermark.
 
-The response is a list of buffers: headers of ours between record buffers of the log's, which are never joined.
+The response is a list of buffers: encoded headers between the log's own record buffers, which are never joined.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 REPLICA_STATE_FROM = 15
 MAX_HIGH_WATERMARK = 2**63 - 1
-"""Stands for a follower that does not say what it knows."""
+"""Means that a follower does not report its high watermark."""
 
 _HEAD_V4 = Struct(">iiiib")
 _HEAD_V7 = Struct(">iiiibii")
@@ -63,10 +63,12 @@ _RESULT_V12_TAIL = Struct(">bi")
 _RESULT_V11_TAIL = Struct(">ii")
 UNKNOWN_END = -1
 ACKNOWLEDGED_END_TAG = 10_000
-"""Far above Kafka's own: brokers of other kinds skip a tag that they do not know."""
+"""Far above Kafka's tags. Brokers of other kinds skip unknown tags."""
 
 
 class FetchPartition(NamedTuple):
+    """A partition in a request."""
+
     partition: int
     current_leader_epoch: int
     fetch_offset: int
@@ -76,10 +78,13 @@ class FetchPartition(NamedTuple):
     directory_id: UUID | None = None
     high_watermark: int = MAX_HIGH_WATERMARK
     acknowledged_end: int = UNKNOWN_END
-    """Of a follower: up to where its class's promise holds (synced, written). A field of our own, between brokers."""
+    """For a follower: the end up to which its log is as durable as its class promises (synced, written). Ottla's own
+    field, between brokers."""
 
 
 class FetchRequest(NamedTuple):
+    """A parsed request."""
+
     replica_id: int
     """-1 for a consumer."""
     max_wait_ms: int
@@ -96,26 +101,28 @@ class FetchRequest(NamedTuple):
 
 
 class PartitionData(NamedTuple):
+    """A partition in a response."""
+
     partition: int
     error: int
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) of aborted transactions; None unless the reader asked for committed records."""
+    """(producer id, first offset) of aborted transactions; None unless the reader requested committed records."""
     preferred_read_replica: int = -1
     records: Sequence[Buffer] = ()
     records_size: int = 0
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset) where a follower's log and ours part."""
+    """(epoch, end offset) where the follower's log diverges from ours."""
     current_leader: tuple[int, int] | None = None
-    """(leader id, leader epoch), beside an error that sends the reader elsewhere."""
+    """(leader id, leader epoch), together with an error that redirects the reader."""
     next_offset: int = -1
-    """Behind the records. Not sent: a reader finds it in them."""
+    """The offset after the records. It is not sent: a reader finds it in them."""
 
 
 def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
-    """Raises MalformedRequest."""
+    """Parses the body of a request. Raises MalformedRequest."""
     try:
         if version == replica_fetch.VERSION and (one := replica_fetch.unpack_request(body)) is not None:
             return request_of_one(one)
@@ -182,7 +189,7 @@ def _partitions_at(data: memoryview, at: int) -> tuple[list[FetchPartition], int
 
 
 def _with_follower_fields(partition: FetchPartition, reader: Reader) -> tuple[FetchPartition, int]:
-    """Tag 0 is the directory of the follower's log, tag 1 the high watermark that it knows."""
+    """Reads the follower's tagged fields: tag 0 is the directory of its log, tag 1 the high watermark that it knows."""
     _, _, _, _, _, _, directory_id, high_watermark, acknowledged_end = partition
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
@@ -197,7 +204,7 @@ def _with_follower_fields(partition: FetchPartition, reader: Reader) -> tuple[Fe
 
 
 def _with_tagged_fields(request: FetchRequest, reader: Reader, version: int) -> FetchRequest:
-    """Tag 0 is the cluster's id, tag 1 the replica's id and epoch."""
+    """Reads the request's tagged fields: tag 0 is the cluster's id, tag 1 the replica's id and epoch."""
     for _ in range(reader.uvarint()):
         tag = reader.uvarint()
         content = Reader(reader.take(reader.uvarint()))
@@ -254,7 +261,7 @@ def encode_fetch_response(
     session_id: int,
     topics: Sequence[tuple[TopicKey, Sequence[PartitionData]]],
 ) -> list[Buffer]:
-    """The body as buffers to be sent one after another."""
+    """Returns the body as a list of buffers to send one after another."""
     if version == replica_fetch.VERSION and len(topics) == 1 and not throttle_ms and not error:
         ((key, partitions),) = topics
         if len(partitions) == 1 and (one := _response_of_one(session_id, key, partitions[0])) is not None:
@@ -294,7 +301,7 @@ def _response_of_one(session_id: int, topic: TopicKey, data: PartitionData) -> l
 
 
 def _flexible_result(data: PartitionData) -> bytes:
-    """Everything of a partition that stands before its records."""
+    """Encodes everything of a partition that precedes its records."""
     fixed = RESULT_V5.pack(*data[:5])
     aborted = data.aborted
     if not aborted:
@@ -307,7 +314,8 @@ def _flexible_result(data: PartitionData) -> bytes:
 
 
 def _result_tags(data: PartitionData) -> bytes:
-    """Tag 0 is the diverging epoch, tag 1 the current leader; both are rare."""
+    """Encodes the tagged fields of a partition: tag 0 is the diverging epoch, tag 1 the current leader. Both are
+    rare."""
     diverging, leader = data.diverging, data.current_leader
     if diverging is None and leader is None:
         return b"\0"

@@ -1,4 +1,4 @@
-"""Fetch from a client's side: writes the request and reads the response. The layout is in `ottla.wire.fetch`."""
+"""The client's side of Fetch: writes the request and reads the response. The layout is in `ottla.wire.fetch`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from ottla.wire.produce import TopicKey, read_topic_key, topic_key_bytes
 
 
 class FetchedPartition(NamedTuple):
+    """The response for one partition."""
+
     partition: int
     error: int
     high_watermark: int
@@ -42,10 +44,12 @@ class FetchedPartition(NamedTuple):
     records: memoryview
     """A slice of the response; empty if there are none."""
     diverging: tuple[int, int] | None = None
-    """(epoch, end offset)."""
+    """(epoch, end offset) of the leader's log where the follower's log diverges."""
 
 
 class FetchResponse(NamedTuple):
+    """A parsed response."""
+
     throttle_ms: int
     error: int
     session_id: int
@@ -53,6 +57,7 @@ class FetchResponse(NamedTuple):
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
+    """Encodes the body of a request."""
     if version == replica_fetch.VERSION and len(request.topics) == 1 and (one := _encode_one(request)) is not None:
         return one
     flexible = version >= FLEXIBLE_FROM
@@ -83,7 +88,7 @@ def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
 
 
 def _encode_one(request: FetchRequest) -> bytes | None:
-    """A follower's, of one partition."""
+    """Encodes a follower's request for one partition; None if it has any other form."""
     ((topic, partitions),) = request.topics
     if len(partitions) != 1 or request.forgotten or request.rack_id or request.cluster_id is not None:
         return None
@@ -148,7 +153,7 @@ def _tagged_fields(fields: dict[int, bytes]) -> bytes:
 
 
 def parse_fetch_response(body: memoryview, version: int) -> FetchResponse:
-    """Raises MalformedRequest."""
+    """Parses the body of a response. Raises MalformedRequest."""
     try:
         if version == replica_fetch.VERSION and (one := replica_fetch.unpack_answer(body)) is not None:
             session_id, topic_id, marks, records = one

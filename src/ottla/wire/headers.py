@@ -1,8 +1,8 @@
 """Request and response headers.
 
-A request's header is followed by tagged fields in flexible versions of its API. A response's header is too, except
-for ApiVersions: a client that asks for a version that the broker does not have must be able to read the answer.
-The client id keeps the legacy encoding in every version.
+In flexible versions of an API, tagged fields follow the request header and the response header. The response header of
+ApiVersions is an exception: a client that asks for a version that the broker does not have must be able to read the
+reply. The client id keeps the legacy encoding in every version.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _KEYS_BY_FIRST_FLEXIBLE_VERSION: dict[int, tuple[int, ...]] = {
     9: (0, 3),
     12: (1,),
 }
-"""API keys below 45 that are not here, and those of `_NEVER_FLEXIBLE`, have no flexible version; all later APIs are
-flexible from their first."""
+"""The first flexible version of each API. API keys below 45 that are missing here, and those in `_NEVER_FLEXIBLE`, have
+no flexible version; all later APIs are flexible from their first."""
 
 FIRST_FLEXIBLE_VERSION = {key: first for first, keys in _KEYS_BY_FIRST_FLEXIBLE_VERSION.items() for key in keys}
 _NEVER_FLEXIBLE = frozenset({17, 47})
@@ -36,15 +36,18 @@ _KEYS = Struct(">hhi")
 
 
 class RequestHeader(NamedTuple):
+    """A parsed request header."""
+
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
     body_at: int
-    """Where the body starts in the frame."""
+    """Position of the body in the frame."""
 
 
 def is_flexible(api_key: int, version: int) -> bool:
+    """Reports whether a version of an API uses the flexible encoding."""
     first = FIRST_FLEXIBLE_VERSION.get(api_key)
     if first is not None:
         return version >= first
@@ -52,7 +55,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def parse_request_header(frame: memoryview) -> RequestHeader:
-    """The header of a frame, without its size. Raises MalformedRequest."""
+    """Parses the header of a frame, without its size. Raises MalformedRequest."""
     try:
         api_key, version, correlation_id, length = _FIXED_PART.unpack_from(frame)
         client_id = None
@@ -71,7 +74,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """What a client sends before the body (the frame's size comes before it)."""
+    """Encodes the header that a client sends before the body. It does not include the frame's size."""
     return _KEYS.pack(api_key, version, correlation_id) + _rest_of_request_header(
         client_id, is_flexible(api_key, version)
     )
@@ -87,13 +90,14 @@ def _rest_of_request_header(client_id: str | None, flexible: bool) -> bytes:
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
+    """Encodes the header of a response."""
     if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
         return I32.pack(correlation_id) + b"\x00"
     return I32.pack(correlation_id)
 
 
 def parse_response_header(api_key: int, version: int, frame: memoryview) -> tuple[int, int]:
-    """The correlation id and where the body starts."""
+    """Returns the correlation id and the position of the body."""
     try:
         (correlation_id,) = I32.unpack_from(frame)
         if api_key == API_VERSIONS_KEY or not is_flexible(api_key, version):

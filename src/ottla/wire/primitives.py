@@ -1,10 +1,10 @@
-"""The Kafka protocol's primitive types, read from a memoryview and written to a bytearray.
+"""The primitive types of the Kafka protocol, read from a memoryview and written to a bytearray.
 
-Both kinds of message use them: the legacy encoding (16- and 32-bit lengths) and the compact one of flexible versions
-(lengths as unsigned varints, plus one so that zero means null). A length is compared with the bytes that are left
-before anything is allocated for it, so a hostile frame costs no more memory than it has bytes.
+They exist in two encodings: legacy (16- and 32-bit lengths) and the compact one of flexible versions (lengths as
+unsigned varints, plus one so that zero means null). A length is compared with the remaining bytes before anything is
+allocated for it, so a hostile frame costs no more memory than it has bytes.
 
-`Reader`'s and `Writer`'s methods double as field codecs: `ottla.wire.schema` uses `Reader.i32` itself as a function.
+The methods of `Reader` and `Writer` double as field codecs: `ottla.wire.schema` uses `Reader.i32` itself as a function.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NO_UUID_BYTES = NO_UUID.bytes
 
 
 class MalformedRequest(Exception):  # noqa: N818 - a name that others rely on
-    """The bytes are not what they claim to be. The connection they came from cannot be trusted any more."""
+    """The bytes are not what they claim to be. The connection they came from can no longer be trusted."""
 
 
 DECODE_ERRORS = (StructError, IndexError, UnicodeDecodeError)
-"""What the primitives raise at the end of the data. An entry point turns them into MalformedRequest, so that not
-every field pays for a check of its own."""
+"""The errors that the primitives raise at the end of the data. Each entry point converts them to MalformedRequest, so
+that single fields need no checks of their own."""
 
 
 class Reader:
@@ -88,14 +88,14 @@ class Reader:
         return value
 
     def uvarint(self) -> int:
-        """An unsigned varint of at most 32 bits."""
+        """Reads an unsigned varint of at most 32 bits."""
         return self._varint(28)
 
     def uvarlong(self) -> int:
         return self._varint(63)
 
     def varint(self) -> int:
-        """A signed (zigzag) varint."""
+        """Reads a signed (zigzag) varint."""
         value = self._varint(28)
         return (value >> 1) ^ -(value & 1)
 
@@ -122,12 +122,12 @@ class Reader:
         return value
 
     def uuid(self) -> UUID | None:
-        """The zero id stands for none."""
+        """Reads a UUID; the zero id means None."""
         raw = bytes(self.take(16))
         return None if raw == _NO_UUID_BYTES else UUID(bytes=raw)
 
     def take(self, length: int) -> memoryview:
-        """The next `length` bytes, not copied."""
+        """Returns the next `length` bytes without copying."""
         start = self.at
         end = start + length
         if length < 0 or end > len(self.data):
@@ -150,7 +150,7 @@ class Reader:
         return None if length == 0 else str(self.take(length - 1), "utf-8")
 
     def view(self) -> memoryview:
-        """Bytes with a 32-bit length, as a slice of the message."""
+        """Reads bytes with a 32-bit length, as a slice of the message."""
         return self.take(self.i32())
 
     def nullable_view(self) -> memoryview | None:
@@ -165,7 +165,7 @@ class Reader:
         return None if length == 0 else self.take(length - 1)
 
     def array_length(self, item_bytes_min: int = 1) -> int:
-        """The number of items that follow; -1 is a null array. More than can be there is refused."""
+        """Reads the length of an array; -1 for a null array. A length that cannot fit is rejected."""
         return self._checked_count(self.i32(), item_bytes_min)
 
     def compact_array_length(self, item_bytes_min: int = 1) -> int:
@@ -177,7 +177,7 @@ class Reader:
         return count
 
     def skip_tagged_fields(self) -> None:
-        """Skips fields that this reader does not know or want."""
+        """Skips tagged fields that the reader does not know or need."""
         if self.data[self.at] == 0:
             self.at += 1
             return
@@ -187,7 +187,7 @@ class Reader:
 
 
 class Writer:
-    """Appends to a bytearray, `out`."""
+    """Appends values to the bytearray `out`."""
 
     __slots__ = ("out",)
 
@@ -256,7 +256,7 @@ class Writer:
             self.compact_string(value)
 
     def data(self, value: bytes | memoryview) -> None:
-        """Bytes with a 32-bit length."""
+        """Writes bytes with a 32-bit length."""
         self.out += I32.pack(len(value))
         self.out += value
 
@@ -277,7 +277,7 @@ class Writer:
             self.compact_data(value)
 
     def array_length(self, count: int) -> None:
-        """-1 for a null array."""
+        """Writes the length of an array; -1 for a null array."""
         self.out += I32.pack(count)
 
     def compact_array_length(self, count: int) -> None:
@@ -288,18 +288,18 @@ class Writer:
 
 
 def decoding(parse: Callable[..., T], *args: Any) -> T:
-    """Calls a parser and turns a read past the end into MalformedRequest."""
+    """Calls a parser and converts a read past the end to MalformedRequest."""
     try:
         return parse(*args)
     except DECODE_ERRORS as error:
         raise MalformedRequest(f"{type(error).__name__}: {error}") from None
 
 
-# Functions on (data, at) for the messages that are parsed by hand: no object, no method call for a field.
+# Functions on (data, at) for hand-written parsers: no object, and no method call per field.
 
 
 def uvarint_at(data: memoryview, at: int) -> tuple[int, int]:
-    """The value and where it ends."""
+    """Reads an unsigned varint; returns the value and its end."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -315,7 +315,7 @@ def uvarint_at(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def compact_count_at(data: memoryview, at: int, item_bytes_min: int) -> tuple[int, int]:
-    """The length of an array that must not be null, bounded by the bytes that are left."""
+    """Reads the length of an array that must not be null, bounded by the remaining bytes."""
     count, at = uvarint_at(data, at)
     count -= 1
     if count < 0 or count * item_bytes_min > len(data) - at:
@@ -360,7 +360,8 @@ def uvarint_bytes(value: int) -> bytes:
 
 @lru_cache(4096)
 def uuid_of(raw: bytes) -> UUID:
-    """Making a UUID costs as much as parsing the rest of a small request; the same few come again and again."""
+    """Returns a UUID, cached. Creating one costs as much as parsing the rest of a small request, and the same few
+    recur."""
     return UUID(bytes=raw)
 
 

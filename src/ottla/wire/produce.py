@@ -1,4 +1,4 @@
-"""Produce (key 0), v3-13, by hand in both directions: this is parsed and written for every batch.
+"""Produce (key 0), v3-13, hand-written in both directions, because it is parsed and written for every batch.
 
     request   transactional id, acks, timeout, topics: [name (id from v13), partitions: [partition, records]]
     response  topics: [name or id, partitions: [partition, error, base offset, log append time, log start offset (v5),
@@ -48,11 +48,13 @@ _NO_ERRORS_FLEXIBLE = b"\x01\0\0"
 """No record errors, no message, no tagged fields."""
 _ONE_RESULT = Struct(">ihqqq9s")
 _AFTER_ONE_RESULT = _NO_ERRORS_FLEXIBLE + bytes(6)
-"""The end of the partition, of the topic, no throttling, the end of the reply."""
+"""After the errors: the end of the partition and of the topic, no throttling, the end of the reply."""
 _NO_TAGS_THRICE = bytes(3)
 
 
 class ProduceRequest(NamedTuple):
+    """A parsed request."""
+
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -60,6 +62,8 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionProduced(NamedTuple):
+    """The result for one partition."""
+
     partition: int
     error: int
     base_offset: int = -1
@@ -67,17 +71,19 @@ class PartitionProduced(NamedTuple):
     """-1 unless the topic stamps records with the broker's clock."""
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
-    """(index in the batch, reason) of the records that were refused."""
+    """(index in the batch, reason) of the rejected records."""
     error_message: str | None = None
 
 
 class ProduceResponse(NamedTuple):
+    """A parsed response."""
+
     topics: list[tuple[TopicKey, list[PartitionProduced]]]
     throttle_ms: int
 
 
 def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
-    """Raises MalformedRequest."""
+    """Parses the body of a request. Raises MalformedRequest."""
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible_request(body, version)
@@ -87,8 +93,8 @@ def parse_produce_request(body: memoryview, version: int) -> ProduceRequest:
 
 
 def parse_one_batch(data: memoryview, version: int) -> ProduceRequest | None:
-    """What most requests are: one batch for one topic, no transaction, no tagged fields, of a flexible version. None:
-    it may be anything else. Every byte is as in the general way, which a property test compares."""
+    """Parses the most common request: one batch for one topic, no transaction, no tagged fields, in a flexible version.
+    None for any other. The result is the same as on the general path, which a property test verifies."""
     with_id = version >= TOPIC_IDS_FROM
     key_end = 24 if with_id else 8 + data[8]
     if data[0] or data[7] != 2 or not 9 < key_end < 136 or data[key_end] != 2:
@@ -158,6 +164,7 @@ def _parse_legacy_request(data: memoryview) -> ProduceRequest:
 def encode_produce_response(
     version: int, topics: Sequence[tuple[TopicKey, Sequence[PartitionProduced]]], throttle_ms: int = 0
 ) -> bytes:
+    """Encodes the body of a response."""
     flexible = version >= FLEXIBLE_FROM
     if flexible and not throttle_ms and len(topics) == 1 and len(topics[0][1]) == 1:
         key, (only,) = topics[0]
@@ -179,6 +186,7 @@ def encode_produce_response(
 
 
 def topic_key_bytes(key: TopicKey, flexible: bool) -> bytes:
+    """Encodes a topic's name or id."""
     if isinstance(key, UUID):
         return key.bytes
     return compact_string_bytes(key) if flexible else legacy_string_bytes(key)
@@ -198,7 +206,7 @@ def _encode_result(version: int, result: PartitionProduced) -> bytes:
 
 
 def _encode_refusal(version: int, result: PartitionProduced) -> bytes:
-    """A result with errors of single records or a message."""
+    """Encodes a result with a message, or with errors of single records."""
     flexible = version >= FLEXIBLE_FROM
     writer = Writer()
     writer.out += _RESULT_V5.pack(*result[:5])
@@ -222,7 +230,7 @@ def encode_produce_request(
     timeout_ms: int,
     topics: Sequence[tuple[TopicKey, Sequence[tuple[int, Buffer | None]]]],
 ) -> list[Buffer]:
-    """The body as buffers to be sent one after another; the records are among them as they were given."""
+    """Returns the body as a list of buffers to send one after another. The records are among them, uncopied."""
     flexible = version >= FLEXIBLE_FROM
     no_tags = b"\0" if flexible else b""
     writer = Writer()
@@ -253,7 +261,7 @@ def _compact_count_bytes(count: int) -> bytes:
 
 
 def parse_produce_response(body: memoryview, version: int) -> ProduceResponse:
-    """Raises MalformedRequest."""
+    """Parses the body of a response. Raises MalformedRequest."""
     try:
         return _parse_response(Reader(body), version)
     except DECODE_ERRORS as error:
@@ -274,6 +282,7 @@ def _parse_response(reader: Reader, version: int) -> ProduceResponse:
 
 
 def read_topic_key(reader: Reader, flexible: bool, ids: bool) -> TopicKey:
+    """Reads a topic's name or id."""
     if ids:
         key, reader.at = topic_id_at(reader.data, reader.at)
         return key

@@ -2,7 +2,7 @@
 
     broker id 4, broker epoch 8, count 4, then for each partition: topic id 16, partition 4, leader epoch 4, end 8
 
-A key of our own, far above Kafka's: a message that Kafka does not have, because its followers acknowledge by fetching.
+The API key is Ottla's own, far above Kafka's. Kafka has no such message, because its followers acknowledge by fetching.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _ENTRY = Struct(">16siiq")
 
 
 class Acknowledged(NamedTuple):
+    """The synced end of one partition."""
+
     topic_id: UUID
     partition: int
     leader_epoch: int
@@ -28,6 +30,8 @@ class Acknowledged(NamedTuple):
 
 
 class AcknowledgedBy(NamedTuple):
+    """The synced ends that one broker reports."""
+
     broker_id: int
     broker_epoch: int
     entries: list[Acknowledged]
@@ -40,7 +44,7 @@ def encode_acknowledged(broker_id: int, broker_epoch: int, entries: Sequence[Ack
 
 
 def parse_acknowledged(body: memoryview) -> AcknowledgedBy:
-    """Raises MalformedRequest."""
+    """Parses a report. Raises MalformedRequest."""
     if len(body) < _HEAD.size:
         raise MalformedRequest("a report of synced ends that is too short")
     broker_id, broker_epoch, count = _HEAD.unpack_from(body)

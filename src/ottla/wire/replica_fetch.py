@@ -1,7 +1,7 @@
-"""Fetch v18 in the shape that brokers exchange for every record: one partition, nothing forgotten, a follower's fields.
+"""Fetch v18 in the form that brokers exchange for every record: one partition, none forgotten, a follower's fields.
 
-The same bytes as `wire.fetch` and `wire.fetch_client` write and read, in one step instead of one for each field. What
-has any other shape is for those: the functions here return None.
+The bytes are the same as those of `wire.fetch` and `wire.fetch_client`, but packed in one step instead of field by
+field. For a message in any other form the functions here return None, and those modules handle it.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ if TYPE_CHECKING:
 
 VERSION = 18
 _ONE = 2
-"""The length of an array with one item, as compact arrays have it."""
+"""The length of an array with one item, in compact encoding."""
 _REQUEST = Struct(">iiibiiB16sBiiqiqi3sq3sq6siqB")
-"""Wait, min bytes, max bytes, isolation, session id and epoch; topics: one, its id, partitions: one; the partition's
-index, leader epoch, offset, last fetched epoch, log start, max bytes; two tagged fields: the watermark, and an end of
-our own (10000 is 0x90 0x4e); the replica's id and epoch in a tagged field; its tags."""
+"""Max wait, min bytes, max bytes, isolation, session id and epoch; topics: one, its id, partitions: one; the
+partition's index, leader epoch, offset, last fetched epoch, log start, max bytes; two tagged fields: the high
+watermark, and Ottla's own acknowledged end (10000 is 0x90 0x4e); the replica's id and epoch in a tagged field; its
+tags."""
 _BEFORE_WATERMARK, _BEFORE_END = b"\x02\x01\x08", b"\x90\x4e\x08"
 _BEFORE_REPLICA = b"\x00\x01\x01\x01\x01\x0d"
-"""The topic's tags: none; forgotten: none; rack: empty; one tag, the replica's id and epoch."""
+"""The topic's tags: none; forgotten topics: none; rack: empty; one tag, the replica's id and epoch."""
 REQUEST_BYTES = _REQUEST.size
 Wanted = tuple[int, int, int, int, int, int, int, int]
-"""A partition's index, leader epoch, offset, last fetched epoch, log start, max bytes, watermark, acknowledged end."""
+"""A partition's index, leader epoch, offset, last fetched epoch, log start, max bytes, high watermark, acknowledged
+end."""
 Head = tuple[int, int, int, int, int, int]
 
 _ANSWER = Struct(">ihiB16sBihqqqBi")
-"""Throttle, error, session id; topics: one, its id, partitions: one: index, error, watermark, last stable offset, log
-start; aborted: not asked for; no other replica to read from."""
+"""Throttle time, error, session id; topics: one, its id, partitions: one: index, error, high watermark, last stable
+offset, log start; aborted transactions: not requested; preferred read replica: none."""
 _NO_OTHER_REPLICA = -1
 _ANSWER_TAIL = b"\x00\x00\x00"
-"""Tags of the partition, of the topic, of the response: none."""
+"""Tags of the partition, the topic and the response: none."""
 
 
 class OneWanted(NamedTuple):
-    """A follower's request for one partition, field by field as it is sent, without what is the same in all of them."""
+    """A follower's request for one partition, in wire order, without the constant fields."""
 
     max_wait_ms: int
     min_bytes: int
@@ -62,6 +64,7 @@ class OneWanted(NamedTuple):
 
 
 def pack_request(head: Head, topic: UUID, wanted: Wanted, replica: tuple[int, int]) -> bytes:
+    """Encodes a request for one partition."""
     *fixed, watermark, end = wanted
     return _REQUEST.pack(
         *head,
@@ -80,6 +83,7 @@ def pack_request(head: Head, topic: UUID, wanted: Wanted, replica: tuple[int, in
 
 
 def unpack_request(body: memoryview) -> OneWanted | None:
+    """Decodes a request for one partition; None if it has any other form."""
     if len(body) != REQUEST_BYTES:
         return None
     fields = _REQUEST.unpack_from(body)
@@ -103,7 +107,8 @@ def pack_answer(
     records: Sequence[Buffer],
     size: int,
 ) -> list[Buffer] | None:
-    """`marks`: the partition's index, error, watermark, last stable offset, log start."""
+    """Encodes a response for one partition; None if it needs the general form. `marks` are the partition's index,
+    error, high watermark, last stable offset and log start."""
     if not isinstance(topic, UUID) or not size:
         return None
     head = _ANSWER.pack(0, 0, session_id, _ONE, topic.bytes, _ONE, *marks, 0, _NO_OTHER_REPLICA)
@@ -111,7 +116,8 @@ def pack_answer(
 
 
 def unpack_answer(body: memoryview) -> tuple[int, UUID, tuple[int, int, int, int, int], memoryview] | None:
-    """The session's id, the topic's, the marks and the records."""
+    """Decodes a response for one partition into session id, topic id, marks and records; None if it has any other
+    form."""
     if len(body) < _ANSWER.size + 4 or body[-3:] != _ANSWER_TAIL:
         return None
     throttle_ms, error, session_id, topic_count, topic_id, partition_count, *rest = _ANSWER.unpack_from(body)

@@ -1,8 +1,8 @@
 """Codecs for every Kafka message and version, compiled from kio's schema dataclasses.
 
-kio knows the fields of each message; this module turns them into readers and writers of our own, once for each
-entity type. Unlike kio's, they skip tagged fields that they do not know (a newer client may send them), bound each
-array by the bytes that are left, raise nothing but MalformedRequest, and write about ten times as fast.
+kio defines the fields of each message. This module turns them into its own readers and writers, once for each entity
+type. Unlike kio's, they skip unknown tagged fields (a newer client may send them), bound each array by the remaining
+bytes, raise only MalformedRequest, and write about ten times as fast.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ _NULL_ENTITY, _PRESENT_ENTITY = -1, 1
 
 
 class Codec(NamedTuple):
+    """Reads and writes values of one type."""
+
     read: Read
     write: Write
     bytes_min: int
-    """The fewest bytes that a value takes: bounds the length of arrays."""
+    """The minimum size of a value, which bounds the length of arrays."""
 
 
 def decode(entity_type: type[E], data: memoryview, at: int = 0) -> tuple[E, int]:
-    """The entity at this place, and where it ends. Raises MalformedRequest."""
+    """Decodes the entity at a position, and returns it with its end. Raises MalformedRequest."""
     reader = Reader(data, at)
     entity = decoding(codec(entity_type).read, reader)
     return cast(E, entity), reader.at
 
 
 def encode(entity: object) -> bytes:
+    """Encodes an entity."""
     writer = Writer()
     codec(type(entity)).write(writer, entity)
     return bytes(writer.out)
@@ -52,11 +55,13 @@ def encode(entity: object) -> bytes:
 
 @cache
 def request_type(api_key: int, version: int) -> type[Any]:
+    """Returns kio's class for a request."""
     return load_request_schema(api_key, version)
 
 
 @cache
 def response_type(api_key: int, version: int) -> type[Any]:
+    """Returns kio's class for a response."""
     return load_response_schema(api_key, version)
 
 
@@ -64,7 +69,7 @@ _CODECS: dict[Any, Codec] = {}
 
 
 def codec(entity_type: Any) -> Codec:
-    """The codec of an entity type, compiled when it is first used."""
+    """Returns the codec of an entity type, compiled on first use."""
     compiled = _CODECS.get(entity_type)
     if compiled is None:
         compiled = _CODECS[entity_type] = _compile(entity_type)
@@ -72,7 +77,7 @@ def codec(entity_type: Any) -> Codec:
 
 
 def _compile(entity_type: Any) -> Codec:
-    """An entity's fields in order, then, in flexible versions, the tagged ones."""
+    """Compiles the codec of an entity: its fields in order, then, in flexible versions, the tagged ones."""
     flexible = bool(entity_type.__flexible__)
     plain: list[tuple[str, Codec]] = []
     tagged: dict[int, tuple[str, Codec, object]] = {}
@@ -142,7 +147,7 @@ def _entity_writer(
 
 
 def _write_tagged(writer: Writer, tagged: list[tuple[int, str, Write, object]], entity: object) -> None:
-    """Fields that have their default are left out."""
+    """Writes the tagged fields that differ from their default."""
     count = 0
     section = Writer()
     for tag, name, write, default in tagged:
@@ -160,7 +165,7 @@ def _write_tagged(writer: Writer, tagged: list[tuple[int, str, Write, object]], 
 
 
 def _tagged_default(field: Field[Any]) -> object:
-    """The default in the schema; without one, Kafka means zero in each part."""
+    """Returns the default in the schema; without one, Kafka's default is zero in each part."""
     if field.default is not MISSING:
         return field.default
     if is_dataclass(field.type):
@@ -170,7 +175,7 @@ def _tagged_default(field: Field[Any]) -> object:
 
 
 def _field_codec(field: Field[Any], flexible: bool) -> Codec:
-    """The codec of a field from its Python type and the Kafka type in its metadata."""
+    """Returns the codec of a field, from its Python type and the Kafka type in its metadata."""
     type_, nullable = _without_none(field.type)
     kafka_type = field.metadata.get("kafka_type")
     if get_origin(type_) is tuple:

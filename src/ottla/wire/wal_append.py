@@ -1,4 +1,4 @@
-"""The messages of an append stream: `append_stream/wal.proto`, by hand."""
+"""Hand-written codecs for the messages of an append stream, defined in `append_stream/wal.proto`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from ottla.wire.protobuf import (
 
 
 class Code(IntEnum):
+    """Why a request of the append stream failed."""
+
     NONE = 0
     NOT_LEADER = 1
     NOT_FOUND = 2
@@ -38,13 +40,15 @@ _CODES = frozenset(Code)
 
 
 class Acks(IntEnum):
+    """When an append is acknowledged."""
+
     ALL = 0
     LEADER = 1
     NONE = 2
 
 
 class WalFailure(NamedTuple):
-    """What the service says when it does not do something."""
+    """A failure reported by the service."""
 
     code: Code
     message: str = ""
@@ -80,10 +84,12 @@ def decode_failure(data: bytes) -> WalFailure:
     return WalFailure(Code(code) if code in _CODES else Code.UNAVAILABLE, message, leader, offset, epoch)
 
 
-# -- what a writer sends --------------------------------------------------------------------------------------------
+# -- requests: what a writer sends ----------------------------------------------------------------------------------
 
 
 class Begin(NamedTuple):
+    """Opens an append stream."""
+
     topic: str
     partition: int = 0
     acks: Acks = Acks.ALL
@@ -94,6 +100,8 @@ class Begin(NamedTuple):
 
 
 class AppendRun(NamedTuple):
+    """Appends records with consecutive ids."""
+
     first_id: int
     data: Sequence[bytes]
     atomic: bool = False
@@ -134,13 +142,13 @@ def encode_run(run: AppendRun) -> bytearray:
 
 
 def decode_append_request(message: bytes) -> Begin | AppendRun:
-    """Raises MalformedMessageError."""
+    """Decodes a request. Raises MalformedMessageError."""
     begin: Begin | None = None
     first_id, atomic, expected_end = 0, False, None
     data: list[bytes] = []
     at, end = 0, len(message)
     while at < end:
-        if message[at] == 0x1A:  # data: nearly all that there is
+        if message[at] == 0x1A:  # data, the bulk of the message
             at = _take_data(message, at, end, data)
             continue
         number, value, at = _one_field(message, at)
@@ -212,10 +220,12 @@ def _decode_begin(data: bytes) -> Begin:
     return Begin(topic, partition, Acks(acks), epoch, writer_id, settled_id, from_offset)
 
 
-# -- what a broker answers ------------------------------------------------------------------------------------------
+# -- replies: what a broker sends -----------------------------------------------------------------------------------
 
 
 class Begun(NamedTuple):
+    """The reply to `Begin`."""
+
     writer_id: int
     last_id: int | None
     committed_end: int
@@ -223,18 +233,24 @@ class Begun(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
+    """A range of record ids that are acknowledged, and their first offset."""
+
     first_id: int
     record_count: int
     first_offset: int
 
 
 class RefusedIds(NamedTuple):
+    """A range of record ids that were rejected."""
+
     first_id: int
     record_count: int
     failure: WalFailure
 
 
 class AppendReply(NamedTuple):
+    """A reply on an append stream."""
+
     begun: Begun | None = None
     acknowledged: Sequence[Acknowledged] = ()
     refused: Sequence[RefusedIds] = ()

@@ -1,10 +1,10 @@
-"""Compaction of a log: of each key the last record stays.
+"""Log compaction: keeps the last record of each key.
 
-plan.py        which segments, and whether it is worth it
-cleaning.py    reads them, finds the last record of each key, writes what is left
-decided.py     what became of the transactions
-swap.py        puts a new segment in the place of old ones, whole or not at all
-mark.py        up to where a log has been compacted
+plan.py        which segments to compact, and whether it is worth it
+cleaning.py    reads them, finds the last record of each key, writes the remaining records
+decided.py     the outcome of the transactions
+swap.py        replaces old segments by a new one atomically
+mark.py        how far a log has been compacted
 compaction.py  one compaction of one log, in slices
-compactor.py   which log is next, one at a time
+compactor.py   chooses the next log, one at a time
 """

@@ -1,7 +1,7 @@
-"""Reads segments, finds the last record of each key, and writes what is left. Blocking, on a disk thread.
+"""Reads segments, finds the last record of each key, and writes the remaining records. Blocking, on a disk thread.
 
-Both halves are iterators that stop after a piece of a segment and yield the bytes that it took, so that whoever drives
-them can pause and can give up at any of these moments.
+Both steps are iterators that stop after a piece of a segment and yield the number of bytes it took, so that the caller
+can pause or give up at any of these points.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ottla.records.key_map import AnyKeyMap, Hole, Sifted, Sifting, with_base_ti
 from ottla.records.validation import INSPECTED_BYTES_MAX
 
 SLICE_BYTES = PIECE_BYTES // 2
-"""Less than what is taken of a piece at once, if nothing in it needs the long way."""
+"""Less than the size of a piece, all of which is taken at once if nothing in it needs the slow path."""
 WRITE_BYTES = 512 * 1024
 
 
 def fill_map(
     files: FileSystem, segments: Sequence[Segment], dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions
 ) -> Iterator[tuple[int, int]]:
-    """Takes the keys of all records from an offset on, as long as there is room. Yields how many bytes were read since
-    the last time, and the offset up to which all keys are known."""
+    """Collects the keys of all records from an offset on, as long as there is room. Yields the bytes read since the
+    last yield, and the offset up to which all keys are known."""
     upto = dirty_from
     for segment in segments:
         pieces = Pieces(files, segment)
@@ -58,7 +58,7 @@ def fill_map(
 
 
 def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions) -> tuple[int, int]:
-    """Bytes taken and the offset after them; no bytes if there is no room for the next batch."""
+    """Returns the bytes taken and the offset after them; no bytes if there is no room for the next batch."""
     piece = pieces.piece()
     if pieces.next_offset >= dirty_from:
         taken = keys.note_batches(piece, pieces.next_offset)
@@ -75,7 +75,7 @@ def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap, decided: Decide
 
 
 class Rewriting:
-    """Of segments that follow one another, into one new file."""
+    """Rewrites contiguous segments into one new file."""
 
     def __init__(
         self, files: FileSystem, directory: str, group: list[Segment], fresh: Segment, decided: DecidedTransactions
@@ -84,7 +84,7 @@ class Rewriting:
         self._decided = decided
         self._group = group
         self.fresh = fresh
-        """Has the index and the sizes of what was written; its file has not got its name yet."""
+        """Has the index and sizes of what was written; its file does not have its final name yet."""
         self.path = compacted_path(directory, group[0].base_offset)
         self._file: DataFile | None = None
         self._gathered: list[bytes | bytearray | memoryview] = []
@@ -100,7 +100,7 @@ class Rewriting:
         return self._file
 
     def run(self, keys: AnyKeyMap, sifting: Sifting) -> Iterator[int]:
-        """Writes all of it, unsynced. Yields the bytes that were read and written since the last time."""
+        """Writes the new file, unsynced. Yields the bytes read and written since the last yield."""
         self._file = self._files.open(self.path, create=True)
         self._file.truncate(0)
         for segment in self._group:

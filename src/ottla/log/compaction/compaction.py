@@ -1,11 +1,11 @@
 """One compaction of one log: a slice of work on a disk thread, a pause, the next slice.
 
-The pauses keep it to its share of a core and of the disk. Between slices it looks whether it is still wanted: the log
-may have been deleted, cut or have failed, or retention may have taken its segments. Then it ends, and what it has
-written so far is thrown away.
+The pauses limit its share of a core and of the disk. Between slices it checks whether it is still valid: the log may
+have been deleted, truncated or have failed, or retention may have removed its segments. It then ends, and its output so
+far is discarded.
 
-Segments are replaced group by group, from the oldest on, so that a tombstone never goes before what it deletes. A swap
-runs while the flusher is held: no flush, no truncation and no checkpoint comes between its steps.
+Segments are replaced group by group, starting with the oldest, so that a tombstone is never removed before the records
+that it deletes. A swap runs while the flusher is held: no flush, truncation or checkpoint happens between its steps.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
-"""A long sync at the end would hold up others; and so much dirty memory is not the kernel's to write at once."""
+"""Sync after this many bytes. One long sync at the end would delay others, and the kernel should not have to write so
+much dirty memory at once."""
 
 HORIZON_MS_MAX = 1 << 62
-"""Timestamps of records are counted from it: it must not be further from them than 64 bits."""
+"""Maximum delete horizon. Record timestamps are encoded as 64-bit differences from it."""
 
 
 class Ended(Enum):
+    """How a compaction ended."""
+
     DONE = "compacted"
     VOID = "the log was cut, deleted or has failed meanwhile"
     NO_SPACE = "the disk is full"
@@ -48,6 +51,8 @@ class Ended(Enum):
 
 @dataclass(slots=True)
 class Limits:
+    """The resources that a compaction may use."""
+
     map_bytes_max: int
     cpu_percent: int
     io_bytes_per_second_max: float
@@ -55,6 +60,8 @@ class Limits:
 
 @dataclass(slots=True)
 class Outcome:
+    """The result of one compaction."""
+
     ended: Ended
     reason: str = ""
     read_bytes: int = 0
@@ -62,10 +69,12 @@ class Outcome:
     bytes_before: int = 0
     bytes_after: int = 0
     is_whole: bool = True
-    """False if the keys did not fit into the memory for them: the next compaction goes on from there."""
+    """False if the keys did not fit into their memory; the next compaction continues from there."""
 
 
 class Compaction:
+    """Compacts one log and calls `done` with the outcome."""
+
     def __init__(
         self,
         log: FileLog,
@@ -99,14 +108,14 @@ class Compaction:
         self._slices(fill_map(self._files, plan.dirty, plan.dirty_from, self._keys, self._decided), self._on_keys)
 
     def stop(self) -> None:
-        """The broker stops. What is under way ends by itself; nothing new begins."""
+        """Stops the compaction because the broker shuts down. Work in progress ends by itself; nothing new begins."""
         self._stopped = True
 
     # -- slices ------------------------------------------------------------------------------------------------
 
     def _slices(self, work: Iterator[T], on_slice: Callable[[T | None], int | None]) -> None:
-        """Runs the iterator to its end. `on_slice` gets each yield, and None at the end, and returns the bytes that the
-        slice has moved, or None to go on no further."""
+        """Runs the iterator to its end, one slice at a time. `on_slice` gets each value, and None at the end. It
+        returns the bytes that the slice has moved, or None to stop."""
 
         def job() -> tuple[T | None, float]:
             begun_ms = self._clock.monotonic_ms()
@@ -142,7 +151,7 @@ class Compaction:
         return self._stopped or self.log.has_ended or self.log.truncating
 
     def _pause_ms(self, moved_bytes: int, took_ms: float) -> float:
-        """So long that the share of the core, and of the disk, is kept."""
+        """Returns the pause that keeps the limits on the share of the core and of the disk."""
         self._outcome.read_bytes += moved_bytes
         for_core_ms = took_ms * (100 / self._limits.cpu_percent - 1)
         for_disk_ms = moved_bytes / self._limits.io_bytes_per_second_max * 1000 - took_ms
@@ -221,8 +230,8 @@ class Compaction:
             self._next_group()
 
     def _swap(self, rewriting: Rewriting, group: list[Segment], release: Callable[[], None]) -> None:
-        """The flusher is held: what is true here stays true until it is released, but for retention, which leaves
-        segments alone that are `sealing`."""
+        """Replaces a group of segments. The flusher is held, so nothing changes until it is released, except by
+        retention, which leaves `sealing` segments alone."""
         log, fresh = self.log, rewriting.fresh
         first = log.segments.index(group[0]) if group[0] in log.segments else -1
         if self._is_void or first < 0 or log.segments[first : first + len(group)] != group:
@@ -231,7 +240,7 @@ class Compaction:
             return
         try:
             for segment in group:
-                segment.reader()  # while its name is its own: whoever reads it from now on reads the old file
+                segment.reader()  # while it still has its name: later readers use this open old file
         except OSError as error:
             release()
             self._end_by(error)
@@ -259,7 +268,7 @@ class Compaction:
 
         def performed(_: None, error: BaseException | None) -> None:
             rewriting.close()
-            self._rewriting = None  # it has its place, or only the next start knows
+            self._rewriting = None  # it is in place, or only the next start can tell
             if error is None and not log.has_ended:
                 self._take_place(fresh, group)
             self._let_go(group, release)
@@ -283,12 +292,11 @@ class Compaction:
         segments[first : first + len(group)] = [fresh]
         for segment in group:
             segment.be_replaced()
-        # Else whoever reads what is still in memory would find deleted records there.
+        # Otherwise readers of the tail cache would find deleted records.
         self.log.shared.tail.forget_below(self.log, fresh.end_offset)
 
     def _on_swap_failed(self, error: BaseException) -> None:
-        """Nobody knows which names are durable, so the log takes nothing any more; the next start ends what was
-        begun."""
+        """Fails the log, because it is unknown which names are durable. The next start completes the swap."""
         if not self.log.has_ended:
             self.log.fail(error if isinstance(error, OSError) else OSError(str(error)))
         self._end(Ended.FAILED, str(error))
@@ -311,7 +319,7 @@ class Compaction:
                 self._end_by(error)
 
         def held(release: Callable[[], None]) -> None:
-            # A truncation must not come between: the mark would be of records that are cut off.
+            # No truncation may happen in between: the mark would refer to records that are truncated.
             if self._is_void:
                 release()
                 self._end(Ended.VOID)
@@ -341,11 +349,11 @@ class Compaction:
         self._done(self._outcome)
 
     def _throw_away(self) -> None:
-        """Whatever stays behind is removed at the next start."""
+        """Discards the new file. If it cannot be removed now, the next start removes it."""
         rewriting, self._rewriting = self._rewriting, None
         if rewriting is None:
             return
         rewriting.close()
-        if not self._stopped:  # the queues of a broker that stops take nothing more
-            # On the queue on which it was created: a later one of the same name is not removed in its place.
+        if not self._stopped:  # the queues accept nothing during shutdown
+            # On the queue that created it, so that a later file of the same name is not removed instead.
             self._queue.call(lambda: self._files.remove(rewriting.path), lambda _, __: None)

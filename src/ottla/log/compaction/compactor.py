@@ -1,4 +1,4 @@
-"""Which log is compacted next: the dirtiest, one at a time."""
+"""Chooses the next log to compact: the dirtiest, one at a time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from ottla.log.flusher import Flusher
 
 WAIT_AFTER_FAILURE_MS = 60_000.0
-"""A log that could not be compacted, or a disk without space, is looked at again after this time."""
+"""Backoff after a log could not be compacted or the disk was full."""
 
 
 class Candidate(NamedTuple):
+    """A log that may be compacted, up to its last stable offset."""
+
     log: FileLog
     last_stable_offset: int
 
 
 class Compactor:
-    """On the event loop's thread. `look` is called now and then."""
+    """Runs compactions, on the event loop's thread. `look` is called periodically."""
 
     def __init__(self, flusher: Flusher, limits: Limits, new_hash_key: Callable[[], bytes]) -> None:
         self._flusher = flusher
@@ -32,7 +34,7 @@ class Compactor:
         self._not_before_ms: dict[FileLog, float] = {}
         self._told: dict[FileLog, str] = {}
         self.outcomes: dict[Ended, int] = dict.fromkeys(Ended, 0)
-        """How many compactions have ended in each way."""
+        """Number of compactions by the way they ended."""
         self.removed_records = 0
         self.reclaimed_bytes = 0
 
@@ -41,7 +43,7 @@ class Compactor:
         return self._running is not None
 
     def look(self, candidates: Callable[[], Iterable[Candidate]]) -> None:
-        """Begins with the log that needs it most, and goes on with others as long as one does."""
+        """Compacts the log that needs it most, and continues until none does."""
         if self._running is not None:
             return
         found = self._choose(candidates())

@@ -1,11 +1,13 @@
-"""The transactions in the part of a log that is compacted. All of it lies below the last stable offset: all are over.
+"""The transactions in the part of a log that is compacted. All of it lies below the last stable offset, so all of them
+have ended.
 
-* Keys of committed transactions count like any others. Records of aborted ones are removed, and their keys say nothing.
-* A marker stays as long as anything of its transaction does. When nothing is left, it gets a delete horizon (as
-  tombstones do), after which it goes: a reader that is in the middle of the transaction needs it.
-* The marker of an aborted transaction stays as long as the index has the transaction, also on the disk. A reader that
-  were told of it, and found no marker, would take the producer's next transaction for aborted. It leaves the index in
-  the first compaction that finds nothing of it any more.
+* Keys of committed transactions count like any others. Records of aborted transactions are removed, and their keys are
+  ignored.
+* A marker stays as long as any record of its transaction does. When none is left, the marker gets a delete horizon,
+  like a tombstone, and is removed after it: a reader in the middle of the transaction still needs it.
+* The marker of an aborted transaction stays as long as the transaction is in the index, including the index on disk. A
+  reader that was told of the abort but found no marker would take the producer's next transaction for aborted. The
+  transaction leaves the index in the first compaction that finds nothing of it any more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ottla.records.compacted import has_delete_horizon
 
 
 class DecidedTransactions:
-    """Batches are shown to it in the order of the log."""
+    """Decides about the batches of ended transactions. Batches must be presented in the order of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = (), *, is_index_saved: bool = True) -> None:
         self._spans: dict[int, list[tuple[int, int]]] = {}
@@ -29,11 +31,12 @@ class DecidedTransactions:
             self._aborts.add(each.last_offset)
         self._is_index_saved = is_index_saved
         self._left: set[int] = set()
-        """Producers with something left of the transaction that the next marker ends."""
+        """Producers with records left of the transaction that their next marker ends."""
         self.forgotten: set[int] = set()
-        """Markers of aborted transactions of which nothing was left before."""
+        """Markers of aborted transactions of which nothing was left before this compaction."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
+        """Reports whether a batch belongs to an aborted transaction."""
         spans = self._spans.get(header.producer_id) if header.is_transactional else None
         if not spans:
             return False
@@ -41,15 +44,16 @@ class DecidedTransactions:
         return place >= 0 and header.base_offset < spans[place][1]
 
     def has_keys(self, header: BatchHeader) -> bool:
-        """Whether the keys of a batch make older records of the same keys superfluous."""
+        """Reports whether the keys of a batch supersede older records with the same keys."""
         return header.record_count > 0 and not header.is_control and not self.is_aborted(header)
 
     def note_left(self, header: BatchHeader) -> None:
+        """Notes that records of a batch are kept."""
         if header.is_transactional:
             self._left.add(header.producer_id)
 
     def ends_nothing(self, header: BatchHeader) -> bool:
-        """Of a marker: nothing is left of its transaction."""
+        """Reports whether nothing is left of the transaction that a marker ends."""
         is_left = header.producer_id in self._left
         self._left.discard(header.producer_id)
         if not is_left and has_delete_horizon(header) and header.base_offset in self._aborts:
@@ -57,6 +61,6 @@ class DecidedTransactions:
         return not is_left
 
     def may_go(self, header: BatchHeader, now_ms: int) -> bool:
-        """Of a marker that ends nothing."""
+        """Reports whether a marker that ends nothing may be removed."""
         is_needed = header.base_offset in self._aborts or not self._is_index_saved
         return has_delete_horizon(header) and now_ms >= header.base_timestamp and not is_needed

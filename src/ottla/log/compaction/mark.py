@@ -1,7 +1,7 @@
-"""Up to where a log has been compacted: below it, no key comes twice.
+"""Records how far a log has been compacted: below that offset, no key occurs twice.
 
-A file in the log's directory. Without it everything is compacted again, which costs time and nothing else. One that
-reaches above the log's end is of records that were cut off since: it is removed before others take their place.
+The mark is a file in the log's directory. Without it everything is compacted again, which costs only time. A mark above
+the log's end belongs to records that were truncated since; it is removed before other records take their place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MARK_FILE = "compacted"
 _MAGIC = b"OTLK"
 _VERSION = 1
 _MARK = Struct(">4sHqI")
-"""magic, version, offset, CRC of what stands before it"""
+"""magic, version, offset, CRC of the preceding fields"""
 _CRC_AT = _MARK.size - 4
 
 
@@ -26,7 +26,7 @@ def encode_mark(offset: int) -> bytes:
 
 
 def decode_mark(data: bytes) -> int:
-    """0 if it was not written whole."""
+    """Decodes a mark; 0 if it was not written completely."""
     if len(data) != _MARK.size:
         return 0
     magic, version, offset, crc = _MARK.unpack(data)
@@ -35,12 +35,12 @@ def decode_mark(data: bytes) -> int:
 
 
 def write_mark(files: FileSystem, directory: str, offset: int) -> None:
-    """Durably. Blocking."""
+    """Writes the mark durably. Blocking."""
     files.replace_file(f"{directory}/{MARK_FILE}", encode_mark(offset))
 
 
 def load_mark(files: FileSystem, directory: str, end_offset: int) -> int:
-    """Of a log that ends there. Blocking."""
+    """Reads the mark of a log that ends at `end_offset`. Blocking."""
     path = f"{directory}/{MARK_FILE}"
     if not files.exists(path):
         return 0

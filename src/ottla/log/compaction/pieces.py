@@ -1,4 +1,4 @@
-"""Reads a segment from its beginning to its end in pieces of whole batches. Blocking, on a disk thread."""
+"""Reads a segment sequentially in pieces of whole batches. Blocking, on a disk thread."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ PIECE_BYTES = 512 * 1024
 
 
 class UncleanableError(Exception):
-    """A segment does not read back as it was written: the log is left as it is."""
+    """A segment is damaged; the log is left as it is."""
 
 
 class Pieces:
-    """A file of its own: the segment may be removed meanwhile. Whoever takes something of a piece says so."""
+    """Reads one segment through its own file handle, because the segment may be removed meanwhile. The caller reports
+    with `take` how much of a piece it has used."""
 
     def __init__(self, files: FileSystem, segment: Segment) -> None:
         self._path = segment.path
@@ -32,7 +33,8 @@ class Pieces:
 
     @property
     def has_more(self) -> bool:
-        """UncleanableError if the segment does not end as it should."""
+        """True if there are more batches. Raises UncleanableError if the segment does not end at its recorded
+        offset."""
         if self._position < self._end:
             return True
         if self.next_offset != self._end_offset:
@@ -40,7 +42,7 @@ class Pieces:
         return False
 
     def piece(self) -> memoryview:
-        """From the next batch on, with the whole of it."""
+        """Returns a piece that starts with the next batch and holds all of it."""
         head = self._at_least(HEADER_BYTES)
         header = read_header(head)
         fault = header_fault(header, self.next_offset)
@@ -51,7 +53,7 @@ class Pieces:
         return self._at_least(header.size_bytes)
 
     def batch(self) -> Batch:
-        """The next batch, checked, and taken."""
+        """Verifies and takes the next batch."""
         piece = self.piece()
         header = read_header(piece)
         data = piece[: header.size_bytes]

@@ -1,9 +1,9 @@
-"""Which segments of a log can be compacted, and whether it is worth it: Kafka's rules.
+"""Chooses the segments of a log to compact and decides whether it is worth it, by Kafka's rules.
 
-Only whole segments that nothing changes any more: below the last stable offset (and with it the watermark), below the
-durable recovery point and the durable state of the producers (SAFETY 20), older than `min.compaction.lag.ms`. From the
-log's start up to the last of them all are read and written again, but keys are taken from the dirty ones alone: those
-that came since the last time.
+Only whole segments that no longer change are eligible: those below the last stable offset (and thus the high
+watermark), below the durable recovery point and the durable producer state (safety: after-failover), and older than
+`min.compaction.lag.ms`. All segments from the log's start to the last eligible one are rewritten, but keys are
+collected only from the dirty ones, which were added since the last compaction.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from ottla.log.file_log import FileLog
 
 GROUP_SEGMENTS_MAX = 64
-"""All of them are open while they are replaced."""
+"""Maximum number of segments in a group: all of them are open while they are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What a compaction of one log will do."""
+
     segments: list[Segment]
-    """All that will be read and written again, in order."""
+    """All segments that will be rewritten, in order."""
     dirty_from: int
-    """No key comes twice below this offset."""
+    """No key occurs twice below this offset."""
     dirty_bytes: int
     total_bytes: int
     is_overdue: bool
-    """A record has been left out for longer than `max.compaction.lag.ms`."""
+    """True if a record has not been compacted for longer than `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -42,7 +44,8 @@ class Plan:
 
 
 def plan_for(log: FileLog, last_stable_offset: int, now_ms: int) -> Plan | None:
-    """None if there is nothing to compact now. Nothing is at or above the last stable offset."""
+    """Returns a plan, or None if there is nothing to compact now. It includes nothing at or above the last stable
+    offset."""
     segments = _cleanable(log, last_stable_offset, now_ms)
     dirty_from = max(log.compacted_end, segments[0].base_offset) if segments else 0
     dirty = [segment for segment in segments if segment.end_offset > dirty_from]
@@ -72,13 +75,13 @@ def _cleanable(log: FileLog, last_stable_offset: int, now_ms: int) -> list[Segme
         is_young = now_ms - segment.youngest_ms < log.config.min_compaction_lag_ms
         if not is_settled or is_young:
             break
-        if segment.end_offset > log.start_offset:  # else retention is about to remove it
+        if segment.end_offset > log.start_offset:  # otherwise retention is about to remove it
             found.append(segment)
     return found
 
 
 def groups_of(segments: list[Segment], segment_bytes: int) -> list[list[Segment]]:
-    """Segments that become one: as many as fit into one before anything is removed."""
+    """Groups segments that become one: as many as fit into one segment before anything is removed."""
     groups: list[list[Segment]] = []
     size = 0
     for segment in segments:
@@ -98,7 +101,8 @@ def groups_of(segments: list[Segment], segment_bytes: int) -> list[list[Segment]
 
 
 def must_roll_for_compaction(log: FileLog, now_ms: int) -> bool:
-    """The active segment is never compacted: one that holds records for too long has to end."""
+    """Reports whether the active segment, which is never compacted, must be rolled because its records have waited too
+    long."""
     lag_ms = log.config.max_compaction_lag_ms
     active = log.active
     if not log.config.is_compacted or lag_ms == LONG_MAX or active.appended_end == 0:

@@ -1,13 +1,13 @@
-"""Puts one new segment in the place of one or several old ones that follow one another. Blocking.
+"""Replaces one or more contiguous segments by a new one. Blocking.
 
-    1. the new segment is written beside them, under a name of its own, and synced; so is the directory
-    2. a file of intent says which segments it replaces: written, synced, renamed, its directory synced
-    3. the old indexes go, the new segment gets the name of the first old one, the other old ones go; directory synced
-    4. the intent goes; directory synced
+    1. write the new segment beside the old ones, under a temporary name, and sync it and the directory
+    2. write an intent file that names the replaced segments: write, sync, rename, sync its directory
+    3. remove the old indexes, rename the new segment to the first old one, remove the others, sync the directory
+    4. remove the intent file, sync the directory
 
-Before 2 a crash leaves the old segments, and the new one is thrown away. From 2 on, the next start does 3 and 4 again,
-whatever part of 3 the directory kept: each step of it may be repeated. So there is never a log with both, or with
-neither (SAFETY 20).
+A crash before step 2 completes leaves the old segments, and the new one is discarded. After step 2, the next start
+repeats steps 3 and 4, whatever part of step 3 the directory kept: each of its actions can be repeated. A log therefore
+never has both the old and the new segments, or neither (safety: after-failover).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.log.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 from ottla.ports import FileSystem
 
 COMPACTED_SUFFIX = ".compacted"
-"""Of a new segment that has not taken its place yet."""
+"""Suffix of a new segment that has not replaced the old ones yet."""
 INTENT_FILE = "swap"
 _MAGIC = b"OTLW"
 _VERSION = 1
@@ -32,14 +32,16 @@ _CRC_FROM = 10
 
 
 class UndecidedError(OSError):
-    """Nobody knows whether the intent is durable."""
+    """It is unknown whether the intent is durable."""
 
 
 class Swap(NamedTuple):
+    """The contents of the intent file."""
+
     size_bytes: int
-    """Of the new segment."""
+    """Size of the new segment."""
     replaced: tuple[int, ...]
-    """The base offsets of the old ones, in order. The new one begins where the first of them does."""
+    """Base offsets of the old segments, in order. The new segment begins where the first of them does."""
 
 
 def compacted_path(directory: str, base_offset: int) -> str:
@@ -64,7 +66,7 @@ def decode_intent(data: bytes) -> Swap | None:
 
 
 def write_intent(files: FileSystem, directory: str, swap: Swap) -> None:
-    """The new segment is written and synced. After this, the swap is decided."""
+    """Writes the intent, which commits the swap. The new segment is already written and synced."""
     files.sync_dir(directory)
     try:
         files.replace_file(f"{directory}/{INTENT_FILE}", encode_intent(swap))
@@ -74,7 +76,8 @@ def write_intent(files: FileSystem, directory: str, swap: Swap) -> None:
 
 
 def _withdraw(files: FileSystem, directory: str, error: OSError) -> None:
-    """An intent that may be there after all would, at the next start, remove segments for one that is thrown away."""
+    """Removes an intent that failed to be written. If it survived, the next start would remove segments in favour of a
+    new one that was discarded."""
     try:
         _remove(files, f"{directory}/{INTENT_FILE}")
         files.sync_dir(directory)
@@ -83,7 +86,7 @@ def _withdraw(files: FileSystem, directory: str, error: OSError) -> None:
 
 
 def perform(files: FileSystem, directory: str, swap: Swap) -> None:
-    """What the intent says, or what is left of it."""
+    """Carries out the intent, or the remaining part of it."""
     first, *others = swap.replaced
     fresh = compacted_path(directory, first)
     for base in swap.replaced:
@@ -100,7 +103,7 @@ def perform(files: FileSystem, directory: str, swap: Swap) -> None:
 
 
 def finish(files: FileSystem, directory: str) -> None:
-    """At a start: finishes a swap that was decided, and throws away what was not."""
+    """Completes a committed swap at start-up, and discards an uncommitted one."""
     names = files.list_dir(directory) if files.exists(directory) else []
     if INTENT_FILE in names:
         swap = decode_intent(files.read_file(f"{directory}/{INTENT_FILE}"))
@@ -114,7 +117,7 @@ def finish(files: FileSystem, directory: str) -> None:
 
 
 def _demand_size(files: FileSystem, path: str, size_bytes: int) -> None:
-    """Before anything is removed for it."""
+    """Checks the size of the new segment before any old one is removed."""
     file = files.open(path)
     try:
         found_bytes = file.size()

@@ -1,8 +1,9 @@
-"""The journal: one a broker, where every mutation of every `disk` log becomes durable, in one order.
+"""The journal: one per broker, where every mutation of every `disk` log becomes durable, in a single order.
 
-Group commit: while one write is in flight, whatever arrives waits for the next, so one write serves many requests of
-all partitions. The ring of files is written in place, direct and durable by itself; segments are synced lazily, and
-only then is their journal space used again. `recover` reads, at start-up, what the segments may miss.
+It uses group commit: requests that arrive while a write is in flight wait for the next write, so one write serves many
+requests of all partitions. The ring of files is written in place with direct, synchronous writes. Segments are synced
+lazily, and only then is their journal space reused. At start-up, `recover` reads the entries that the segments may
+lack.
 
     start-up    recovered = recover(files, directory, journal_id, released)
                 replay recovered.entries() into the segments, sync them,
@@ -13,8 +14,8 @@ only then is their journal space used again. `recover` reads, at start-up, what 
                 sync the segments of those logs, write a durable checkpoint with `sequence`
                 journal.release(sequence)
 
-The parts: `format` (bytes of a block), `group` (what one write carries), `ring` and `ring_files` (where it goes),
-`journal` (when), `recovery` and `scan` (reading it back).
+The modules: `format` (the bytes of a block), `group` (the contents of one write), `ring` and `ring_files` (where it is
+written), `journal` (when it is written), `recovery` and `scan` (reading it back).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # cython: language_level=3
-"""Entry headers of many batches, compiled; `format.py` has their layout, `entries.py` the plain twin.
+"""Packs the entry headers of many batches, compiled. `format.py` has their layout, `entries.py` the pure Python
+version.
 
-All fields but the kind and the log's key lie in the first 27 bytes of the batch, in the same byte order.
+Every field except the kind and the log's key comes from the first 27 bytes of the batch, in the same byte order.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -50,7 +51,7 @@ def pack_appends_into(bytearray into not None, Py_ssize_t at, bytes packed_key n
         entry[0] = APPEND
         memcpy(entry + 4, PyBytes_AS_STRING(packed_key), KEY_BYTES)
         memcpy(entry + 28, header, 8)  # base offset
-        put_number(entry + 36, number_at(header, 8) + number_at(header + 23, 4) + 1, 8)  # the offset after it
+        put_number(entry + 36, number_at(header, 8) + number_at(header + 23, 4) + 1, 8)  # next offset
         memcpy(entry + 44, header + 12, 4)  # leader epoch
         memcpy(entry + 48, header + 17, 4)  # CRC
         put_number(entry + 52, <uint64_t>batch.len, 4)

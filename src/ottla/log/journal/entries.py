@@ -1,4 +1,5 @@
-"""Entry headers of many batches at once: compiled where that is built (`_entries.pyx`), else plain."""
+"""Packs the entry headers of many batches at once: compiled (`_entries.pyx`) if available, otherwise in plain
+Python."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ PackAppends = Callable[[bytearray, int, bytes, Sequence[memoryview]], None]
 
 
 def pack_appends_plainly(into: bytearray, at: int, packed_key: bytes, batches: Sequence[memoryview]) -> None:
-    """The twin: batches with their offset and epoch in them, of one log."""
+    """The pure Python version. The batches belong to one log and carry their offset and epoch."""
     if at < 0 or at + len(batches) * ENTRY_BYTES > len(into):
         raise ValueError("the entries do not fit")
     for batch in batches:

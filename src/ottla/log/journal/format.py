@@ -1,4 +1,4 @@
-"""The bytes of the journal.
+"""The binary format of the journal.
 
 A group commit is one block, in one file, at a multiple of the alignment:
 
@@ -7,24 +7,24 @@ A group commit is one block, in one file, at a multiple of the alignment:
 All numbers are big-endian, as in Kafka's batches.
 
     block header  magic 4, version 2, unused 2, journal id 16, file number 4, offset in the file 8, lap 8, sequence 8,
-                  durable sequence 8, file number and offset of the block before 12, block length 4, entry count 4,
+                  durable sequence 8, file number and offset of the previous block 12, block length 4, entry count 4,
                   entries' CRC 4, header's CRC 4
     entry header  kind 1, unused 3, topic id 16, partition 4, generation 4, offset 8, next offset 8, leader epoch 4,
                   batch CRC 4, payload length 4
 
-Why each byte is under a checksum without a pass over the payloads on the hot path. The header's CRC covers the block
-header with the entries' CRC in it, which covers all entry headers. A payload is a record batch: the CRC-32C that its
-producer computed covers its bytes from 21 on, the broker checked it at arrival, and the entry header holds it. The
-first 21 bytes are base offset, length, leader epoch, magic and that CRC: the entry header has all of them, so they are
-compared with it at replay. The zeros at the end mean nothing.
+Every byte is covered by a checksum without a pass over the payloads on the hot path. The header's CRC covers the block
+header, which includes the entries' CRC, which covers all entry headers. A payload is a record batch. Its producer
+computed a CRC-32C over the bytes from 21 on, the broker verified it on arrival, and the entry header holds it. The
+first 21 bytes are base offset, length, leader epoch, magic and that CRC. The entry header has all of them, so replay
+compares the two. The zeros at the end carry no information.
 
-The header has a CRC of its own so that a reader trusts no length before it is checked, and so that a block whose rest
-is torn is still known by its sequence.
+The header has its own CRC so that a reader trusts no length before it is verified, and so that a block with a torn body
+can still be identified by its sequence.
 
-The lap is the sequence of the first block of this pass over the file: blocks of an earlier pass, which lie behind the
-end of the present one, never look like its continuation. File number and offset show a block that was written to the
-wrong place; those of the block before tell where to look for one that is missing. The id is random, made with the data
-directory, and never shown to a client: nobody can send a batch that reads as a block.
+The lap is the sequence of the first block of the current pass over the file. Blocks of an earlier pass, which remain
+after the end of the current one, can therefore never look like its continuation. File number and offset reveal a block
+that was written to the wrong place; those of the previous block say where to look for a missing one. The id is random,
+created with the data directory, and never shown to a client, so nobody can send a batch that reads as a block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BLOCK_MAGIC = b"OtJb"
 FORMAT_VERSION = 1
 JOURNAL_ID_BYTES = 16
 ALIGNMENT_MIN = 4096
-"""Blocks start at multiples of this at least; a reader looks for blocks at all of them."""
+"""Blocks start at multiples of at least this; a reader looks for blocks at all of them."""
 
 _BLOCK_FIELDS = Struct(">4sHxx16sIQQQQIQIII")
 _CRC = Struct(">I")
@@ -58,8 +58,8 @@ pack_entry_into = _ENTRY.pack_into
 
 
 class Mutation(IntEnum):
-    """What happened to a log. The offset of a truncation is the new end, that of a log start the new start. A reset
-    gives up everything: the log is empty, and begins and ends at the offset."""
+    """A mutation of a log. The offset of a truncation is the new end; that of a log start is the new start. A reset
+    drops everything: the log is empty, and begins and ends at the offset."""
 
     APPEND = 1
     TRUNCATE = 2
@@ -69,15 +69,17 @@ class Mutation(IntEnum):
 
 
 class BlockHeader(NamedTuple):
+    """The header of a block, without magic, version and CRC."""
+
     journal_id: bytes
     file_number: int
     offset: int
     lap: int
     sequence: int
     durable_sequence: int
-    """All blocks up to this one were on stable storage when this one was written."""
+    """All blocks up to this sequence were on stable storage when this block was written."""
     previous_file_number: int
-    """Where the block before is; 0 in the first block of a run."""
+    """The file of the previous block; 0 in the first block of a run."""
     previous_offset: int
     block_bytes: int
     entry_count: int
@@ -89,6 +91,8 @@ class BlockHeader(NamedTuple):
 
 
 class EntryHeader(NamedTuple):
+    """The header of one entry."""
+
     kind: int
     packed_key: bytes
     offset: int
@@ -99,7 +103,7 @@ class EntryHeader(NamedTuple):
 
 
 def pack_key(key: LogKey) -> bytes:
-    """A log's name as entry headers hold it: made once a log, not once an append."""
+    """Returns a log's key as entry headers hold it. It is packed once per log, not once per append."""
     return _KEY.pack(key.topic_id.bytes, key.partition, key.generation)
 
 
@@ -119,7 +123,7 @@ def pack_block_header_into(buffer: bytearray, header: BlockHeader) -> None:
 
 
 def unpack_block_header(data: bytes | memoryview, at: int = 0) -> BlockHeader | None:
-    """None unless all BLOCK_HEADER_BYTES are there, of this version, and under their checksum."""
+    """Parses a block header. None unless it is complete, of this version, and matches its checksum."""
     view = memoryview(data)[at : at + BLOCK_HEADER_BYTES]
     if len(view) < BLOCK_HEADER_BYTES or view[:4] != BLOCK_MAGIC:
         return None
@@ -130,7 +134,8 @@ def unpack_block_header(data: bytes | memoryview, at: int = 0) -> BlockHeader | 
 
 
 def unpack_entries(data: bytes | memoryview, header: BlockHeader) -> list[EntryHeader] | None:
-    """The entry headers of a block, given from its start; None if they or their lengths cannot be trusted."""
+    """Parses the entry headers of a block. `data` starts with the block. None if the headers or their lengths cannot be
+    trusted."""
     entries = memoryview(data)[BLOCK_HEADER_BYTES : header.payloads_at]
     if len(entries) != header.entry_count * ENTRY_BYTES or crc32c(entries) != header.entries_crc:
         return None
@@ -141,7 +146,7 @@ def unpack_entries(data: bytes | memoryview, header: BlockHeader) -> list[EntryH
 
 
 def payloads(data: bytes | memoryview, header: BlockHeader, entries: list[EntryHeader]) -> Iterator[memoryview]:
-    """The payload of each entry, in order; empty for all but appends."""
+    """Yields the payload of each entry, in order; it is empty for everything but appends."""
     view = memoryview(data)
     at = header.payloads_at
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What one write of the journal carries: entries of many logs, their payloads untouched and not joined."""
+"""The contents of one journal write: entries of many logs, with their payloads neither changed nor joined."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ class JournaledLog(Protocol):
 
     @property
     def journal_key(self) -> bytes:
-        """`pack_key` of the log's key: it is part of each entry, so the log keeps it ready."""
+        """`pack_key` of the log's key. It is part of each entry, so the log keeps it ready."""
         ...
 
     def on_journaled(self, end_offset: int) -> None:
-        """All appends below the offset are on stable storage. Once a log and group."""
+        """All appends below the offset are on stable storage. Called once per log and group."""
         ...
 
     def on_journal_failed(self, error: OSError) -> None:
-        """Appends since the last `on_journaled` may or may not be on stable storage, and no later one will be."""
+        """The journal has failed. Appends since the last `on_journaled` may or may not be on stable storage; no later
+        one will be."""
         ...
 
 
 class Group:
-    """Filled by the journal, written once, then emptied and used again.
+    """A group of entries. The journal fills it, writes it once, then clears and reuses it.
 
-    The entry headers are packed where they will be written from, behind a place for the block header.
+    The entry headers are packed in the buffer from which they are written, after a placeholder for the block header.
     """
 
     __slots__ = ("at", "at_max", "buffers", "durables", "ends", "headers", "mutated", "payload_bytes")
@@ -52,11 +53,11 @@ class Group:
         self.at = BLOCK_HEADER_BYTES
         self.payload_bytes = 0
         self.buffers: list[ReadOnlyBuffer] = [b""]
-        """What is written: the headers, which come in first place at the end, payloads, padding."""
+        """The buffers to write: the headers (set in first place at the end), payloads, padding."""
         self.ends: dict[JournaledLog, int] = {}
         """Each log that appended or was truncated, with its end after this group."""
         self.mutated: list[JournaledLog] = []
-        """Logs with other mutations, which have no end here."""
+        """Logs with other mutations, which do not change their end."""
         self.durables: list[Durable] = []
 
     @property
@@ -65,18 +66,19 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """Without padding."""
+        """Size without padding."""
         return self.at + self.payload_bytes
 
     def grow_headers(self) -> None:
-        """Into a new buffer: the writer of an earlier group may still hold a view of the present one."""
+        """Grows the headers into a new buffer: the writer of an earlier group may still hold a view of the current
+        one."""
         larger = bytearray(2 * len(self.headers))
         larger[: self.at] = self.headers[: self.at]
         self.headers = larger
         self.at_max = len(larger) - ENTRY_BYTES
 
     def seal(self, header: BlockHeader) -> list[ReadOnlyBuffer]:
-        """All buffers of the block. The header comes with everything but the entries' checksum."""
+        """Completes the block and returns its buffers. `header` has everything but the entries' CRC."""
         headers = memoryview(self.headers)[: self.at]
         header = header._replace(entries_crc=crc32c(headers[BLOCK_HEADER_BYTES:]))
         pack_block_header_into(self.headers, header)
@@ -87,6 +89,7 @@ class Group:
         return self.buffers
 
     def succeed(self) -> None:
+        """Notifies the logs and callbacks that the group is durable."""
         for log, end_offset in self.ends.items():
             try:
                 log.on_journaled(end_offset)
@@ -95,7 +98,8 @@ class Group:
         _call_all(self.durables, None)
 
     def fail(self, error: OSError, told: set[JournaledLog]) -> None:
-        """`told` holds the logs that know it already: a log waits in several groups, and hears of it once."""
+        """Notifies the logs and callbacks that the group failed. `told` holds the logs that were already notified: a
+        log may be in several groups, and is notified once."""
         for log in [*self.ends, *self.mutated]:
             if log in told:
                 continue
@@ -108,7 +112,7 @@ class Group:
 
 
 def _call_all(durables: list[Durable], error: OSError | None) -> None:
-    """One callback that raises must not keep the others from hearing of it."""
+    """Runs all callbacks. One that raises must not prevent the others."""
     for durable in durables:
         try:
             durable(error)

@@ -1,14 +1,14 @@
-"""When a block is written, and who hears of it.
+"""Schedules the writes of the journal and notifies the logs.
 
-The disk writes one group at a time. What arrives meanwhile waits in the open group. An idle journal waits for the end
-of the event loop's turn, so that all requests of one turn share a write. A group that has come to some size is given to
-the disk's queue behind the one that is being written, so that the disk goes on without waiting for the loop; smaller
-ones, and those behind it, wait until a write has ended. The queue begins a write when the one before is on stable
-storage, and none after one that failed. So a block can say that the one before it was durable, and a reader knows that
-everything but the last block was.
+The disk writes one group at a time. Entries that arrive meanwhile wait in the open group. An idle journal waits for the
+end of the event loop's turn, so that all requests of one turn share a write. A group that has reached a certain size is
+queued behind the group that is being written, so that the disk continues without waiting for the loop. Smaller groups,
+and any further groups, wait until a write has ended. The queue begins a write only after the previous one is on stable
+storage, and never after one that failed. A block can therefore say that its predecessor was durable, and a reader knows
+that every block but the last was.
 
-A failed write is final (SAFETY 11): the group is never acknowledged, nothing is ever written again, and each log that
-appends now or later hears of the failure.
+A failed write is final (safety: failed-sync): the group is never acknowledged, nothing is ever written again, and each
+log that appends now or later is notified of the failure.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ _SPARE_GROUPS_MAX = 4
 
 @dataclass(slots=True)
 class JournalStats:
+    """Counters of the journal's writes."""
+
     syncs: int = 0
-    """Groups that are on stable storage: one durable write each."""
+    """Number of groups on stable storage, with one durable write each."""
     bytes_written: int = 0
-    """With headers and padding."""
+    """Bytes written, including headers and padding."""
     entries: int = 0
     groups_by_entries: list[int] = field(default_factory=lambda: [0] * 32)
-    """How many groups had [2^(i-1), 2^i) entries, for i from 1 on."""
+    """Number of groups with [2^(i-1), 2^i) entries, for i from 1 on."""
     sync_s: Histogram = field(default_factory=Histogram)
-    """How long each durable write took, from when it was given to the disk's queue."""
+    """Duration of each durable write, from when it was queued."""
 
 
 class Journal:
@@ -77,12 +79,12 @@ class Journal:
         self._waiting_bytes = 0
         self._spare_groups: list[Group] = []
         self._in_flight: deque[tuple[Group, RingFile, float]] = deque()
-        """Given to the disk, oldest first: each with its file, and when that was."""
+        """Groups given to the disk, oldest first, each with its file and the time at which it was queued."""
         self._previous_place = 0, 0
         self._busy = False
-        """A write is in flight or about to start, or waits for space in the ring."""
+        """True if a write is in flight, about to start, or waiting for space in the ring."""
         self._starts_soon = False
-        """`_start` is called at the end of the turn."""
+        """True if `_start` will run at the end of the turn."""
         self._closed = False
         self._on_failed: Callable[[OSError], None] = _ignore
         self.durable_sequence = released
@@ -104,12 +106,13 @@ class Journal:
         on_pressure: Callable[[], None] | None = None,
         on_failed: Callable[[OSError], None] | None = None,
     ) -> Journal:
-        """Blocking, at start-up. Every block in the directory may be overwritten from now on.
+        """Opens the journal at start-up. Blocking. Every block in the directory may be overwritten from now on.
 
-        `released` is in a durable checkpoint and at least `Recovered.last_sequence`: sequences go on above it, so a
-        torn block that an earlier run left is never taken for one of this run.
+        `released` is in a durable checkpoint and is at least `Recovered.last_sequence`. Sequences continue above it, so
+        a torn block of an earlier run is never mistaken for one of this run.
 
-        `on_pressure`: space should be released soon. `on_failed`: once, before the logs that wait are told.
+        `on_pressure` is called when space should be released soon; `on_failed` once, before the waiting logs are
+        notified.
         """
         limits = limits or JournalLimits()
         ring = Ring.open(disk, clock, directory, limits)
@@ -120,36 +123,36 @@ class Journal:
 
     @property
     def idle(self) -> bool:
-        """Everything that was appended is on stable storage, or failed."""
+        """True if everything that was appended is on stable storage, or has failed."""
         return not self._busy
 
     @property
     def has_room(self) -> bool:
-        """False: the ring is full, and what is appended waits for a release. Its requests are not answered meanwhile,
-        so the server's bound on their bytes holds the clients back."""
+        """False if the ring is full and appends wait for a release. Their requests are not answered meanwhile, so the
+        server's limit on request bytes throttles the clients."""
         if self.failed is not None:
-            return True  # so that nobody waits for space that never comes
+            return True  # otherwise callers would wait for space that never comes
         return self._ring.spare_bytes > self._waiting_bytes + self._open.at + self._open.payload_bytes
 
     @property
     def under_pressure(self) -> bool:
-        """A release is wanted soon, and `oldest` says of what: sync, checkpoint, `release`."""
+        """True if a release is wanted soon. `oldest` says of what: sync, checkpoint, `release`."""
         return self._ring.under_pressure
 
     @property
     def total_bytes(self) -> int:
-        """What the ring takes on the disk."""
+        """The size of the ring on disk."""
         return self._ring.total_bytes
 
     @property
     def used_bytes(self) -> int:
-        """What of it is not free: written and not released."""
+        """The part of the ring that is written and not released."""
         return self._ring.total_bytes - self._ring.spare_bytes
 
     def append_batch(self, log: JournaledLog, header: BatchHeader, batch: memoryview) -> None:
-        """Journals a batch whose offset and epoch are stamped, and whose checksum was verified against its bytes.
+        """Journals a batch whose offset and epoch are stamped, and whose CRC was verified against its bytes.
 
-        The batch must not change until `log.on_journaled`: it is not copied.
+        The batch is not copied, so it must not change until `log.on_journaled` is called.
         """
         size_bytes = len(batch)
         base_offset, batch_length, leader_epoch, _magic, crc, _attributes, last_offset_delta = header[:7]
@@ -172,12 +175,12 @@ class Journal:
             self._schedule()
 
     def takes_run(self, run: BatchRun) -> bool:
-        """Whether these batches fit into the open group."""
+        """Reports whether these batches fit into the open group."""
         group = self._open
         return group.at + group.payload_bytes + run.size_bytes + len(run) * ENTRY_BYTES <= self._group_bytes_max
 
     def append_run(self, log: JournaledLog, run: BatchRun) -> None:
-        """Journals many batches at once, as `append_batch` does with each; `takes_run` was asked before."""
+        """Journals many batches at once, like `append_batch` for each. The caller has checked `takes_run`."""
         group = self._open
         end = group.at + len(run) * ENTRY_BYTES
         while end > len(group.headers):
@@ -193,7 +196,7 @@ class Journal:
             self._start()
 
     def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
-        """Journals a truncation, a new log start or a deletion; `durable` is called when it is on stable storage."""
+        """Journals a truncation, a new log start or a deletion. `durable` is called when it is on stable storage."""
         if kind is Mutation.APPEND:
             raise ValueError("batches are appended with append_batch")
         group = self._open
@@ -210,10 +213,11 @@ class Journal:
             self._schedule()
 
     def oldest(self, *, everything: bool = False) -> tuple[int, dict[JournaledLog, int]] | None:
-        """What to sync in segments, and the sequence to release after that; None if there is nothing.
+        """Returns the sequence that can be released next, and the logs whose segments must be synced first; None if
+        there is nothing.
 
-        The dictionary has each log's end after its last entry in the oldest full file (with `everything`, in all that
-        is durable now); -1 for a log that only had its start moved or was deleted. A log whose end is lower by now
+        The dictionary has each log's end after its last entry in the oldest full file (with `everything`, in everything
+        that is durable now), or -1 for a log whose start was moved or that was deleted. A log whose end is lower by now
         was truncated since: sync what it has.
         """
         if not everything:
@@ -223,7 +227,7 @@ class Journal:
         return self.durable_sequence, self._ring.all_ends()
 
     def release(self, sequence: int) -> None:
-        """A checkpoint with this sequence is durable: files with nothing above it are used again."""
+        """Releases space. A checkpoint with this sequence is durable, so files with nothing above it are reused."""
         if sequence > self.durable_sequence:
             raise ValueError(f"sequence {sequence} was not written yet, {self.durable_sequence} is the last")
         self.released_sequence = max(self.released_sequence, sequence)
@@ -231,17 +235,17 @@ class Journal:
         self._on_space()
 
     def close(self) -> None:
-        """Ends the journal; a group in flight is still finished and heard of, what waits behind it is not."""
+        """Closes the journal. A group in flight is still finished and reported; groups that wait behind it are not."""
         if self._closed:
             return
         self._closed = True
         self._busy = True
-        self._group_bytes_max = 0  # sends each append to _group_for, which refuses it
+        self._group_bytes_max = 0  # sends each append to _group_for, which rejects it
         if not self._in_flight:
             self._ring.close()
 
     def _group_for(self, payload_bytes: int) -> Group:
-        """The open group with space for one more entry: a larger one, or the next if this one is full."""
+        """Returns the open group with space for one more entry: enlarged, or the next one if this one is full."""
         if self._closed:
             raise RuntimeError("the journal is closed")
         group = self._open
@@ -259,7 +263,7 @@ class Journal:
             self._clock.call_soon(self._start)
 
     def _start(self) -> None:
-        """Writes the next group, if there is one, its turn has come, and the ring has space for it."""
+        """Writes the next group, if there is one, it is allowed to start, and the ring has space for it."""
         self._starts_soon = False
         if self._closed:
             return
@@ -297,8 +301,8 @@ class Journal:
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
 
     def _may_follow(self, group: Group, block_bytes: int) -> bool:
-        """Whether a block is given to the disk while it writes another: one at a time, if there is enough in it, and
-        into the same file. A file that is left must be one whose blocks are all durable (`oldest`)."""
+        """Reports whether a block may be queued while another is being written: at most one, if it is large enough, and
+        in the same file. A file that is left must be one whose blocks are all durable (`oldest`)."""
         if len(self._in_flight) > 1 or group.size_bytes < self._early_bytes:
             return False
         return self._ring.has_place_beside(block_bytes)
@@ -312,7 +316,7 @@ class Journal:
 
     def _on_written(self, error: OSError | None) -> None:
         if self.failed is not None:
-            return  # it was behind the write that failed, and its logs know
+            return  # it was queued behind the failed write, and its logs were notified
         group, file, began_s = self._in_flight.popleft()
         if error is not None:
             self._fail(error, group)
@@ -323,7 +327,7 @@ class Journal:
             file.ends.setdefault(log, -1)
         self._count(group, began_s)
         if not self._closed:
-            self._start()  # first: the disk works while the logs answer their requests
+            self._start()  # first, so that the disk works while the logs answer their requests
         elif not self._in_flight:
             self._ring.close()
         group.succeed()
@@ -347,13 +351,13 @@ class Journal:
         except Exception:
             _log.exception("the callback of the journal's failure failed")
         self._waiting.extendleft(reversed([group, *(behind for behind, _, _ in self._in_flight)]))
-        self._in_flight.clear()  # the disk's queue has ended: nothing of them is written
+        self._in_flight.clear()  # the disk's queue has ended and writes none of them
         self._fail_all(error)
         if self._closed:
             self._ring.close()
 
     def _fail_all(self, error: OSError) -> None:
-        """Tells every log that waits. What they append while they hear of it fails in the next turn."""
+        """Notifies every waiting log. Entries that they append while being notified fail in the next turn."""
         groups = [*self._waiting, self._open]
         self._waiting.clear()
         self._waiting_bytes = 0

@@ -1,11 +1,11 @@
-"""Reads the journal back at start-up. It only reads: a crash in the middle changes nothing.
+"""Reads the journal back at start-up. It only reads, so a crash during recovery changes nothing.
 
-Each block names the sequence that was durable before it. So a block that is missing or bad was acknowledged if any
-other block says so, and then it is damage; otherwise it is the torn end, which nobody was promised. With one write in
-flight there is at most one torn block, the last.
+Each block names the highest sequence that was durable before it. If any block shows that a missing or bad block was
+durable, that block may have been acknowledged, and its loss is damage. Otherwise it is the torn end, which was never
+acknowledged. With one write in flight there is at most one torn block, the last.
 
-Memory is bounded by one block and a few numbers for each: the files are scanned once to decide, and read again block
-by block for the entries.
+Memory use is bounded by one block plus a few numbers for each block: the files are scanned once to decide, and read
+again block by block for the entries.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ from ottla.records.batch import BatchHeader, read_header
 
 
 class JournalEntry(NamedTuple):
-    """One mutation, in the order in which they were made. `header` and `batch` belong to appends."""
+    """One mutation. Entries come in the order in which they were made. `header` and `batch` are set for appends
+    only."""
 
     sequence: int
     kind: Mutation
     key: LogKey
     offset: int
-    """Base offset, the end after a truncation, or the new log start."""
+    """The base offset, the end after a truncation, or the new log start."""
     header: BatchHeader | None
     batch: memoryview
     next_offset: int = -1
-    """Of an append: the offset after the batch."""
+    """For an append: the offset after the batch."""
 
     @property
     def is_lost(self) -> bool:
-        """An append of which nothing is left but its offsets."""
+        """True for an append of which only the offsets are left."""
         return self.kind is Mutation.APPEND and self.header is None
 
 
 class Damage(NamedTuple):
-    """Acknowledged entries that are not readable any more, and where they were."""
+    """Acknowledged entries that can no longer be read, and where they were."""
 
     path: str
     offset: int
     first_sequence: int
     last_sequence: int
     keys: frozenset[LogKey] | None
-    """The logs that lost entries; None if it cannot be known, so that it may be any."""
+    """The logs that lost entries; None if unknown, so that it may be any log."""
     reason: str
 
     def __str__(self) -> str:
@@ -59,7 +60,7 @@ class Damage(NamedTuple):
 
 
 class TornEnd(NamedTuple):
-    """A block that was being written when the broker ended. None of it was acknowledged, and none of it is used."""
+    """A block that was being written when the broker stopped. None of it was acknowledged, and none of it is used."""
 
     path: str
     offset: int
@@ -68,26 +69,27 @@ class TornEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a journal holds above the sequence that was released.
+    """The contents of a journal above the released sequence.
 
-    `entries()` also has the good ones of and behind a damaged block: a log that is not in `damage` is complete.
+    `entries()` also includes the good entries in and after a damaged block: a log that is not in `damage` is complete.
     """
 
     files: FileSystem
     blocks: tuple[FoundBlock, ...]
-    """In order of their sequences; the torn end is not among them."""
+    """Ordered by sequence, without the torn end."""
     damage: tuple[Damage, ...]
     torn_end: TornEnd | None
     last_sequence: int
-    """The highest that was seen, even in a torn block: the next journal goes on above it."""
+    """The highest sequence seen, even in a torn block: the next journal continues above it."""
 
     @property
     def truncates(self) -> bool:
+        """True if any block holds a truncation or a reset."""
         return any(block.truncates for block in self.blocks)
 
     def entries(self, *, with_lost: bool = False) -> Iterator[JournalEntry]:
-        """Blocking. Each batch is a view of its block: copy it to keep it. With the lost ones: also those appends of
-        which only the offsets can still be read."""
+        """Yields the entries. Blocking. Each batch is a view of its block: copy it to keep it. With `with_lost`,
+        appends of which only the offsets can still be read are included."""
         for path, blocks in groupby(self.blocks, key=lambda block: block.path):
             file = self.files.open(path)
             try:
@@ -100,7 +102,7 @@ class Recovered:
 
 
 def _entries_of(file: DataFile, block: FoundBlock) -> Iterator[JournalEntry]:
-    """Checks all of it again: what was good a moment ago must not be replayed if it is not now."""
+    """Verifies the block again: data that was good a moment ago must not be replayed if it no longer is."""
     header = block.header
     data = read_block(file, header)
     found = unpack_entries(data, header)
@@ -121,7 +123,7 @@ def _entries_of(file: DataFile, block: FoundBlock) -> Iterator[JournalEntry]:
 
 
 def recover(files: FileSystem, directory: str, journal_id: bytes, released: int) -> Recovered:
-    """Blocking, at start-up. `released` comes from the last durable checkpoint, 0 if there is none."""
+    """Reads a journal at start-up. Blocking. `released` comes from the last durable checkpoint, 0 if there is none."""
     found: list[FoundBlock] = []
     damage: list[Damage] = []
     for name in files.list_dir(directory) if files.exists(directory) else ():
@@ -144,7 +146,7 @@ def recover(files: FileSystem, directory: str, journal_id: bytes, released: int)
 def _decide(
     files: FileSystem, directory: str, found: list[FoundBlock], damage: list[Damage], released: int
 ) -> Recovered:
-    """Tells damage from the torn end, in blocks ordered by sequence (a good one before its bad twin)."""
+    """Separates damage from the torn end, given blocks ordered by sequence (a good one before its bad duplicate)."""
     durable = max([released, *(block.header.durable_sequence for block in found)])
     usable: list[FoundBlock] = []
     torn_end: TornEnd | None = None
@@ -177,7 +179,7 @@ def _damage_of(block: FoundBlock, reason: str) -> Damage:
 
 
 def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_missing: int) -> Damage:
-    """Names the place of the first missing block; if that cannot be known, of the last one."""
+    """Describes a gap by the place of the first missing block, or else of the last one."""
     last_missing = after.sequence - 1
     path = posixpath.join(directory, file_name(after.previous_file_number))
     offset = after.previous_offset
@@ -190,5 +192,5 @@ def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_
 
 
 def _unreadable(place: UnreadablePlace) -> Damage:
-    """It may be free space; nobody can tell, so it counts as damage."""
+    """Treats an unreadable place as damage. It may be free space, but that cannot be known."""
     return Damage(place.path, place.offset, 0, 0, None, f"it cannot be read: {place.error}")

@@ -1,11 +1,10 @@
-"""Where the next block goes: files that are free, the one that is written, and full ones until they are released.
+"""Places blocks in the ring: free files, the current file, and full files until they are released.
 
-The order of blocks is in their sequences, so the files need no order among themselves: any free file that is large
-enough may be next.
+Sequences order the blocks, so the files need no order among themselves: any free file that is large enough may be next.
 
-The ring starts with one small file and grows in the background before it is needed: when less than half of it is free.
-When it may not grow (its limit, or a full disk), the journal waits for a release. A block that is larger than every
-file gets a file of its own size, even over the limit; such a file is removed after its release.
+The ring starts with one small file. It grows in the background ahead of need, when less than half of it is free. When
+it may not grow (because of its limit or a full disk), the journal waits for a release. A block larger than every file
+gets a file of its own size, even over the limit; that file is removed after its release.
 """
 
 from __future__ import annotations
@@ -22,19 +21,21 @@ from ottla.ports import Clock, Disk, Timer
 
 _log = logging.getLogger(__name__)
 _FIRST_FILE_BYTES = 1 << 20
-"""Small, so that an in-process broker starts in milliseconds; later files double up to the configured size."""
+"""Small, so that an in-process broker starts in milliseconds. Later files double up to the configured size."""
 _RETRY_MS = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
+    """Sizes of the journal and its writes."""
+
     ring_bytes_max: int = 256 << 20
     file_bytes_max: int = 8 << 20
     group_bytes_max: int = 4 << 20
     early_bytes: int = 32 << 10
-    """A group of this size does not wait for more: for the end of the turn, or for the end of the write before it.
-    Measured with 64 requests of 1 KB in flight: without it, they all go round in one group, and the disk waits for the
-    loop, the loop for the disk."""
+    """A group of this size does not wait for more, neither for the end of the turn nor for the end of the previous
+    write. Measured with 64 requests of 1 KB in flight: without it, they all end up in one group, and the disk and the
+    loop wait for each other in turn."""
 
     def __post_init__(self) -> None:
         if not ALIGNMENT_MIN <= self.file_bytes_max <= self.ring_bytes_max:
@@ -42,7 +43,8 @@ class JournalLimits:
 
 
 class Ring:
-    """`on_space` is called when a file was added; `on_pressure` when a release is wanted soon."""
+    """The ring of journal files. `on_space` is called when a file was added, `on_pressure` when a release is wanted
+    soon."""
 
     def __init__(self, disk: Disk, clock: Clock, directory: str, limits: JournalLimits, files: list[RingFile]) -> None:
         self._disk = disk
@@ -67,7 +69,7 @@ class Ring:
 
     @classmethod
     def open(cls, disk: Disk, clock: Clock, directory: str, limits: JournalLimits) -> Ring:
-        """Blocking. Every block that an earlier run left may be overwritten."""
+        """Opens or creates the ring. Blocking. Every block of an earlier run may be overwritten."""
         files = open_files(disk.files, directory, limits.ring_bytes_max)
         if not files:
             size_bytes = padded(min(_FIRST_FILE_BYTES, limits.file_bytes_max), ALIGNMENT_MIN)
@@ -80,17 +82,18 @@ class Ring:
 
     @property
     def under_pressure(self) -> bool:
-        """A full file should be released: more than half of what the ring may ever take is used, or a block waits."""
+        """True if a full file should be released: more than half of the ring's limit is used, or a block is waiting for
+        space."""
         if not self._full:
             return False
         return self._wanted_bytes > 0 or 2 * (self.total_bytes - self.spare_bytes) > self._limits.ring_bytes_max
 
     def has_place_beside(self, block_bytes: int) -> bool:
-        """Whether a block goes behind the last one, into the same file."""
+        """Reports whether a block fits after the last one, in the same file."""
         return self._current is not None and self._current.left_bytes >= block_bytes
 
     def place(self, block_bytes: int, sequence: int) -> tuple[RingFile, int] | None:
-        """The file and offset for a block, which are its own from now on; None if it has to wait for `on_space`."""
+        """Reserves the file and offset for a block. None if it has to wait for `on_space`."""
         current = self._current
         if current is None or current.left_bytes < block_bytes:
             current = self._advance(block_bytes)
@@ -110,13 +113,13 @@ class Ring:
         return current, offset
 
     def oldest(self) -> tuple[int, dict[JournaledLog, int]] | None:
-        """Of the full file that was begun first: its last sequence, and what must be synced to release it."""
+        """Returns the last sequence of the oldest full file, and what must be synced to release it."""
         if not self._full:
             return None
         return self._full[0].last_sequence, dict(self._full[0].ends)
 
     def all_ends(self) -> dict[JournaledLog, int]:
-        """What must be synced to release everything."""
+        """Returns what must be synced to release everything."""
         ends: dict[JournaledLog, int] = {}
         for file in [*self._full, self._current]:
             for log, end in file.ends.items() if file is not None else ():
@@ -124,7 +127,7 @@ class Ring:
         return ends
 
     def release(self, sequence: int) -> None:
-        """Takes back the files whose blocks are all at or below the sequence."""
+        """Frees the files whose blocks are all at or below the sequence."""
         while self._full and self._full[0].last_sequence <= sequence:
             self._recycle(self._full.popleft())
         current = self._current
@@ -133,7 +136,7 @@ class Ring:
             current.rewind()
 
     def close(self) -> None:
-        """Closes the files; nothing may be in flight."""
+        """Closes the files. Nothing may be in flight."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -142,8 +145,8 @@ class Ring:
                 file.file.close()
 
     def _advance(self, block_bytes: int) -> RingFile | None:
-        """Leaves the current file for a free one. If there is none it is left all the same, so that it can be
-        released: no later block may go before the one that waits."""
+        """Moves from the current file to a free one. If there is none, the current file is left anyway, so that it can
+        be released: no later block may be written before the one that waits."""
         left, self._current = self._current, None
         if left is not None and left.position:
             self._full.append(left)
@@ -183,7 +186,7 @@ class Ring:
         )
 
     def _next_file_bytes(self) -> int:
-        """How large the next file has to be; 0 if none is needed or allowed."""
+        """Returns the size of the next file; 0 if none is needed or allowed."""
         wanted_bytes = self._wanted_bytes
         if wanted_bytes > self.largest_file_bytes:
             return padded(wanted_bytes, self.alignment)
@@ -212,7 +215,8 @@ class Ring:
         self._grow_if_needed()
 
     def _on_growth_failed(self, error: BaseException | None) -> None:
-        """Most often a full disk. What is there goes on; the journal asks again later, and says so once."""
+        """Handles a failed growth, most often due to a full disk. The existing files stay in use; the ring retries
+        later and logs the problem once."""
         if self._closed:
             return
         if not self._growth_failed:

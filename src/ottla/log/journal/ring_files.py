@@ -1,8 +1,8 @@
-"""The files of the ring on disk: made, opened and removed. Every function here is blocking.
+"""Creates, opens and removes the files of the ring. Every function here is blocking.
 
-A file gets its name `journal-NNNN` only after it was written in full, synced and closed: a name of that form means a
-file that can be written in place without allocating anything. A number is not used twice while the broker runs, so a
-file that failed is never written again.
+A file gets its name `journal-NNNN` only after it was written completely, synced and closed. A file with such a name can
+therefore be written in place without allocating anything. A number is not reused while the broker runs, so a file that
+failed is never written again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZEROS_BYTES = 1 << 20
 
 
 class RingFile:
-    """An open file of the ring, and what the present pass over it holds."""
+    """An open file of the ring, and the contents of the current pass over it."""
 
     __slots__ = ("ends", "file", "lap", "last_sequence", "number", "position", "size_bytes")
 
@@ -32,12 +32,12 @@ class RingFile:
         self.rewind()
 
     def rewind(self) -> None:
-        """Nothing in the file is needed any more: the next pass begins."""
+        """Starts the next pass: nothing in the file is needed any more."""
         self.position = 0
         self.lap = 0
         self.last_sequence = 0
         self.ends: dict[JournaledLog, int] = {}
-        """Each log with an entry here, and its end after the last of them; -1 if none had an end."""
+        """Each log with an entry here, and its end after its last entry; -1 if none of its entries had an end."""
 
     @property
     def left_bytes(self) -> int:
@@ -49,12 +49,13 @@ def file_name(number: int) -> str:
 
 
 def file_number(name: str) -> int | None:
-    """None if this is not the name of a finished ring file."""
+    """Returns the number of a complete ring file; None for any other name."""
     found = _NAME.fullmatch(name)
     return int(found.group(1)) if found else None
 
 
 def create_file(files: FileSystem, directory: str, number: int, size_bytes: int) -> RingFile:
+    """Creates a ring file filled with zeros."""
     path = posixpath.join(directory, file_name(number))
     unfinished = path + _UNFINISHED
     try:
@@ -70,10 +71,10 @@ def create_file(files: FileSystem, directory: str, number: int, size_bytes: int)
 
 
 def open_files(files: FileSystem, directory: str, bytes_max: int) -> list[RingFile]:
-    """Opens what an earlier run left, and removes what it did not finish and what is over the limit.
+    """Opens the files of an earlier run. Removes incomplete files, and files over the limit.
 
-    The caller has a durable checkpoint that covers every block in these files. The names are synced again: an earlier
-    run may have ended between a rename and its sync.
+    The caller has a durable checkpoint that covers every block in these files. The directory is synced again, because
+    an earlier run may have ended between a rename and its sync.
     """
     files.make_dirs(directory)
     files.sync_dir(posixpath.dirname(directory))
@@ -112,7 +113,8 @@ def _open_file(files: FileSystem, directory: str, number: int) -> RingFile:
 
 
 def _write_zeros(files: FileSystem, path: str, size_bytes: int) -> None:
-    """Writes them, not only allocates: an allocated extent is converted at its first write, which costs a sync."""
+    """Writes the zeros instead of only allocating: the first write to an allocated extent converts it, which costs a
+    sync."""
     file = files.open(path, create=True)
     try:
         zeros = memoryview(bytes(min(size_bytes, _ZEROS_BYTES)))

@@ -1,9 +1,9 @@
-"""Finds the blocks of one journal file, trusting nothing that is not under a checksum that matches.
+"""Finds the blocks of one journal file, and trusts nothing without a matching checksum.
 
-A file holds blocks of the present pass, one after another from the start, and behind them what is left of earlier
-passes. Blocks that were released do not count, so everything that counts belongs to the present pass. A block that
-counts is stepped over; anywhere else the next multiple of the smallest alignment may be the start of one, since what
-lies there may be a damaged block with good ones behind it.
+A file holds the blocks of the current pass, one after another from the start, followed by the remains of earlier
+passes. Released blocks do not count, so everything that counts belongs to the current pass. The scan steps over each
+block that counts. Anywhere else it tries every multiple of the smallest alignment, since there may be a damaged block
+with good ones after it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from ottla.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, checksu
 
 _CHUNK_BYTES = 1 << 20
 _UNSIGNED = Struct(">qiibI")
-"""The part of a batch that its checksum does not cover: base offset, length, leader epoch, magic, the checksum."""
+"""The part of a batch that its CRC does not cover: base offset, length, leader epoch, magic and the CRC itself."""
 
 
 class BlockState(Enum):
+    """Whether a block is intact, or what is wrong with it."""
+
     GOOD = "good"
     BAD_ENTRIES = "its entry headers do not match their checksum"
     BAD_PAYLOAD = "a payload does not match its checksum"
@@ -40,24 +42,27 @@ class BlockState(Enum):
 
 
 class FoundBlock(NamedTuple):
-    """A block whose header is right and which is not released."""
+    """A block with a valid header that is not released."""
 
     path: str
     header: BlockHeader
     state: BlockState
     bad_keys: frozenset[bytes] | None = frozenset()
-    """The logs whose payloads are bad; None if that cannot be known."""
+    """The logs whose payloads are bad; None if unknown."""
     truncates: bool = False
-    """There is a truncation or a reset among its entries."""
+    """True if its entries include a truncation or a reset."""
 
 
 class UnreadablePlace(NamedTuple):
+    """A position at which reading the file failed."""
+
     path: str
     offset: int
     error: OSError
 
 
 def scan_file(file: DataFile, number: int, journal_id: bytes, released: int) -> Iterator[FoundBlock | UnreadablePlace]:
+    """Yields the unreleased blocks of a file, and the places that cannot be read."""
     size_bytes = file.size()
     chunk, chunk_at = b"", 0
     at = 0
@@ -68,7 +73,7 @@ def scan_file(file: DataFile, number: int, journal_id: bytes, released: int) -> 
                 chunk = _read(file, at, min(_CHUNK_BYTES, size_bytes - at))
             except OSError as error:
                 yield UnreadablePlace(file.path, at, error)
-                chunk = bytes(ALIGNMENT_MIN)  # one page is given up, the next one is tried
+                chunk = bytes(ALIGNMENT_MIN)  # skip one page and try the next
         header = _header_at(chunk, at - chunk_at)
         if header is None or not _counts(header, number, at, size_bytes, journal_id, released):
             at += ALIGNMENT_MIN
@@ -78,12 +83,12 @@ def scan_file(file: DataFile, number: int, journal_id: bytes, released: int) -> 
 
 
 def read_block(file: DataFile, header: BlockHeader) -> bytes:
-    """The caller knows the header to be right, so that the length is one."""
+    """Reads a block. The header must be valid, so that its length can be trusted."""
     return file.read_at(header.offset, header.block_bytes)
 
 
 def is_good(entry: EntryHeader, payload: memoryview) -> bool:
-    """Each byte of the payload is what was appended: see `format` for the checksums that say so."""
+    """Reports whether each byte of the payload is as it was appended; see `format` for the checksums that prove it."""
     if entry.kind != Mutation.APPEND:
         return entry.kind in _KINDS and not payload
     if len(payload) != entry.payload_bytes or len(payload) < HEADER_BYTES:
@@ -96,7 +101,7 @@ _KINDS = frozenset(Mutation)
 
 
 def _read(file: DataFile, at: int, length: int) -> bytes:
-    """The chunk; or only its first page, if the rest of it has a place that cannot be read."""
+    """Reads a chunk, or only its first page if a later part cannot be read."""
     try:
         return file.read_at(at, length)
     except OSError:
@@ -104,7 +109,8 @@ def _read(file: DataFile, at: int, length: int) -> bytes:
 
 
 def _header_at(chunk: bytes, at: int) -> BlockHeader | None:
-    """Chunks start and end at multiples of the alignment (or of the file), so a header is never cut in two."""
+    """Parses the header at a position. Chunks start and end at multiples of the alignment (or at the end of the file),
+    so no header is split."""
     return unpack_block_header(chunk, at) if chunk.startswith(BLOCK_MAGIC, at) else None
 
 
