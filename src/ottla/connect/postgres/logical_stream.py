@@ -71,7 +71,7 @@ class LogicalStream:
         self._linger_s = linger_ms / 1000
         self._begun: Begin | None = None
         self._is_known = False
-        """Whether the open transaction is in the log already."""
+        """Whether the open transaction is already in the log."""
         self._unconfirmed: list[StreamPosition] = []
         self._shapes = {each.relation.oid: each for each in shapes}
         self._types: dict[int, TypeInfo] = {}

@@ -88,7 +88,7 @@ class TransactionOrder:
         self._current: str | None = None
         self._next = 1
         self.collections: set[str] = set()
-        """Tables that transactions have named."""
+        """The tables that transactions have named."""
 
     @property
     def crowded_topics(self) -> list[str]:
