@@ -1,4 +1,4 @@
-"""Cuts Spark's start-up time and CPU use by more than half, in two ways that change nothing else.
+"""Cuts Spark's start-up time by more than half, and its CPU use by half, in two ways that change nothing else.
 
 *Compiled modules.* Spark puts a zip of PySpark first on the path of its Python processes. Python does not cache
 compiled modules from a zip, so each process compiles PySpark again: a second of work instead of 0.2. In a home without

@@ -2,7 +2,7 @@
 
 Spark 4.3 keeps one environment for the processes of all readers of a source, in a Scala map without a lock. Each stream
 reader adds four names to it when it starts. Two that do so at the same time can leave the map with a wrong size, and
-from then on no task of the session can be serialized: "Illegal size 5 of collection, expected 7".
+from then on the session cannot send any task: "Illegal size 5 of collection, expected 7".
 
 Names that already exist do not change the map. Their values do not matter: every reader, planner and task sets its own
 before it starts a process.

@@ -26,7 +26,7 @@ from ottla.connect.postgres_wal.slot_bound import parse_size
 
 APPLICATION_NAME = "ottla-backup"
 POLL_S = 0.1
-# Settings that a restored server must set at least as high as the server that wrote the WAL, and the WAL it keeps.
+# Settings that a restored server must set at least as high as the server that wrote the WAL, and wal_keep_size.
 SETTINGS = (
     "wal_keep_size",
     "max_connections",

@@ -1,7 +1,7 @@
 """Pipelines appends to the log and tracks the end of the acknowledged prefix.
 
 Each append states the offset at which it expects the log to end. So the log contains exactly the entries that were put,
-without holes, whatever fails and whoever else writes.
+without holes, even if an append fails or another writer appends.
 """
 
 from __future__ import annotations

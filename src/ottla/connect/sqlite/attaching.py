@@ -39,7 +39,7 @@ class Attached:
 
 
 def attach(source: Source, last: Part | None) -> Attached:
-    """Compares the database with `last`, the last complete item of the log, and pins the current WAL with the guard."""
+    """Moves the guard to the last commit and compares the database with `last`, the last complete item of the log."""
     with source.writers_kept_out():
         state = source.guard_now()
         try:

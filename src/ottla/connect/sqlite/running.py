@@ -94,8 +94,8 @@ class Shipping:
         except NeedsHelpError:
             raise
         except ConnectorError as trouble:
-            # Another program holds the write lock for long. Keep the database open: releasing it now could miss what
-            # that writes.
+            # Another program writes for a long time. Keep the database open: after a release, its transactions could be
+            # missed.
             self._news(f"{trouble}. Tries again")
             self._waiting(str(trouble))
             self._bound_wal(progress)

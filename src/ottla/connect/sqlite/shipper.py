@@ -34,8 +34,8 @@ _CHECKPOINT_PAUSE_S = 1.0
 class Shipper:
     """Ships the transactions of one source to one open log.
 
-    Call `start` once and then `poll` repeatedly. After any error, discard it; a new one resumes from the end of the
-    log.
+    It resembles a connector's source (start, poll, commit, stop), but `poll` does everything. After any error, discard
+    it; a new one resumes from the end of the log.
     """
 
     source: Source
