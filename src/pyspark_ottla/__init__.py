@@ -1,4 +1,4 @@
-"""Spark looks for packages named `pyspark_*`: with this one installed, `format("ottla")` needs no registration."""
+"""Makes `format("ottla")` available without registration: Spark searches for packages named `pyspark_*`."""
 
 from ottla.spark.data_source import OttlaDataSource as DefaultSource
 

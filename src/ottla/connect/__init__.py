@@ -1,2 +1,4 @@
-"""Connectors between the log and what is around it: databases, files, object stores. `ottla.connect.contract` has the
-contract; each reaches a broker through the Kafka protocol alone."""
+"""Connectors between the log and external systems: databases, files, object stores.
+
+`ottla.connect.contract` defines the interface. Sources and sinks reach a broker only through the Kafka protocol.
+"""

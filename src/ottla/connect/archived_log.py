@@ -1,7 +1,8 @@
-"""A log whose beginning retention has removed, together with the archive that has it (`ottla pipeline archive`).
+"""A log combined with its archive (`ottla pipeline archive`), for logs whose oldest records retention has deleted.
 
-What the archive has is read from there, the rest from the live log; together they have no gap, or whoever opens them
-hears which offsets are in neither. Where the log is gone with its brokers, the archive alone is what there is.
+Archived offsets are read from the archive and all later ones from the live log. Opening the pair fails with a list of
+the missing offsets if there is a gap between the two. If the log was lost together with its brokers, the archive can be
+read alone.
 """
 
 from __future__ import annotations
@@ -20,22 +21,28 @@ NO_WRITER = 0
 
 
 class ArchiveError(NeedsHelpError):
-    """The archive is not there, is damaged, or does not belong to the log. The message says which offsets."""
+    """The archive is missing, is damaged, or belongs to another log. The message names the offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """What is read from the archive: offsets from `start` up to `end`, without a gap; the live log goes on there."""
+    """The gapless range of offsets, `start` to `end` (exclusive), that is read from the archive.
+
+    The live log continues at `end`.
+    """
 
     archive: ArchivedRecords
     start: int
     end: int
     note: str | None
-    """What else the archive has, and why it is of no use."""
+    """Describes archived offsets that cannot be used, and why; None if there are none."""
 
     @classmethod
     def of(cls, archive: ArchivedRecords, live: Tail) -> ArchivedPart:
-        """ArchiveError if offsets are missing between the archive and the live log, which was asked after it."""
+        """Joins an archive to the live log. `live` must have been read after the archive was opened.
+
+        Raises ArchiveError if offsets are missing between the two.
+        """
         place, topic, last = archive.place, archive.topic, archive.ranges[-1]
         if last.end < live.start_offset:
             raise ArchiveError(
@@ -48,13 +55,14 @@ class ArchivedPart:
                 f"the archive {place} has {topic} up to offset {last.end - 1}, and the log ends before that, with "
                 f"{live.end_offset - 1}: it is the archive of another log of this name"
             )
-        if last.start > live.start_offset:  # it was begun late: the log has all that it has, and more
+        # The archive was started late: the log has everything the archive has, and more.
+        if last.start > live.start_offset:
             return cls(archive, live.start_offset, live.start_offset, None)
         return cls.alone(archive)
 
     @classmethod
     def alone(cls, archive: ArchivedRecords) -> ArchivedPart:
-        """What it has to its end, without a gap."""
+        """Uses the last gapless range of the archive, without a live log."""
         note = None
         if archive.gaps:
             missing = ", ".join(str(each) for each in archive.gaps)
@@ -64,21 +72,26 @@ class ArchivedPart:
 
     @property
     def tail(self) -> Tail:
-        """As if the log ended where the archive does."""
+        """The tail that the log would have if it ended where the archive does."""
         return Tail(self.start, self.end, NO_WRITER)
 
     def read(self, first: int, until: int) -> Iterator[list[Entry]]:
+        """Yields the archived entries from `first` up to `until` (exclusive), in chunks."""
         with _in_words():
             for chunk in self.archive.read(first, min(until, self.end)):
                 yield [Entry(each.offset, each.value, each.timestamp_ms) for each in chunk]
 
     async def read_in_thread(self, first: int, until: int) -> AsyncIterator[list[Entry]]:
+        """Reads like `read`, without blocking the event loop."""
         chunks = self.read(first, until)
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
             yield chunk
 
     def check_same(self, live: Entry) -> None:
-        """A record that both have. ArchiveError if they differ."""
+        """Compares a record of the live log with the archived record at the same offset.
+
+        Raises ArchiveError if they differ.
+        """
         found = [entry for chunk in self.read(live.offset, live.offset + 1) for entry in chunk]
         if not found or found[0].data != live.data:
             raise ArchiveError(
@@ -88,7 +101,7 @@ class ArchivedPart:
 
 
 class LoneArchive:
-    """For asyncio: an archive whose log is gone."""
+    """An archive whose log is lost, for asyncio."""
 
     def __init__(self, part: ArchivedPart) -> None:
         self.part = part
@@ -106,7 +119,7 @@ class LoneArchive:
 
 
 class SyncLoneArchive:
-    """The same for threads."""
+    """An archive whose log is lost, for threads."""
 
     def __init__(self, place: str, topic: str) -> None:
         self.part = ArchivedPart.alone(_open(place, topic))
@@ -119,7 +132,7 @@ class SyncLoneArchive:
 
 
 class ArchivedLog:
-    """For asyncio: a log as those see it who only read."""
+    """A read-only view of a live log and its archive, for asyncio."""
 
     def __init__(self, live: Log, part: ArchivedPart) -> None:
         self._live = live
@@ -151,7 +164,7 @@ class ArchivedLog:
 
 
 class SyncArchivedLog:
-    """The same for threads."""
+    """A read-only view of a live log and its archive, for threads."""
 
     def __init__(self, live: SyncLog, place: str, topic: str) -> None:
         self._live = live
@@ -181,7 +194,7 @@ def _open(place: str, topic: str) -> ArchivedRecords:
 
 
 def _closing(chunks: AsyncIterator[list[Entry]]) -> contextlib.aclosing[AsyncGenerator[list[Entry], None]]:
-    """A reading that is left early is a call to a broker still; closing it ends the call."""
+    """Closes an iterator that is abandoned early, which ends its outstanding call to the broker."""
     return contextlib.aclosing(cast("AsyncGenerator[list[Entry], None]", chunks))
 
 
@@ -191,6 +204,7 @@ def _joined(live: Tail, part: ArchivedPart) -> Tail:
 
 @contextlib.contextmanager
 def _in_words() -> Iterator[None]:
+    """Converts PipelineError to ArchiveError."""
     try:
         yield
     except PipelineError as failure:

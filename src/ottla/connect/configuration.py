@@ -1,4 +1,4 @@
-"""Which connectors there are, and how a file or a command line describes them.
+"""The kinds of connectors, and their description in a TOML file or on a command line.
 
 bootstrap = "127.0.0.1:9092"
 
@@ -29,10 +29,10 @@ KINDS = {
     "postgres-wal": "ottla.connect.postgres_wal.connector",
     "sqlite": "ottla.connect.sqlite.connector",
 }
-"""Each is a module with `REQUIRED` and `OPTIONAL` settings, and `build(name, settings, bootstrap)`."""
+"""The module of each kind. It defines `REQUIRED` and `OPTIONAL` settings and `build(name, settings, bootstrap)`."""
 FOLLOWERS = {"postgres-wal": "postgres,wal", "sqlite": "wal"}
-"""And what they need installed. They reach their log through its append stream, and need `bootstrap` only to tell how
-it goes."""
+"""Kinds that write their log through its append stream, with the extras that they need installed. They use `bootstrap`
+only to report their status."""
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,80}")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_WAL = "127.0.0.1:9192"
@@ -40,6 +40,8 @@ DEFAULT_WAL = "127.0.0.1:9192"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
+    """The name, kind and settings of one connector."""
+
     name: str
     kind: str
     bootstrap: str
@@ -49,7 +51,7 @@ class ConnectorConfig:
         return {"name": self.name, "kind": self.kind, "bootstrap": self.bootstrap, "settings": dict(self.settings)}
 
     def check(self) -> None:
-        """NeedsHelpError if something is missing, or unknown."""
+        """Raises NeedsHelpError if the name is invalid, or a setting is missing or unknown."""
         if not NAME.fullmatch(self.name):
             raise NeedsHelpError(f'"{self.name}" is no name of a connector: letters, digits, ".", "_" and "-"')
         if self.kind not in KINDS:
@@ -65,9 +67,11 @@ class ConnectorConfig:
 
     @property
     def needs_bootstrap(self) -> bool:
+        """Whether the connector cannot run without Kafka brokers."""
         return self.kind not in FOLLOWERS
 
     def build(self) -> Source | Sink | Follower:
+        """Checks the configuration and creates the connector."""
         self.check()
         build: Callable[[str, Mapping[str, Any], str], Source | Sink | Follower] = _module(self.kind).build
         return build(self.name, self.settings, self.bootstrap)
@@ -82,7 +86,7 @@ def _module(kind: str) -> Any:
 
 
 def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]:
-    """The connectors of a TOML file. NeedsHelpError says what is wrong with it."""
+    """Returns the connectors of a TOML file. Raises NeedsHelpError if the file is invalid."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:

@@ -1,7 +1,8 @@
-"""The contract of a connector: a small class with four methods, which the frame drives. docs/connect.md explains it.
+"""The interface of a connector: a small class with a few methods that the framework calls. See docs/connect.md.
 
-A source brings records into topics, a sink takes them out. Both run in a process of their own, which may be killed at
-any time; whoever starts it again gets from the log, or from the sink's own target, where to go on.
+A source writes records to topics; a sink reads records from topics. Each connector runs in a process of its own, which
+may be killed at any time. A restarted source resumes from its position in the log, a restarted sink from the offsets in
+its target.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from typing import Any, Protocol, runtime_checkable
 from ottla.client.fetched import ConsumerRecord, TopicPartition
 
 Position = dict[str, Any]
-"""Where a source goes on: whatever it needs, as JSON."""
+"""Where a source resumes. The source chooses the content, which must be serializable as JSON."""
 Header = tuple[str, bytes | None]
 
 
 @dataclass(slots=True)
 class Rows:
-    """Records of one topic, in their order."""
+    """Records of one topic, in order."""
 
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
     headers: dict[int, Sequence[Header]] = field(default_factory=dict)
-    """By the number of the row; few rows have some."""
+    """Headers by row number. Rows without headers have no entry."""
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
+        """Appends a record without headers."""
         self.keys.append(key)
         self.values.append(value)
 
@@ -37,10 +39,11 @@ class Rows:
 
 @dataclass(slots=True)
 class SourceBatch:
-    """What goes into the log as one transaction, with the position after it."""
+    """Records that are written to the log in one transaction, together with the position after them."""
 
     rows: dict[str, Rows]
-    """By topic. A topic that is missing is created, also for no rows: its readers need not wait for the first one."""
+    """Records by topic. A missing topic is created even if it has no rows, so that its readers need not wait for the
+    first."""
     position: Position
 
     @property
@@ -50,77 +53,99 @@ class SourceBatch:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Of topics that are created for a source."""
+    """Settings of a topic that is created for a source."""
 
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     only_partition: bool = False
-    """Whether a topic of this name that has more partitions is refused."""
+    """If true, an existing topic with more than one partition is rejected."""
 
 
 @runtime_checkable
 class Source(Protocol):
+    """A connector that writes records to topics."""
+
     def topic_settings(self, topic: str) -> TopicSettings:
-        """Asked once for each topic, before its first record."""
+        """Returns the settings for a new topic. Called once per topic, before its first record."""
 
     async def start(self, position: Position | None) -> None:
-        """Goes on at the position that was committed last; None is the very beginning."""
+        """Resumes after the last committed position; None means from the beginning."""
 
     async def poll(self) -> SourceBatch | None:
-        """The next records, some ten thousand or some megabytes at most; None if nothing comes for a second or so."""
+        """Returns the next records, at most about ten thousand records or a few megabytes.
+
+        Returns None if there are no records for about a second.
+        """
 
     async def commit(self, position: Position) -> None:
-        """Everything up to there is in the log for good: what it came from may forget it. A `poll` may be under way."""
+        """Notifies the source that everything up to `position` is durable in the log, so the external system may
+        discard it.
+
+        A `poll` may be in progress.
+        """
 
     async def stop(self) -> None:
-        """The end, in good and in bad times. Nothing that was not committed counts."""
+        """Releases all resources. Called after success and after failure; uncommitted records do not count."""
 
     def describe(self) -> dict[str, Any]:
-        """What `ottla connect status` shows: position, lag..."""
+        """Returns what `ottla connect status` shows: position, lag and so on."""
 
 
 DeadLetters = Callable[[ConsumerRecord, str], Awaitable[None]]
-"""Sets a record aside, with the reason. It is in the dead-letter topic when this returns; raises if there is none."""
+"""Writes a record and the reason for its rejection to the dead-letter topic.
+
+The record is acknowledged when the call returns. Raises NeedsHelpError if no dead-letter topic is configured.
+"""
 
 
 class Sink(Protocol):
+    """A connector that reads records from topics."""
+
     topics: Sequence[str]
-    """What it reads, with all partitions."""
+    """The topics to read, each with all of its partitions."""
     may_begin_late: bool
-    """Whether a partition that is new to it may begin with what retention has left of it."""
+    """If true, a partition that the sink has never read may begin after offset 0, at the oldest record that retention
+    has kept."""
 
     @property
     def paused(self) -> Collection[TopicPartition]:
-        """Of which it has enough for now. Asked after each `put`."""
+        """The partitions to stop fetching for now. Read after each `put`."""
 
     async def start(self, dead_letters: DeadLetters) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition, as the target has it."""
+        """Returns the next offset of each partition, as recorded in the target."""
 
     async def put(self, records: Sequence[ConsumerRecord]) -> None:
-        """In the order of each partition. It may keep them in memory until `commit`."""
+        """Accepts records, which are in order within each partition. The sink may buffer them until `commit`."""
 
     async def commit(self) -> None:
-        """What was put is in the target for good, with the offsets that `start` gives: as far as it can be, for what
-        must go there as a whole may not have come as a whole yet."""
+        """Makes the records durable in the target, together with the offsets that `start` returns.
+
+        Records that must be applied as a unit stay pending until the unit is complete.
+        """
 
     async def stop(self) -> None:
-        """The end, in good and in bad times. What was put and not committed is forgotten."""
+        """Releases all resources. Called after success and after failure; uncommitted records are discarded."""
 
     def describe(self) -> dict[str, Any]:
-        """What `ottla connect status` shows."""
+        """Returns what `ottla connect status` shows."""
 
 
 class Reports(Protocol):
+    """Receives the state of a connector."""
+
     def progress(self, facts: dict[str, Any]) -> None:
-        """It runs, and this is what `ottla connect status` shows of it."""
+        """Reports that the connector runs. `ottla connect status` shows `facts`."""
 
     def waiting(self, reason: str) -> None:
-        """It tries again by itself, after something that may pass."""
+        """Reports that the connector is retrying after a failure that may be temporary."""
 
 
 @runtime_checkable
 class Follower(Protocol):
-    """Keeps a log by itself, past the frame's producer: where it goes on is in that log. The frame supervises it."""
+    """A connector that writes its log through the append stream instead of the framework's producer.
+
+    It finds where to resume in that log. The framework only supervises it.
+    """
 
     async def follow(self, stopping: asyncio.Event, reports: Reports) -> None:
-        """Until `stopping`. Raises what ends it before."""
+        """Runs until `stopping` is set. Raises if it cannot continue."""

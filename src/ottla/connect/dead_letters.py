@@ -1,7 +1,7 @@
-"""Records that a sink cannot take: into a topic of their own, as they were, with the reason in the headers.
+"""The dead-letter topic: unchanged copies of the records that a sink rejected, with the reason in the headers.
 
-The headers have the names that Kafka Connect gives them. A record that is set aside again after a crash is there twice,
-with the same origin; whoever lists them counts origins.
+The headers have Kafka Connect's names. A record that is rejected again after a crash appears twice with the same
+origin, so readers deduplicate by origin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PREFIX = "__connect.errors."
 
 
 class Origin(NamedTuple):
-    """Where a dead letter comes from."""
+    """Where a dead letter comes from, and why it was rejected."""
 
     at: TopicPartition
     offset: int
@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 class DeadLetterTopic:
-    """Without a topic, a record that cannot be taken ends the connector."""
+    """Writes rejected records to a topic. Without a topic, the first rejected record stops the connector."""
 
     def __init__(self, bootstrap: str, connector: str, topic: str | None) -> None:
         self._bootstrap = bootstrap
@@ -43,7 +43,7 @@ class DeadLetterTopic:
         self._count = 0
 
     async def put(self, record: ConsumerRecord, reason: str) -> None:
-        """It is acknowledged when this returns."""
+        """Writes one record. It is acknowledged when the call returns."""
         if self._topic is None:
             raise NeedsHelpError(
                 f"{record.at} offset {record.offset}: {reason}. Nothing was skipped; --dead-letters TOPIC sets such "
@@ -74,12 +74,12 @@ class DeadLetterTopic:
 
 
 def own_headers(record: ConsumerRecord) -> list[tuple[str, bytes | None]]:
-    """Those that the record had before it was set aside."""
+    """Returns the headers that the record had before it was rejected."""
     return [(name, value) for name, value in record.headers if not name.startswith(_PREFIX)]
 
 
 def origin_of(record: ConsumerRecord) -> Origin | None:
-    """None for a record that is no dead letter."""
+    """Returns the origin of a dead letter, or None if the record is not a dead letter."""
     found = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     try:
         at = TopicPartition(found[TOPIC_HEADER], int(found[PARTITION_HEADER]))

@@ -1,4 +1,4 @@
-"""Batches of a source into the log: all of one, with its position, in one transaction."""
+"""Writes each batch of a source to the log in one transaction, together with its position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.records.arrow import HEADERS
 
 
 class Delivery:
-    """Creates the topics that are missing."""
+    """Writes batches, and creates the topics that do not exist."""
 
     def __init__(self, connector: str, bootstrap: str, source: Source, producer: Producer) -> None:
         self._bootstrap = bootstrap
@@ -26,7 +26,8 @@ class Delivery:
         self._ready: set[str] = set()
 
     async def deliver(self, batch: SourceBatch) -> None:
-        """Committed when it returns. TransactionAbortedError if it is not, and may be tried again."""
+        """Writes and commits a batch. Raises TransactionAbortedError if the transaction aborted; the caller may
+        retry."""
         for topic in batch.rows:
             if topic not in self._ready:
                 await self._prepare(topic)
@@ -54,7 +55,7 @@ class Delivery:
 
 
 def to_table(rows: Rows) -> pa.Table:
-    """As the producer takes it."""
+    """Converts rows to the Arrow table that the producer accepts."""
     columns = {"key": pa.array(rows.keys, pa.large_binary()), "value": pa.array(rows.values, pa.large_binary())}
     if rows.headers:
         listed = [

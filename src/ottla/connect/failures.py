@@ -1,11 +1,11 @@
-"""What goes wrong in a connector, by what is to be done about it."""
+"""The errors of connectors, classified by how to handle them."""
 
 from __future__ import annotations
 
 
 class ConnectorError(Exception):
-    """Something outside failed: the database went away, the network broke. Whoever supervises it tries again."""
+    """A failure outside the connector, such as a lost database or network connection. The supervisor retries."""
 
 
 class NeedsHelpError(ConnectorError):
-    """Trying again changes nothing: a person has to do something. The message says what to type."""
+    """A failure that a retry cannot fix. The message tells the operator what to type."""

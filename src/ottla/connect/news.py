@@ -1,4 +1,4 @@
-"""What a connector that keeps a log tells the person in front of it, past what `ottla connect status` shows."""
+"""Messages of a follower to the operator, beyond what `ottla connect status` shows."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import time
 
 
 def say(sentence: str) -> None:
-    """On stderr, which is the supervisor's own."""
+    """Prints a sentence to stderr, which the process shares with its supervisor."""
     print(f"{time.strftime('%H:%M:%S')} {sentence}", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
-"""Where a source goes on: the last record of a compacted topic, written in the transaction of the records before it.
+"""The position of a source: the last record of a compacted topic, written in the same transaction as the records before
+it.
 
-Each connector has a topic of its own. In a shared one, a transaction that another connector left open would hide what
-this one has committed after it.
+Each connector has its own topic. In a shared topic, a transaction that another connector left open would hide the
+positions committed after it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def position_topic(connector: str) -> str:
 
 
 def transactional_id(connector: str) -> str:
-    """Whoever begins with it last is the connector; the one before is fenced."""
+    """Returns the transactional id of a connector. Starting a producer with it fences the previous instance."""
     return f"ottla-connect-{connector}"
 
 
@@ -32,6 +33,7 @@ async def ensure_position_topic(bootstrap: str, connector: str) -> None:
 
 
 async def ensure_topic(bootstrap: str, topic: str, configs: dict[str, str], partitions: int = 1) -> None:
+    """Creates a topic unless it exists."""
     async with Admin(bootstrap) as admin:
         try:
             await admin.create_topic(topic, partitions=partitions, configs=configs)
@@ -40,7 +42,10 @@ async def ensure_topic(bootstrap: str, topic: str, configs: dict[str, str], part
 
 
 async def read_position(bootstrap: str, connector: str) -> Position | None:
-    """The last one committed. Ask after the producer of the connector has started: then none is under way."""
+    """Returns the last committed position.
+
+    Call it after the connector's producer has started: then no transaction of an earlier instance is open.
+    """
     topic = position_topic(connector)
     async with Consumer(bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
         partition = (topic, 0)
@@ -68,8 +73,10 @@ def _parsed(topic: str, value: bytes) -> Position:
 
 
 async def reset_position(bootstrap: str, connector: str) -> bool:
-    """The source begins anew, as after a snapshot that was interrupted. Fences whoever runs. False if there is "
-    "nothing."""
+    """Makes the source start over, as after an interrupted snapshot, and fences a running instance.
+
+    Returns False if the connector has no position.
+    """
     from ottla.client import Producer
 
     async with Admin(bootstrap) as admin:

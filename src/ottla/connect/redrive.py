@@ -1,7 +1,7 @@
-"""Dead letters: what there is, and back to where they came from.
+"""Lists dead letters and sends them back to the topics that they came from.
 
-The group `ottla-dlq-TOPIC` has how far they were sent back, in the same transaction as the records: none is sent back
-twice, and none is forgotten.
+The group `ottla-dlq-TOPIC` commits its offsets in the same transaction as the records that are sent back, so none is
+sent twice and none is skipped.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ BATCH = 500
 
 
 def group_of(topic: str) -> str:
+    """Returns the consumer group, and transactional id, that redrives a dead-letter topic."""
     return f"ottla-dlq-{topic}"
 
 
 async def list_dead_letters(
     bootstrap: str, topic: str, *, include_redriven: bool = False
 ) -> AsyncIterator[tuple[ConsumerRecord, Origin]]:
-    """Those that were not sent back yet, each origin once."""
+    """Yields the dead letters that have not been sent back yet, each origin once."""
     seen: set[tuple[TopicPartition, int, str]] = set()
     async with Consumer(
         bootstrap, isolation_level="read_committed", group_id=group_of(topic), auto_commit=False
@@ -48,13 +49,14 @@ async def list_dead_letters(
 
 
 async def _check_topic(bootstrap: str, topic: str) -> None:
-    """Raises what the broker says of a topic that does not exist, before a group or a transactional id is made."""
+    """Raises the broker's error for a topic that does not exist, before a group or a transactional id is created."""
     async with Consumer(bootstrap) as consumer:
         await consumer.partitions(topic)
 
 
 async def redrive(bootstrap: str, topic: str, *, limit: int | None = None) -> int:
-    """Sends dead letters back to the topics that they came from, without the headers that were added; how many."""
+    """Sends dead letters back to their topics, without the headers that were added. Returns the number of records
+    sent."""
     await _check_topic(bootstrap, topic)
     sent = 0
     consumer = Consumer(

@@ -1,6 +1,6 @@
-"""Drives a sink: fetch, put, commit, until it is told to stop or, if that is wanted, at the end of the topics.
+"""Drives a sink: fetch, put and commit, until it is stopped or, with `until_end`, reaches the end of the topics.
 
-The target knows how far it has got, and the log is read from there: no group and no offsets of it are needed.
+The target stores the offsets to resume from, so the sink needs no consumer group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FETCH_WAIT_MS = 500
 
 
 async def run_sink(config: ConnectorConfig, sink: Sink, stopping: asyncio.Event, report: Report) -> None:
-    """Until `stopping`. Raises what ends it before."""
+    """Runs the sink until `stopping` is set. Raises if it cannot continue."""
     dead_letters = DeadLetterTopic(config.bootstrap, config.name, config.settings.get("dead_letters"))
     consumer = Consumer(
         config.bootstrap,
@@ -46,7 +46,10 @@ async def run_sink(config: ConnectorConfig, sink: Sink, stopping: asyncio.Event,
 
 
 async def _assign(consumer: Consumer, sink: Sink, known: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-    """Each partition where the target has got to. NeedsHelpError if the log does not have that any more."""
+    """Seeks each partition to the offset that the target has recorded, and returns the end offsets.
+
+    Raises NeedsHelpError if the log no longer has that offset.
+    """
     partitions = [each for topic in sink.topics for each in await consumer.partitions(topic)]
     begins, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
     consumer.assign(partitions)
@@ -67,6 +70,8 @@ async def _assign(consumer: Consumer, sink: Sink, known: Mapping[TopicPartition,
 
 
 class _Drive:
+    """The loop that fetches, puts and commits."""
+
     def __init__(
         self,
         consumer: Consumer,

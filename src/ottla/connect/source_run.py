@@ -1,7 +1,7 @@
-"""Drives a source: poll, deliver, commit, until it is told to stop.
+"""Drives a source: poll, deliver and commit, until it is stopped.
 
-start the producer (fences the one before) -> read the position -> start the source
-loop: poll the next batch while the last one is being written; then tell the source that it is safe
+start the producer (which fences the previous instance) -> read the position -> start the source
+loop: poll the next batch while the last one is being written; then notify the source that it is committed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ATTEMPTS = 3
 
 
 async def run_source(connector: str, bootstrap: str, source: Source, stopping: asyncio.Event, report: Report) -> None:
-    """Until `stopping`. Raises what ends it before."""
+    """Runs the source until `stopping` is set. Raises if it cannot continue."""
     await ensure_position_topic(bootstrap, connector)
     producer = Producer(
         bootstrap,
@@ -68,7 +68,7 @@ async def _drive(source: Source, delivery: Delivery, stopping: asyncio.Event, re
 
 
 async def _deliver(delivery: Delivery, batch: SourceBatch) -> None:
-    """An aborted transaction has left nothing: the same batch again, some times."""
+    """Retries an aborted transaction, which has left no records, with the same batch."""
     for attempt in range(_ATTEMPTS):
         try:
             await delivery.deliver(batch)

@@ -1,7 +1,7 @@
-"""What is known of connectors: the last record of each in the compacted topic `__connect_status`.
+"""The status of connectors: the last record of each in the compacted topic `__connect_status`.
 
-In a topic, and not in a file: whoever reaches the brokers can ask, from any machine, also when the one that the
-connector ran on is gone.
+A topic, unlike a file, can be read from any machine that reaches the brokers, even after the connector's machine is
+lost.
 """
 
 from __future__ import annotations
@@ -18,30 +18,33 @@ from ottla.connect.positions import ensure_topic
 STATUS_TOPIC = "__connect_status"
 HEARTBEAT_S = 5.0
 SILENT_S = 20.0
-"""Who says nothing for so long is lost: its machine, its process or its network."""
+"""A connector that has not reported for this long is lost: its machine, its process or its network has failed."""
 LAST_WORD_S = 5.0
-"""For whoever ends, to say so: longer it does not wait for brokers."""
+"""How long a connector that ends waits for the brokers to accept its final status."""
 
 
 @dataclass(slots=True)
 class Status:
+    """One report of a connector."""
+
     name: str
     kind: str
     state: str
-    """starting; running; waiting (the process runs and retries, `error` says why); restarting (the process ended and is
-    started again); failed; stopped; and lost, for a reader who heard nothing for long."""
+    """starting; running; waiting (the process runs and retries, `error` says why); restarting (the process ended and
+    will be restarted); failed; stopped; lost (set by a reader that has seen no report for too long)."""
     host: str
     pid: int | None
     since_ms: int
-    """Of the state."""
+    """When the connector entered this state."""
     at_ms: int
-    """Of this news."""
+    """When this report was written."""
     restarts: int = 0
     error: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the connector says of itself: records, position, lag."""
+    """What the connector reports about itself: records, position, lag."""
 
     def as_seen(self, now_ms: int) -> Status:
+        """Changes the state to lost if the last report is too old."""
         is_lost = self.state not in ("failed", "stopped") and now_ms - self.at_ms > SILENT_S * 1000
         if is_lost:
             self.state = "lost"
@@ -49,6 +52,8 @@ class Status:
 
 
 class StatusTopic:
+    """Writes reports to the status topic."""
+
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._producer: Producer | None = None
@@ -64,6 +69,7 @@ class StatusTopic:
         self._producer = producer
 
     async def write(self, status: Status) -> None:
+        """Writes a report, and starts the producer if necessary."""
         if self._producer is None:
             await self.start()
         assert self._producer is not None
@@ -75,7 +81,7 @@ class StatusTopic:
 
 
 async def read_statuses(bootstrap: str) -> list[Status]:
-    """The last news of each connector."""
+    """Returns the last report of each connector."""
     found: dict[str, Status] = {}
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         try:

@@ -1,7 +1,7 @@
-"""Runs connectors, each in a process of its own, and starts those again that die: soon at first, then less often.
+"""Runs each connector in a process of its own and restarts processes that die, with exponential backoff.
 
-What a person has to put right ends a connector; the others go on. The end of the supervisor is the end of its
-connectors, also when it is killed: they see the end of their stdin.
+A failure that needs an operator stops one connector; the others continue. When the supervisor ends, even if it is
+killed, its connectors end too, because they reach the end of their stdin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEEDS_HELP = 78
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 GOOD_AFTER_S = 10.0
-"""Who has run for so long begins again with the first pause."""
+"""A process that has run this long resets the backoff."""
 STOP_TIMEOUT_S = 30.0
 _LINE_BYTES_MAX = 1 << 20
 
@@ -33,11 +33,12 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Backoff:
-    """How long to wait before the next start. Pure."""
+    """The pause before the next restart. Pure."""
 
     pause_s: float = FIRST_PAUSE_S
 
     def after(self, ran_s: float) -> float:
+        """Returns the pause after a process that ran for `ran_s`, and doubles the next one."""
         if ran_s >= GOOD_AFTER_S:
             self.pause_s = FIRST_PAUSE_S
         pause_s, self.pause_s = self.pause_s, min(LONGEST_PAUSE_S, self.pause_s * 2)
@@ -45,7 +46,7 @@ class Backoff:
 
 
 class Supervised:
-    """One connector: its process, and what is known of it."""
+    """One connector: its process and its status."""
 
     def __init__(self, config: ConnectorConfig, statuses: StatusTopic, say: Say) -> None:
         self._config = config
@@ -60,7 +61,7 @@ class Supervised:
         self.status = Status(config.name, config.kind, "starting", socket.gethostname(), None, now_ms, now_ms)
 
     async def run(self) -> None:
-        """Until it is told to stop, ends by itself, or needs a person."""
+        """Runs the connector until it is stopped, ends by itself, or needs an operator."""
         beating = asyncio.create_task(self._beat())
         try:
             while not self._stopping.is_set():
@@ -78,7 +79,7 @@ class Supervised:
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
-            if not self._has_told:  # whoever ends it does not wait for brokers that are not there
+            if not self._has_told:  # do not wait again for brokers that are unreachable
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._write(), LAST_WORD_S)
 
@@ -101,7 +102,7 @@ class Supervised:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES_MAX,
-            start_new_session=True,  # Ctrl-C is for the supervisor, which ends its workers in order
+            start_new_session=True,  # the supervisor handles Ctrl-C and stops its workers in order
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -135,7 +136,7 @@ class Supervised:
                 self._say(f"{self._config.name}: running")
 
     async def stop(self) -> None:
-        """In order; then, after a while, at once."""
+        """Terminates the process, and kills it if it has not ended after `STOP_TIMEOUT_S`."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -163,7 +164,7 @@ class Supervised:
         self.status.at_ms = _now_ms()
         try:
             await self._statuses.write(self.status)
-        except (ClientError, OSError) as failure:  # no broker: then nobody reads it either
+        except (ClientError, OSError) as failure:  # without a broker, nobody can read the status either
             if not self._statuses.is_started and not self._has_told:
                 self._has_told = True
                 self._say(
@@ -173,10 +174,11 @@ class Supervised:
 
 
 async def supervise(configs: Sequence[ConnectorConfig], say: Say) -> list[Status]:
-    """Until all have ended, or SIGINT or SIGTERM; how each of them ended."""
+    """Runs connectors until all have ended or a SIGINT or SIGTERM arrives. Returns their final statuses."""
     statuses = StatusTopic(configs[0].bootstrap)
     if any(config.needs_bootstrap for config in configs):
-        # Too few brokers for the topic now, for example: that passes, and is no reason not to run.
+        # Brokers may refuse for now, for example while there are too few of them to create the topic. The connectors
+        # run anyway.
         with contextlib.suppress(BrokerRefusedError):
             await statuses.start()
     try:
@@ -197,4 +199,5 @@ def _now_ms() -> int:
 
 
 def shown_pid(status: Status) -> str:
+    """Formats the process as `host:pid`; empty if no process runs."""
     return "" if status.pid is None else f"{status.host}:{status.pid}"

@@ -1,4 +1,4 @@
-"""What a connector leaves on a disk stays there."""
+"""Durable files for connectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def sync_path(path: str | os.PathLike[str]) -> None:
-    """A file, or the names in a directory, on stable storage."""
+    """Syncs a file, or the names in a directory, to stable storage."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,12 @@
-"""The process of one connector. Its supervisor writes the configuration to stdin and reads reports, lines of JSON, from
-stdout; the end of stdin is the end of the supervisor, and so of this process.
+"""The process of one connector.
 
-Exit codes: 0 told to stop, or at the end of what there was; 75 failed, to be tried again; 78 needs a person.
+The supervisor writes the configuration to stdin and reads reports, one JSON object per line, from stdout. The end of
+stdin means that the supervisor has ended, so this process ends too.
+
+Exit codes:
+0   it was stopped, or reached the end of its input
+75  it failed and should be restarted
+78  it needs an operator
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ _STDIN = 0
 
 
 class Reports:
-    """On stdout, at most one a second, and the last one."""
+    """Writes reports to stdout: at most one a second, and always the last one."""
 
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
@@ -56,10 +61,11 @@ class Reports:
         try:
             print(json.dumps(facts, default=str), flush=True)
         except BrokenPipeError:
-            raise SystemExit(TRY_AGAIN) from None  # nobody supervises this any more
+            raise SystemExit(TRY_AGAIN) from None  # the supervisor has ended
 
 
 async def run(config: ConnectorConfig, reports: Reports) -> None:
+    """Builds the connector and runs it until SIGTERM, SIGINT or the end of the supervisor."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,6 +82,8 @@ async def run(config: ConnectorConfig, reports: Reports) -> None:
 
 
 def _watch_supervisor(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Stops the connector at the end of stdin."""
+
     def on_readable() -> None:
         if not os.read(_STDIN, 4096):
             loop.remove_reader(_STDIN)
@@ -85,7 +93,8 @@ def _watch_supervisor(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) 
 
 
 def _read_config() -> ConnectorConfig:
-    """The first line of stdin, past Python's buffer: the loop watches what follows."""
+    """Reads the first line of stdin without Python's buffering, because the event loop watches the bytes that
+    follow."""
     line = bytearray()
     while not line.endswith(b"\n"):
         more = os.read(_STDIN, 1)

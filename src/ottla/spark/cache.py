@@ -1,4 +1,4 @@
-"""Where things are kept that make Spark start faster, and that can be deleted at any time."""
+"""A cache directory for files that make Spark start faster. It can be deleted at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ DIRECTORY_VARIABLE = "OTTLA_CACHE_DIRECTORY"
 
 
 def cache_directory() -> Path:
-    """Of this user alone: what is in it is run. OSError if it cannot be made, or belongs to others."""
+    """Returns the cache directory, which must belong to this user alone, because files in it are executed.
+
+    Raises OSError if it cannot be created or others can write to it.
+    """
     named = os.environ.get(DIRECTORY_VARIABLE)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = Path(named) if named else base / "ottla"
@@ -29,12 +32,12 @@ def cache_directory() -> Path:
 
 
 def key_of(*parts: str) -> str:
-    """A short name for all of these."""
+    """Returns a short name derived from all parts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def make_once(place: Path, fill: Callable[[Path], None]) -> Path:
-    """A directory that is there as a whole or not at all, however many make it at once."""
+    """Creates a directory atomically, even if several processes create it at the same time."""
     if place.exists():
         return place
     fresh = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
@@ -42,7 +45,7 @@ def make_once(place: Path, fill: Callable[[Path], None]) -> Path:
         fill(fresh)
         fresh.rename(place)
     except OSError:
-        if not place.exists():  # else another was faster
+        if not place.exists():  # otherwise another process was faster
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

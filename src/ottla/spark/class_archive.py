@@ -1,7 +1,7 @@
-"""Makes the class archive that lets Spark start faster (`fast_start`): runs Spark once, and has its JVM write down what
-it has loaded. In a process of its own, since the JVM has to end for it.
+"""Creates the class archive that makes Spark start faster (`fast_start`).
 
-`python -m ottla.spark.class_archive FILE` is that process.
+It runs Spark once in a separate process and lets the JVM record the classes that it loaded; the JVM must exit to write
+the archive. `python -m ottla.spark.class_archive FILE` is that process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ TIMEOUT_S = 900
 
 
 def prepare(*, again: bool = False) -> Path:
-    """The archive, which is made if it is not there. PipelineError if that does not work here; sessions do without."""
+    """Returns the archive, and creates it if it does not exist or `again` is true.
+
+    Raises PipelineError if that is not possible here; sessions work without it.
+    """
     java = find_java()
     home = lean_home({})
     if home is None:
@@ -50,7 +53,7 @@ def prepare(*, again: bool = False) -> Path:
 
 
 def _record(place: Path) -> None:
-    """It is whole and on disk afterwards: the JVM checks where an archive is from, but not every byte of it."""
+    """Records the archive and syncs it to disk: the JVM checks the origin of an archive, but not every byte."""
     command = [sys.executable, "-m", "ottla.spark.class_archive", str(place)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -64,6 +67,7 @@ def _record(place: Path) -> None:
 
 
 def main() -> None:
+    """Runs Spark once and waits until its JVM has written the archive."""
     from pyspark import SparkContext
 
     options = f"{ON_A_LAPTOP[JAVA_OPTIONS]} {recording_options(Path(sys.argv[1]))}"
@@ -71,7 +75,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as directory,
         contextlib.suppress(Exception),
-    ):  # what was loaded until then counts
+    ):  # classes loaded before a failure still count
         run_a_little_of_everything(spark, directory)
     spark.stop()
     gateway = SparkContext._gateway
@@ -83,7 +87,7 @@ def main() -> None:
 
 
 def run_a_little_of_everything(spark: SparkSession, directory: str) -> None:
-    """What jobs and queries do, without a broker: files, SQL, a stream with groups and a watermark."""
+    """Exercises what jobs and queries do, without a broker: files, SQL, and a stream with groups and a watermark."""
     numbers = spark.range(20).selectExpr("id % 3 AS k", "timestamp_seconds(id) AS ts", "string(id) AS value")
     numbers.write.parquet(f"{directory}/numbers")
     spark.read.parquet(f"{directory}/numbers").groupBy("k").count().orderBy("k").collect()

@@ -1,7 +1,7 @@
-"""Spark calls plain functions; our clients are asyncio. A thread with an event loop is between them.
+"""Bridges Spark, which calls plain functions, and the asyncio clients with a thread that runs an event loop.
 
-The loop runs while Spark does something else, so that the next records are fetched while the last ones are on their way
-to the JVM.
+The loop also runs while Spark does other work, so the next records are fetched while the last ones are on their way to
+the JVM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A context manager. `run` waits for a coroutine that runs in the thread."""
+    """A context manager that runs coroutines in a thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -29,10 +29,11 @@ class LoopThread:
         self._loop.run_forever()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Does not wait."""
+        """Starts a coroutine without waiting for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine and returns its result."""
         return self.submit(work).result()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The format `ottla`, as Spark finds it."""
+"""The data source `ottla`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OttlaDataSource(Shipped, DataSource):
-    """Topics of Ottla or of Apache Kafka, with the options and columns of Spark's Kafka connector."""
+    """Reads and writes topics of Ottla or Apache Kafka, with the options and columns of Spark's Kafka connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -30,7 +30,8 @@ class OttlaDataSource(Shipped, DataSource):
 
     @in_one_sentence
     def schema(self) -> str:
-        """Called by `load()`, where a misspelt option is easiest to find."""
+        """Returns the columns. `load()` calls it, so a misspelt option is reported there, where it is easiest to
+        find."""
         check_names(self.options, KNOWN)
         return schema_text(headers=includes_headers(self.options))
 

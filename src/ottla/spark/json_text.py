@@ -1,5 +1,7 @@
-"""What comes after a JSON value in a text, as columns of Spark's: its functions stop at the end of the first value,
-whatever comes then. Most texts are not looked at twice."""
+"""Detects text after a JSON value, with Spark column expressions.
+
+Spark's JSON functions stop at the end of the first value and ignore the rest. Most texts need only one check.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def in_brackets(text: Column) -> Column:
 
 
 def closes_its_brackets(text: Column) -> Column:
-    """A text that stands in brackets may end them itself, and go on. In braces it cannot do the same."""
+    """Returns whether a text, wrapped in brackets, closes them itself and continues. In braces it cannot do the
+    same."""
     from pyspark.sql import functions as sf
 
     in_braces = sf.json_object_keys(sf.concat(sf.lit('{"":'), text, sf.lit("}")))
@@ -24,7 +27,10 @@ def closes_its_brackets(text: Column) -> Column:
 
 
 def is_more_than_an_object(text: Column) -> Column:
-    """Of a text that begins with an object. One with a single closing brace, at its end, has nothing after it."""
+    """Returns whether a text that begins with an object continues after it.
+
+    A text whose only closing brace is at its end has nothing after the object.
+    """
     from pyspark.sql import functions as sf
 
     values = sf.coalesce(sf.json_array_length(in_brackets(text)), sf.lit(0))

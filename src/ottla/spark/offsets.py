@@ -1,4 +1,4 @@
-"""Ranges of offsets, without asking anybody: how much a batch may read, and into how many tasks it is cut. Pure."""
+"""Arithmetic on offset ranges: how much a batch may read, and how it is split into tasks. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ Offsets = dict[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
+    """A range of offsets of one partition."""
+
     at: TopicPartition
     start: int
     end: int
@@ -24,7 +26,7 @@ class OffsetRange(NamedTuple):
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As Spark's connector writes them; sorted, because Spark compares the text."""
+    """Converts offsets to the format of Spark's connector. They are sorted, because Spark compares the text."""
     found: dict[str, dict[str, int]] = {}
     for at in sorted(offsets):
         found.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
@@ -40,7 +42,8 @@ def from_json(found: Mapping[str, Mapping[str, Any]]) -> Offsets:
 
 
 def limited(start: Offsets, end: Offsets, limit: int) -> Offsets:
-    """Ends for about `limit` offsets in sum, each partition with the share of all that waits in it."""
+    """Returns end offsets for about `limit` records in total. Each partition gets a share in proportion to its
+    backlog."""
     sizes = {at: end[at] - start[at] for at in end if at in start and end[at] > start[at]}
     total = sum(sizes.values())
     if total <= limit:
@@ -48,7 +51,7 @@ def limited(start: Offsets, end: Offsets, limit: int) -> Offsets:
     ends = dict(end)
     for at, size in sizes.items():
         share = limit * size / total
-        # No partition waits for ever: each has at least one.
+        # At least one per partition, so that none starves.
         ends[at] = min(end[at], start[at] + (math.ceil(share) if share < 1 else math.floor(share)))
     return ends
 
@@ -56,7 +59,7 @@ def limited(start: Offsets, end: Offsets, limit: int) -> Offsets:
 def split(
     ranges: Sequence[OffsetRange], parts_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """Ranges for tasks, in order: as they are, or the large ones cut, to about `parts_min` of at most `records_max`."""
+    """Splits ranges into tasks, in order: into about `parts_min` parts of at most `records_max` offsets."""
     chosen = [each for each in ranges if each.size]
     if records_max is not None:
         chosen = [part for each in chosen for part in _cut(each, math.ceil(each.size / records_max))]

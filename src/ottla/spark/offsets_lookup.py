@@ -1,4 +1,4 @@
-"""Asks brokers what there is: partitions, the ends of logs, offsets of times. Tells a group how far a query is."""
+"""Queries brokers for partitions and offsets, and commits a query's progress to a consumer group."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from ottla.client import Admin
 
 DISCOVERY_S = 1.0
-"""How long a list of partitions is believed: an idle query asks a hundred times a second."""
+"""How long a list of partitions is cached; an idle query asks a hundred times a second."""
 
 
 class MissingTopicError(ClientError):
-    """A topic or partition that the job names is not there."""
+    """A topic or partition that the job names does not exist."""
 
 
 class UnmatchedTimeError(ClientError):
-    """No record is as late as the time that the job begins with."""
+    """No record is at or after the time at which the job starts."""
 
 
 class Lookups:
-    """Connects when it is first used. Calls block."""
+    """Blocking queries to brokers. Connects on first use."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -46,19 +46,20 @@ class Lookups:
             finally:
                 thread.close()
 
-    # What there is.
+    # Queries.
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """Of what the job subscribes to, as it is now. Topics that are not there have none."""
+        """Returns the current partitions of the job's subscription. Topics that do not exist have none."""
         if time.monotonic() - self._partitions_at_s > DISCOVERY_S:
             found = self._run().run(self._discover())
             if found != self._partitions:
-                self._run().run(self._close_consumer())  # its metadata does not know new partitions
+                self._run().run(self._close_consumer())  # its metadata does not have the new partitions
             self._partitions, self._partitions_at_s = found, time.monotonic()
         return self._partitions
 
     def required_partitions(self) -> frozenset[TopicPartition]:
-        """The same; MissingTopicError if what the job names is not there."""
+        """Returns the same as `partitions`. Raises MissingTopicError if a topic or partition that the job names does
+        not exist."""
         found = self.partitions()
         wanted = self._options.subscription
         topics = {at.topic for at in found}
@@ -74,15 +75,16 @@ class Lookups:
         return self._run().run(self._ends(partitions, EARLIEST)) if partitions else {}
 
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """One past what a reader may see: with read_committed, what is still open is not part of it."""
+        """Returns the end offsets that a reader sees; with read_committed, records of open transactions are beyond
+        them."""
         return self._run().run(self._ends(partitions, LATEST)) if partitions else {}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is as late; None if there is none."""
+        """Returns the first offset at or after each time; None if there is none."""
         return self._run().run(self._times(times_ms)) if times_ms else {}
 
     def resolve(self, bound: Bound, option: str) -> Offsets:
-        """The offsets that an option means now, for each partition that there is."""
+        """Resolves an option to the current offset of each existing partition."""
         partitions = self.required_partitions()
         if bound.kind in {"earliest", "latest"}:
             return self.earliest(partitions) if bound.kind == "earliest" else self.latest(partitions)
@@ -107,10 +109,13 @@ class Lookups:
         return {**numbers, **first, **last}
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """So that lag tools see the query. GroupNotEmptyError if the group has members of its own."""
+        """Commits offsets to a group, so that lag monitoring sees the query.
+
+        Raises GroupNotEmptyError if the group has members.
+        """
         self._run().run(self._commit(group, offsets))
 
-    # On the loop.
+    # Coroutines, which run on the loop.
 
     def _run(self) -> LoopThread:
         if self._thread is None:
@@ -149,7 +154,8 @@ class Lookups:
 
     async def _get_admin(self) -> Admin:
         if self._admin is None:
-            from ottla.client import Admin  # the driver's: a task, which takes a consumer from here, starts without
+            # Only the driver needs it; a task, which uses only the consumer, starts faster without.
+            from ottla.client import Admin
 
             admin = Admin(self._options.servers, client_id=self._options.consumer.get("client_id", "ottla-spark"))
             await admin.start()
@@ -176,7 +182,7 @@ class Lookups:
 
 
 def new_consumer(options: SourceOptions) -> Consumer:
-    """Of one task or of the driver; nothing is skipped by itself."""
+    """Returns a consumer for a task or for the driver. It never skips records by resetting its position."""
     chosen = {
         "client_id": "ottla-spark",
         "max_partition_fetch_bytes": 4 * 1024 * 1024,

@@ -1,4 +1,4 @@
-"""The options of the source, with the names and the meaning that they have in Spark's Kafka connector."""
+"""The options of the source, with the names and meanings of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KNOWN = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "ottla.group",
-    # What is the sink's, so that one set of options can serve both.
+    # Options of the sink, so that one set of options can serve both.
     "topic",
     "path",
     "checkpointLocation",
@@ -61,18 +61,20 @@ POLL_TIMEOUT_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where to begin or to end: at an end of the log, at offsets, or at the first record of a time."""
+    """Where to start or end: at an end of the log, at offsets, or at the first record of a time."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times"]
     numbers: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Offsets (LATEST and EARLIEST too) or times, by partition."""
+    """Offsets (including LATEST and EARLIEST) or times, by partition."""
     time_ms: int = 0
     or_latest: bool = False
-    """What a time without a record means for a beginning: the end of the log, else it is an error."""
+    """If true, a time after the last record means the end of the log; otherwise it is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
+    """What to read: topics, a pattern or partitions."""
+
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
@@ -83,6 +85,8 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
+    """The parsed options of the source."""
+
     servers: str
     subscription: Subscription
     start: Bound
@@ -97,11 +101,11 @@ class SourceOptions:
     group: str | None
     poll_timeout_ms: int
     consumer: Mapping[str, Any]
-    """Arguments of `ottla.client.Consumer`."""
+    """Arguments for `ottla.client.Consumer`."""
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """OptionError for what is missing, wrong or refused."""
+    """Parses options. Raises OptionError for a missing, invalid or unsupported option."""
     check_names(options, KNOWN)
     if streaming and (named := [name for name in _ENDING if name in options]):
         raise OptionError(named[0], options[named[0]], "is for batch queries: a streaming query has no end")
@@ -163,7 +167,8 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 
 
 def _bound(options: Mapping[str, str], which: Literal["starting", "ending"], default: Bound) -> Bound:
-    """One time for all partitions goes before times by partition, and both before offsets, as in Spark's connector."""
+    """Parses a bound. As in Spark's connector, one time for all partitions takes precedence over times by partition,
+    and both over offsets."""
     strategy_name = "startingOffsetsByTimestampStrategy"
     strategy = options.get(strategy_name, "error").strip().lower()
     if strategy not in {"error", "latest"}:

@@ -1,8 +1,9 @@
-"""`kafka.*` options: what our client has a setting for, what means nothing here, and what is refused.
+"""The `kafka.*` options: those that map to a setting of the client, those that have no effect, and those that are
+rejected.
 
-The names are Kafka's. Settings of Kafka's own client that have no counterpart (buffers of sockets, heartbeats of a
-group that nobody joins) are accepted and change nothing; those that would change what a job reads, writes or trusts are
-refused, with the reason.
+The names are Kafka's. Settings of Kafka's own client without a counterpart here (socket buffers, heartbeats of a group
+that nobody joins) are accepted and have no effect. Settings that would change what a job reads, writes or trusts are
+rejected, with the reason.
 """
 
 from __future__ import annotations
@@ -97,11 +98,11 @@ WITHOUT_EFFECT = frozenset(
     retries transaction.two.phase.commit.enable
     """.split()  # noqa: SIM905 - names of settings read better as text
 )
-"""What Kafka 4.3's consumer and producer know beside: how their buffers, groups, metrics and retries work."""
+"""Other settings of Kafka 4.3's consumer and producer: details of their buffers, groups, metrics and retries."""
 
 
 def kafka_settings(options: Mapping[str, str], known: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
-    """Arguments of our consumer or producer. OptionError for what is refused."""
+    """Returns arguments for the consumer or producer. Raises OptionError for a rejected option."""
     settings: dict[str, Any] = {}
     for full_name, text in options.items():
         name = full_name.lower().removeprefix(PREFIX)
@@ -119,7 +120,7 @@ def kafka_settings(options: Mapping[str, str], known: Mapping[str, tuple[str, Pa
 
 
 def _check_slip(full_name: str, name: str) -> None:
-    """A setting that Kafka does not have, but nearly: it would silently change nothing."""
+    """Rejects a name that is close to a Kafka setting but not one: it would silently have no effect."""
     everything = {*FOR_CONSUMERS, *FOR_PRODUCERS, *_REFUSED, *_ELSEWHERE, *WITHOUT_EFFECT}
     near = () if name in everything else difflib.get_close_matches(name, everything, n=1, cutoff=0.87)
     if near:
@@ -127,7 +128,8 @@ def _check_slip(full_name: str, name: str) -> None:
 
 
 def check_security(full_name: str, name: str, text: str) -> None:
-    """Whoever asks for encryption or a password must not be connected without."""
+    """Rejects encryption and authentication settings, because a user who asks for them must not be connected
+    without."""
     if name == "security.protocol" and text.strip().upper() != "PLAINTEXT":
         raise OptionError(full_name, text, "is not supported: this client connects with PLAINTEXT only")
     if name.startswith(_SECURITY):

@@ -1,4 +1,4 @@
-"""The options of the sink: those of Spark's Kafka connector, and how sure a job wants to be."""
+"""The options of the sink: those of Spark's Kafka connector, and the delivery guarantee."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ DECISIONS, LOST = "ottla.decisions.topic", "ottla.lost.transactions"
 KNOWN = (*KNOWN_OF_SOURCE, APP_ID, VERSION)
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 TRANSACTION_TIMEOUT_MS = 900_000
-"""As long as brokers allow unless they are told otherwise: a driver that dies has so long to come back."""
+"""The default maximum of brokers. A driver that dies can be restarted within this time."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,150}")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
+    """The parsed options of the sink."""
+
     servers: str
     topic: str | None
     exactly_once: bool
     app_id: str | None
-    """With a version: a batch write that is done once, however often it is run."""
+    """With a version, identifies a batch write that is applied once, however often it is run."""
     app_version: int | None
     decisions_topic: str | None
     accept_lost: bool
     producer: Mapping[str, Any]
-    """Arguments of `ottla.client.Producer`."""
+    """Arguments for `ottla.client.Producer`."""
 
 
 def read_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """OptionError for what is missing, wrong or refused."""
+    """Parses options. Raises OptionError for a missing, invalid or unsupported option."""
     check_names(options, KNOWN)
     delivery = _one_of(options, DELIVERY, (EXACTLY_ONCE, AT_LEAST_ONCE))
     exactly_once = delivery == EXACTLY_ONCE

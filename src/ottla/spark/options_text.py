@@ -1,4 +1,4 @@
-"""Options are text. Here they become numbers, truths, durations and offsets, or a clear error."""
+"""Parses the text of options into numbers, booleans, durations and offsets, with clear errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d
 
 
 class OptionError(ValueError):
-    """What a job asks for cannot be had; says which option, and what it may be."""
+    """An option is invalid. The message says which one, and what it may be."""
 
     def __init__(self, name: str, text: str, sentence: str) -> None:
         super().__init__(f"option {name}={text!r} {sentence}" if text else f"option {name} {sentence}")
@@ -41,7 +41,7 @@ def to_bool(name: str, text: str) -> bool:
 
 
 def to_milliseconds(name: str, text: str) -> int:
-    """As Spark writes durations: 15m, 30s, 500ms; a number without a unit is milliseconds."""
+    """Parses a duration as Spark writes it: 15m, 30s, 500ms. A number without a unit is milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if found is None or (found.group(2) or "ms") not in _UNITS_MS:
         raise OptionError(name, text, "is a duration such as 500ms, 30s or 15m")
@@ -58,7 +58,7 @@ def to_partitions(name: str, text: str) -> list[TopicPartition]:
 
 
 def to_numbers(name: str, text: str, example: str) -> dict[TopicPartition, int]:
-    """Offsets or times, by partition."""
+    """Parses offsets or times by partition."""
     found = _json_of_topics(name, text, example)
     try:
         return {
@@ -87,7 +87,7 @@ def _whole(value: Any) -> int:
 
 
 def check_names(options: Mapping[str, str], known: Iterable[str]) -> None:
-    """A name that is nearly one of ours is a slip, which would otherwise silently change nothing."""
+    """Rejects names that are close to a known option but not one: they would silently have no effect."""
     ours = {name.lower(): name for name in known}
     for name in options:
         if name.lower() in ours or name.lower().startswith("kafka."):

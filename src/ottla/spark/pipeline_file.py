@@ -13,9 +13,9 @@
     def views(clicks):
         return clicks.groupBy("page").count()
 
-`ottla pipeline run FILE` makes a query of each function, with a checkpoint of the function's name. What a function gets
-are the columns of the topic's values, and those of the records themselves (`_key`, `_timestamp`, ...). What it returns
-is written to its topic, exactly once; a table's rows have what they are grouped by as their key.
+`ottla pipeline run FILE` runs each function as a query, with a checkpoint named after the function. A function receives
+the columns of the topic's values and those of the records themselves (`_key`, `_timestamp`, ...). The rows that it
+returns are written to its topic exactly once; rows of a table have the grouping columns as their key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMATS = ("json", "string", "bytes")
 
 
 class PipelineFileError(PipelineError):
-    """A pipeline's file cannot be run. The message says where it is wrong."""
+    """A pipeline file cannot be run. The message names the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,14 @@ class Step:
 
     @property
     def normal(self) -> str:
-        """What must stay as it is while its checkpoint counts."""
+        """The properties that may not change while the checkpoint is in use."""
         kind = "table" if self.is_table else "stream"
         return f"{kind} {self.name}: {', '.join(self.reads)} -> {self.writes}"
 
 
 class Pipeline:
+    """The topics and functions of a pipeline file."""
+
     def __init__(self) -> None:
         self.topics: dict[str, Definition] = {}
         self.steps: list[Step] = []
@@ -81,7 +83,8 @@ class Pipeline:
         avro_schema: str | None = None,
         avro_framing: str | None = None,
     ) -> None:
-        """Says what the values of a topic are. One that is not said is inferred from JSON samples."""
+        """Declares the format of a topic's values. The schema of a topic that is not declared is inferred from JSON
+        samples."""
         if name in self.topics:
             raise PipelineFileError(f"the topic {name} is declared twice")
         given = {
@@ -110,7 +113,10 @@ class Pipeline:
         key: str | None = None,
         partitions: int = -1,
     ) -> Callable[[Function], Function]:
-        """Rows as they come, or groups when they are over. `key` is the column with the records' key."""
+        """Registers a function whose rows are written as they arrive, or groups when they are final.
+
+        `key` is the column with the records' key.
+        """
         return self._step(reads, writes, format, key, is_table=False, partitions=partitions)
 
     def table(
@@ -121,7 +127,7 @@ class Pipeline:
         format: str = "json",  # noqa: A002 - what it is called in SQL too
         partitions: int = -1,
     ) -> Callable[[Function], Function]:
-        """Groups as they change, into a compacted topic."""
+        """Registers a function whose groups are written as they change, to a compacted topic."""
         return self._step(reads, writes, format, None, is_table=True, partitions=partitions)
 
     def _step(
@@ -149,7 +155,7 @@ class Pipeline:
         return register
 
     def in_order(self, only: Sequence[str] = ()) -> list[Step]:
-        """Those that write a topic before those that read it."""
+        """Returns the steps in topological order: writers of a topic before its readers."""
         unknown = [name for name in only if name not in {each.name for each in self.steps}]
         if unknown:
             there = ", ".join(each.name for each in self.steps)
@@ -168,7 +174,7 @@ class Pipeline:
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """Runs the file. PipelineFileError with the place of what is wrong in it."""
+    """Runs the file and returns its pipeline. Raises PipelineFileError with the position of the error."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:
@@ -189,7 +195,7 @@ def load_pipeline(path: Path) -> Pipeline:
 
 
 def placed(failure: BaseException, path: Path) -> PipelineFileError:
-    """Where in the file it happened: the innermost of its lines that was running."""
+    """Returns an error with the position in the file: the innermost line of the file in the traceback."""
     line, function, trace = 0, "", failure.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -208,7 +214,7 @@ def _first_words(failure: BaseException) -> str:
 
 
 def _columns(schema: str | None) -> tuple[Column, ...]:
-    """`user STRING, ts TIMESTAMP`."""
+    """Parses a schema such as `user STRING, ts TIMESTAMP`."""
     if schema is None:
         return ()
     (statement,) = parse(f"CREATE STREAM x ({schema}) WITH (topic = 'x')")

@@ -1,4 +1,4 @@
-"""Runs the functions of a pipeline's file, each as a query of its own."""
+"""Runs each function of a pipeline file as a query."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ def run_pipeline(
     only: Sequence[str] = (),
     on_start: Callable[[Running], None] = lambda _: None,
 ) -> None:
-    """Starts all functions, those that write a topic before those that read it. If all is to be done once, each has
-    ended before the next begins. PipelineFileError for what is wrong in the file."""
+    """Starts all functions, writers of a topic before its readers. Raises PipelineFileError for errors in the file.
+
+    If everything is to run once, each query ends before the next begins.
+    """
     keep_quiet()
     known: dict[str, Definition] = dict(pipeline.topics)
     for step in pipeline.in_order(only):
@@ -72,7 +74,8 @@ def _prepare(
 def _source(
     context: Context, step: Step, topic: str, known: dict[str, Definition], before: QueryDefinition | None
 ) -> Definition:
-    """Declared, or written by a function of this file, or inferred; what was inferred once stays."""
+    """Returns the definition of a topic: declared, written by a function of this file, or inferred. An inferred
+    definition is kept."""
     if topic in known:
         if topic not in brokers.topic_sizes(context.servers):
             raise PipelineFileError(f"{step.name} reads {topic}, and there is no such topic")

@@ -1,8 +1,8 @@
-"""What Spark says at every start, and what nobody can do anything about, is not said: that a module of Java is an
-incubating one, where its own logging settings come from, that Hadoop has no native library here.
+"""Suppresses messages that Spark prints at every start and that nobody can act on: that a Java module is incubating,
+where its logging settings come from, that Hadoop has no native library.
 
-Warnings and errors of a running session are as before. Somebody who has settings of their own for Spark's logging
-(`log4j2.configurationFile`, or a SPARK_CONF_DIR) keeps them.
+Warnings and errors of a running session are unchanged. Users who configure Spark's logging themselves
+(`log4j2.configurationFile`, or a SPARK_CONF_DIR) keep their settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOGGING = "quiet-log4j2.properties"
 _LOGGING_OPTION = "log4j2.configurationFile"
 _LEVEL_OPTION = "ottla.log.level"
 
-# Java says it by itself, before anything can be set: the one line is taken out of what the JVM writes.
+# Java prints this before anything can be configured, so the line is removed from the JVM's output.
 _SUBMIT_SCRIPT = """#!/usr/bin/env bash
 if command -v grep > /dev/null; then
   exec 2> >(exec grep --line-buffered -vxF 'WARNING: Using incubator modules: jdk.incubator.vector' >&2)
@@ -24,7 +24,8 @@ fi
 exec '{real}' "$@"
 """
 
-# As Spark's own, to stderr. The gateway's logger has the level of all others: else Spark says that it sets one.
+# Like Spark's own settings, to stderr. The gateway's logger has the root level, because Spark otherwise reports that it
+# changes the level.
 _LOGGING_SETTINGS = f"""rootLogger.level = ${{sys:{_LEVEL_OPTION}:-warn}}
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -41,7 +42,7 @@ QUIET_FILES = (_SUBMIT_SCRIPT, _LOGGING_SETTINGS)
 
 
 def fill_quiet(home: Path, real_submit: Path) -> None:
-    """Into a home of Spark."""
+    """Adds the files to a Spark home."""
     script = home / "bin" / SUBMIT
     script.write_text(_SUBMIT_SCRIPT.format(real=real_submit))
     script.chmod(0o700)
@@ -49,7 +50,7 @@ def fill_quiet(home: Path, real_submit: Path) -> None:
 
 
 def quiet_options(home: Path | None, settings: Mapping[str, str], java_options: str) -> str:
-    """For the command line of a driver's JVM; empty where somebody has chosen how it logs."""
+    """Returns the JVM options of a driver; empty if the user has configured logging."""
     if home is None or _LOGGING_OPTION in java_options or os.environ.get("SPARK_CONF_DIR"):
         return ""
     level = settings.get("spark.log.level", "WARN").lower()

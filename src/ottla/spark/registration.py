@@ -1,8 +1,8 @@
 """`register(spark)`: makes `format("ottla")` work in a session that does not find it, and safe for several streams.
 
-Spark looks for sources with the Python of PYSPARK_DRIVER_PYTHON or PYSPARK_PYTHON, or with the first `python3` on the
-path. In a notebook, or where a virtual environment is used without being activated, that is often not the Python of the
-program, and Spark says DATA_SOURCE_NOT_FOUND.
+Spark searches for sources with the Python of PYSPARK_DRIVER_PYTHON or PYSPARK_PYTHON, or with the first `python3` on
+the path. In a notebook, or if a virtual environment is used without being activated, that is often not the program's
+Python, and Spark reports DATA_SOURCE_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Registers the source and the sink in this session.
 
-    With a local master, and unless PYSPARK_PYTHON or `spark.pyspark.python` names another, they run with the Python of
-    this program. Nothing else in the session changes.
+    With a local master they run with the Python of this program, unless PYSPARK_PYTHON or `spark.pyspark.python` names
+    another. Nothing else in the session changes.
     """
     context = spark.sparkContext
     before = context.pythonExec
@@ -42,7 +42,8 @@ def _is_free(master: str | None, configured: str | None) -> bool:
 
 
 def _by_value() -> type[DataSource]:
-    """The class that Spark gets: it is sent with its code, so that a Python without this package can say so."""
+    """Returns the class to register. It is pickled with its code, so that a Python without this package can report
+    that."""
 
     class OttlaSource(DataSource):
         def __new__(cls, options: dict[str, str]) -> Any:
@@ -51,7 +52,7 @@ def _by_value() -> type[DataSource]:
             import sys
 
             if importlib.util.find_spec("ottla") is None:
-                os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # this process reports the exception and ends
+                os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # the process reports the exception and exits
                 raise ModuleNotFoundError(
                     f"The Python that Spark plans queries with ({sys.executable}) has no module ottla. "
                     "Install ottla[spark] there, or set PYSPARK_PYTHON to a Python that has it."
@@ -64,6 +65,6 @@ def _by_value() -> type[DataSource]:
         def name(cls) -> str:
             return "ottla"
 
-    OttlaSource.__module__ = "__main__"  # cloudpickle sends the classes of this module by value
+    OttlaSource.__module__ = "__main__"  # cloudpickle pickles classes of this module by value
     OttlaSource.__qualname__ = "OttlaSource"
     return OttlaSource

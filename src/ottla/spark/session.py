@@ -1,11 +1,11 @@
-"""A Spark session that starts fast on a laptop, and says what to do where there is no Java.
+"""A Spark session that starts fast on a laptop, and tells the user what to do if there is no Java.
 
     from ottla.spark.session import new_session
 
     spark = new_session("clicks")
     spark.read.format("ottla").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "clicks").load()
 
-With a `master` that is not local only what is true on a cluster is set; `settings` win over everything here.
+With a `master` that is not local, only settings that suit a cluster are applied. `settings` override everything here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["JavaMissingError", "is_local", "new_session"]
 
 LOCAL = "local[2,4]"
-"""Two cores; a task that fails is tried four times, as on a cluster."""
+"""Two cores; a failed task is tried four times, as on a cluster."""
 
 EVERYWHERE = {
     "spark.sql.python.filterPushdown.enabled": "true",  # filters on time and offset reach the source
@@ -42,8 +42,8 @@ ON_A_LAPTOP = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.python.daemon.module": "ottla.spark.worker_daemon",  # workers start with what they need
-    # Renames inside a local directory are atomic, and this class of the two is the one that starts no extra call.
+    "spark.python.daemon.module": "ottla.spark.worker_daemon",  # workers start with their modules imported
+    # Renames within a local directory are atomic, and of the two implementations this one makes no extra call.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -51,9 +51,9 @@ ON_A_LAPTOP = {
 
 
 def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session of this process: one that is there already is given back, with these settings applied to it.
+    """Returns the session of this process. An existing session is returned with these settings applied.
 
-    JavaMissingError where no Java is found that Spark can run on.
+    Raises JavaMissingError if there is no Java that Spark can run on.
     """
     from pyspark.sql import SparkSession
 
@@ -61,9 +61,10 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
     if java.home is not None:
         os.environ["JAVA_HOME"] = java.home
     chosen = {**EVERYWHERE, **(ON_A_LAPTOP if is_local(master) else {}), **(settings or {})}
-    home = lean_home(chosen) if is_local(master) or master.startswith("spark://") else None  # others upload its zip
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the path
-    if (options := chosen.get(JAVA_OPTIONS)) is not None:  # else spark-defaults.conf counts
+    # Other masters upload the zip.
+    home = lean_home(chosen) if is_local(master) or master.startswith("spark://") else None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise Spark uses the first python3 on the path
+    if (options := chosen.get(JAVA_OPTIONS)) is not None:  # otherwise spark-defaults.conf applies
         fast = archive_options(java, home) if "Archive" not in options else ""
         chosen[JAVA_OPTIONS] = " ".join(filter(None, [options, fast, quiet_options(home, chosen, options)]))
     builder = SparkSession.builder.appName(app).master(master)
@@ -79,8 +80,8 @@ def new_session(app: str, *, master: str = LOCAL, settings: Mapping[str, str] | 
 def _make_active(spark: SparkSession) -> None:
     """Makes this the active session of the calling thread.
 
-    The JVM keeps one for each thread, PySpark sets it only where it creates a session, and Spark looks up registered
-    sources in the active session alone. A session that another thread created would not find them.
+    The JVM has one active session per thread, PySpark sets it only when it creates a session, and Spark looks up
+    registered sources only in the active session. A session that another thread created would not find them.
     """
     java_sessions = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr] # not None here
     java_sessions.setActiveSession(spark._jsparkSession)

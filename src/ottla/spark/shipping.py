@@ -1,8 +1,8 @@
-"""Pickles readers and writers so that a worker without this package says so.
+"""Pickles readers and writers so that a worker without this package reports a clear error.
 
-Spark pickles them for its tasks. A pickle that names a class of this package fails on a worker that does not have it,
-with "No module named 'ottla'" at the end of a traceback. Here the pickle is a function with its code, which a worker
-can load without this package, and the real pickle as the function's argument. The function looks first.
+Spark pickles them for its tasks. A pickle that refers to a class of this package fails on a worker that lacks it, with
+"No module named 'ottla'" at the end of a traceback. So the pickle made here is a function with its code, which a worker
+can load without this package, and the actual pickle is its argument. The function checks for the package first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla import __version__
 
 
 def _load_on_worker(pickled: bytes, version: str) -> Any:
-    """Sent by value: it may refer to nothing outside of itself."""
+    """Loads a pickle on a worker. It is sent by value, so it may not refer to anything outside of itself."""
     import importlib.util
     import os
     import platform
@@ -25,7 +25,7 @@ def _load_on_worker(pickled: bytes, version: str) -> Any:
     from pyspark import cloudpickle
 
     def refuse(sentence: str) -> ModuleNotFoundError:
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # this process reports the exception and ends
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # the process reports the exception and exits
         return ModuleNotFoundError(f"The Python of a Spark worker ({sys.executable} on {platform.node()}) {sentence}")
 
     fix = f"Install ottla[spark]=={version} there, or set PYSPARK_PYTHON to a Python that has it."
@@ -45,11 +45,11 @@ def _load_on_worker(pickled: bytes, version: str) -> Any:
     return loaded
 
 
-_load_on_worker.__module__ = "__main__"  # cloudpickle sends the functions of this module by value
+_load_on_worker.__module__ = "__main__"  # cloudpickle pickles functions of this module by value
 
 
 class Shipped:
-    """Base class of what is sent to workers."""
+    """Base class of objects that are sent to workers."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, str]]:
         state = (type(self), self.__getstate__())

@@ -1,4 +1,4 @@
-"""`df.write.format("ottla")` and `df.writeStream.format("ottla")`."""
+"""The sink: `df.write.format("ottla")` and `df.writeStream.format("ottla")`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Messages = list[WriterCommitMessage | None]
 
 
 class StreamWriter(Shipped, DataSourceStreamArrowWriter):
-    """Each micro-batch is there once. Readers of committed records see the rows of one task at a time."""
+    """Writes each micro-batch exactly once. Readers of committed records see the rows of one task at a time."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = read_sink_options(options, streaming=True)
@@ -56,13 +56,14 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
             abort_quietly(self.committing(writes[0].query, writes[0].run), batchId, writes)
 
     def committing(self, query: str, run: str) -> SinkCommit:
+        """Returns the commit protocol of a query's run."""
         return SinkCommit(self._options, query, run)
 
 
 class BatchWriter(Shipped, DataSourceArrowWriter):
-    """All of a write is there when it returns, or nothing of it when a task failed.
+    """Writes all rows when the write returns, or none if a task fails.
 
-    With a name (`ottla.txn.app.id`) and a version that rises, a write that is run again is not there twice.
+    With a name (`ottla.txn.app.id`) and an increasing version, a write that is run again does not write duplicates.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
@@ -105,13 +106,14 @@ class BatchWriter(Shipped, DataSourceArrowWriter):
             abort_quietly(self.committing(), self._options.app_version or 0, writes)
 
     def committing(self) -> SinkCommit:
+        """Returns the commit protocol of a named write."""
         return SinkCommit(self._options, self._options.app_id or self._job, self._job)
 
 
 def write_task(
     options: SinkOptions, committing: SinkCommit, place: TaskPlace, batches: Iterator[pa.RecordBatch]
 ) -> TaskWrite:
-    """What was decided before is not written again, whichever rows this task has now."""
+    """Writes the rows of a task, unless the batch is already decided, whichever rows the task has now."""
     if asyncio.run(committing.enter_task(place.batch)):
         return TaskWrite(place.query, place.run, place.task, place.attempt, 0, True, None)
     rows, transaction = write_in_transaction(options, place.transactional_id, batches)
@@ -119,12 +121,13 @@ def write_task(
 
 
 def told(messages: Messages) -> list[TaskWrite]:
-    """Of tasks that failed there is no message."""
+    """Drops the missing messages of tasks that failed."""
     return [each for each in messages if isinstance(each, TaskWrite)]
 
 
 def abort_quietly(committing: SinkCommit, batch: int, writes: list[TaskWrite]) -> None:
-    """Spark is on its way to tell what failed; the next run aborts what stays open."""
+    """Aborts without raising: Spark is about to report the original failure, and the next run aborts what stays
+    open."""
     try:
         asyncio.run(committing.abort(batch, writes))
     except ClientError as failure:

@@ -1,4 +1,4 @@
-"""The columns that the sink takes, and rows on their way to topics and partitions."""
+"""The columns that the sink accepts, and the routing of rows to topics and partitions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ _SENT = ("key", "value", "headers")
 
 
 class Part(NamedTuple):
+    """Rows for one topic or partition."""
+
     topic: str
     partition: int | None
-    """None: the key decides, as Java's partitioner does, or nobody."""
+    """None: the key determines the partition, as in Java's partitioner; without a key, any partition is used."""
     rows: pa.Table
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """ColumnError unless there are a value and a topic, of types that can be written. Other columns are left out."""
+    """Raises ColumnError unless there are a value and a topic, of types that can be written. Other columns are
+    ignored."""
     types = {column.name: column.dataType.simpleString() for column in schema.fields}
     there = ", ".join(types) or "none"
     if "value" not in types:
@@ -44,7 +47,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def parts_of(rows: pa.Table, topic: str | None) -> Iterator[Part]:
-    """The rows of each topic and of each partition that is named, in their order."""
+    """Yields the rows for each topic and each named partition, in order."""
     columns = [name for name in _SENT if name in rows.column_names]
     for name, of_topic in _by_topic(rows, topic):
         if "partition" not in rows.column_names:

@@ -1,8 +1,8 @@
-"""How a batch that tasks have written comes to be there, once. Runs on the driver, and at the beginning of each task.
+"""Commits a batch exactly once. Runs on the driver, and at the beginning of each task.
 
-A batch is decided by one record (`sink_decisions`) that names every transaction of it; only then are they ended, one
-after the other. Whoever comes later finishes what was decided, and never decides it again. docs/spark.md has the
-argument, step by step.
+A batch is decided by one record (`sink_decisions`) that names all of its transactions. Only then are they committed,
+one after the other. Later runs finish what was decided and never decide it again. docs/spark.md gives the argument,
+step by step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ABORTED = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 
 
 class SinkError(Exception):
-    """A batch could not be written as a whole; says what is there now, and what to do."""
+    """A batch could not be written completely. The message says what was written, and what to do."""
 
 
 @dataclass
 class TaskWrite(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     query: str
     run: str
@@ -38,12 +38,12 @@ class TaskWrite(WriterCommitMessage):
     attempt: int
     rows: int
     skipped: bool
-    """The batch was decided before: the rows are there, or will be."""
+    """The batch was already decided: its rows are written, or will be."""
     transaction: PreparedTransaction | None
 
 
 class SinkCommit:
-    """Of one query, or of one named batch write."""
+    """The commit protocol of one query, or of one named batch write."""
 
     def __init__(self, options: SinkOptions, query: str, run: str) -> None:
         self._options = options
@@ -51,26 +51,30 @@ class SinkCommit:
         self._run = run
 
     def log(self) -> DecisionLog:
+        """Returns the decision log of the query."""
         return DecisionLog(self._options, self._query)
 
     @property
     def _ids_of_run(self) -> str:
-        """How the transactional ids of this run's tasks begin."""
+        """The prefix of the transactional ids of this run's tasks."""
         return ids_of_run(self._query, self._run)
 
     async def enter_task(self, batch: int) -> bool:
-        """Whether the batch is decided already. What an earlier run left open is out of the way then."""
+        """Returns whether the batch is already decided.
+
+        Before that, finishes an earlier decided batch and aborts transactions that earlier runs left open.
+        """
         async with self.log() as decisions:
             last = decisions.last
             if last is not None and not last.done and last.batch < batch:
-                await self._finish(decisions, last, done=False)  # other tasks may do the same just now
-            if last is None or last.run != self._run:  # tasks of this run may be under way; those of others are not
+                await self._finish(decisions, last, done=False)  # other tasks may be doing the same
+            if last is None or last.run != self._run:  # tasks of this run may be in progress, but not those of others
                 kept = () if last is None or last.done else last.transactions
                 await abort_leftovers(self._options, ids_of(self._query), kept, spare=self._ids_of_run)
             return last is not None and last.batch >= batch
 
     async def commit(self, batch: int, writes: Sequence[TaskWrite]) -> None:
-        """Returns when the batch is there."""
+        """Decides and commits the batch. Its rows are committed when this returns."""
         written = [each.transaction for each in writes if each.transaction is not None]
         async with self.log() as decisions:
             last = decisions.last
@@ -89,18 +93,18 @@ class SinkCommit:
                 await self._abort(each for each in written if each not in last.transactions)
             if not last.done:
                 await self._finish(decisions, last)
-            # All tasks of this run have ended. What a dead attempt left open cannot be told from the numbers of the
-            # attempts that ended well: a stage that is tried again counts from 0.
+            # All tasks of this run have ended. Transactions left open by dead attempts cannot be recognized by the
+            # attempt numbers of the successful ones, because a retried stage counts from 0.
             await abort_leftovers_quietly(self._options, self._ids_of_run, last.transactions)
 
     async def abort(self, batch: int, writes: Sequence[TaskWrite]) -> None:
-        """Of tasks whose batch failed, or whose commit did. What was decided stays."""
+        """Aborts the transactions of a failed batch or commit. A decided batch stays."""
         async with self.log() as decisions:
             if decisions.last is not None and decisions.last.batch >= batch:
                 return
             await self._abort(each.transaction for each in writes if each.transaction is not None)
 
-    # Steps that have a name, so that a test can die between them.
+    # Separate methods, so that a test can crash between them.
 
     async def record(self, decisions: DecisionLog, decision: Decision) -> None:
         if decision.transactions:
@@ -112,10 +116,10 @@ class SinkCommit:
     async def record_done(self, decisions: DecisionLog) -> None:
         await decisions.record_done()
 
-    # How it goes on.
+    # Completion.
 
     async def _finish(self, decisions: DecisionLog, decision: Decision, *, done: bool = True) -> None:
-        """`done`: writes down that it is."""
+        """Commits all transactions of a decision, and records it as done if `done` is true."""
         refused: list[PreparedTransaction] = []
         async with PreparedTransactions(self._options.servers) as open_transactions:
             for each in decision.transactions:
@@ -132,7 +136,8 @@ class SinkCommit:
     async def _settle_lost(
         self, decisions: DecisionLog, decision: Decision, refused: Sequence[PreparedTransaction]
     ) -> None:
-        """Some are not open any more: the driver was away for longer than transactions live."""
+        """Handles transactions that are no longer open, because the driver was away for longer than the transaction
+        timeout."""
         states = await self._states(refused)
         lost = [each for each in refused if states[each] not in _COMMITTED]
         if not lost:
@@ -152,7 +157,10 @@ class SinkCommit:
         )
 
     async def _require_open(self, transactions: Sequence[PreparedTransaction]) -> None:
-        """Nothing is decided that cannot be done: if a transaction is gone by now the batch fails, and comes again."""
+        """Checks that all transactions are still open, so that nothing is decided that cannot be committed.
+
+        If one is not, the batch fails and is retried.
+        """
         if not transactions:
             return
         async with Admin(self._options.servers) as admin:
@@ -182,15 +190,17 @@ class SinkCommit:
             for each in transactions:
                 try:
                     await open_transactions.end(each, commit=False)
-                except BrokerRefusedError as refusal:  # it is not open any more, which is what we want
+                except BrokerRefusedError as refusal:  # it is no longer open, which is the goal
                     log.debug("%s is not aborted: %s", each.transactional_id, refusal)
 
 
 async def abort_leftovers(
     options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = (), *, spare: str | None = None
 ) -> None:
-    """Transactions of tasks that died keep readers of committed records waiting: those whose ids begin with `ids`, and
-    not with `spare`."""
+    """Aborts transactions of dead tasks, which would block readers of committed records.
+
+    These are the ones whose ids begin with `ids` but not with `spare`.
+    """
     kept = {each.transactional_id for each in keep}
     async with Admin(options.servers) as admin:
         for each in await admin.list_transactions(states=["Ongoing"]):
@@ -202,7 +212,7 @@ async def abort_leftovers(
 
 
 async def abort_leftovers_quietly(options: SinkOptions, ids: str, keep: Iterable[PreparedTransaction] = ()) -> None:
-    """After all is done: a broker that is away now does not make a batch fail that is there."""
+    """Aborts without raising: the batch is committed, so an unavailable broker must not make it fail."""
     try:
         await abort_leftovers(options, ids, keep)
     except ClientError as failure:
@@ -210,7 +220,7 @@ async def abort_leftovers_quietly(options: SinkOptions, ids: str, keep: Iterable
 
 
 async def end_all(options: SinkOptions, query: str, writes: Sequence[TaskWrite], *, commit: bool) -> None:
-    """Of a batch write without a name: nobody will come to finish it, so nothing is written down."""
+    """Ends all transactions of an unnamed batch write. Nobody can finish it later, so no decision is recorded."""
     done = 0
     transactions = [each.transaction for each in writes if each.transaction is not None]
     async with PreparedTransactions(options.servers) as open_transactions:

@@ -1,9 +1,9 @@
-"""What a query has decided to write: one small topic for each query, whose last record counts.
+"""The decisions of a query about what to write: a small topic per query, whose last record is valid.
 
     {"version": 1, "batch": 7, "run": "…", "done": false, "transactions": [["id", producer id, epoch, version], …]}
 
-Nobody decides who has not fenced all others first, and read what they decided: `enter` does both, in this order. A
-process that was fenced cannot write here any more, so what was read stays true until the next one enters.
+Before a process decides, it must fence all others and then read what they decided; entering the `DecisionLog` does both
+in this order. A fenced process cannot write here any more, so what was read stays true until the next process enters.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from ottla.spark.options_sink import SinkOptions
 
 FORMAT_VERSION = 1
 TAIL_OFFSETS = 64
-"""The last decision is among so many offsets, markers counted; a longer way back is taken if it is not."""
+"""The last decision is expected within this many offsets, including transaction markers. If it is not, the search is
+widened."""
 DECISION_TIMEOUT_MS = 60_000
 
 
 class DecisionsError(Exception):
-    """The topic of decisions has what this version does not understand."""
+    """The decision topic contains something that this version does not understand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
+    """The transactions that make up a batch."""
+
     batch: int
     run: str
     transactions: tuple[PreparedTransaction, ...] = ()
     done: bool = False
-    """Every one of them is committed."""
+    """All transactions are committed."""
 
     def to_json(self) -> bytes:
         body = {
@@ -56,17 +59,18 @@ class Decision:
 
 
 def ids_of(query: str) -> str:
-    """How the transactional ids of a query begin, and of no other: a name has no colon."""
+    """Returns the prefix of the transactional ids of a query. It is unique, because names contain no colon."""
     return f"ottla-spark:{query}:"
 
 
 def ids_of_run(query: str, run: str) -> str:
-    """How those of the tasks of one run begin."""
+    """Returns the prefix of the transactional ids of one run's tasks."""
     return f"{ids_of(query)}{run[:8]}:"
 
 
 class DecisionLog:
-    """`async with DecisionLog(...) as log` fences everybody else and has `log.last`."""
+    """The decision topic of a query. `async with DecisionLog(...) as log` fences all other processes and sets
+    `log.last`."""
 
     def __init__(self, options: SinkOptions, query: str) -> None:
         self._options = options
@@ -84,7 +88,7 @@ class DecisionLog:
     async def __aenter__(self) -> Self:
         await self._make_topic()
         try:
-            await self._producer.start()  # from here on, nobody who began before can decide
+            await self._producer.start()  # from here on, no process that entered before can decide
             self.last = await self._read_last()
         except BaseException:
             await self._producer.close()
@@ -97,12 +101,14 @@ class DecisionLog:
         await self._producer.close()
 
     async def record(self, decision: Decision) -> None:
-        """Durable and certain when it returns. ProducerFencedError if somebody has entered since."""
+        """Records a decision, which is durable when this returns. Raises ProducerFencedError if another process has
+        entered."""
         async with self._producer.transaction() as transaction:
             await transaction.send(self.topic, decision.to_json(), key=self._query.encode(), partition=0)
         self.last = decision
 
     async def record_done(self) -> None:
+        """Records that all transactions of the last decision are committed."""
         assert self.last is not None, "there is a decision to be done with"
         await self.record(replace(self.last, done=True))
 
@@ -113,10 +119,13 @@ class DecisionLog:
             try:
                 await admin.create_topic(self.topic, partitions=1, configs={"cleanup.policy": "compact"})
             except TopicExistsError:
-                return  # another task was faster
+                return  # another task created it first
 
     async def _read_last(self) -> Decision | None:
-        """No transaction is open here: ours was ended by fencing it, and nobody else writes to this topic."""
+        """Returns the last decision.
+
+        No transaction is open here: fencing ended an earlier one, and nobody else writes to this topic.
+        """
         at = TopicPartition(self.topic, 0)
         async with Consumer(
             self._options.servers, isolation_level="read_committed", auto_offset_reset="earliest"

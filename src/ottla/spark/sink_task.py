@@ -1,4 +1,4 @@
-"""One task of a write: its rows in one transaction, which it leaves open for the driver to end. Runs on a worker."""
+"""One task of a write: writes its rows in a transaction and leaves it open for the driver to end. Runs on a worker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ottla.spark.sink_columns import parts_of
 from ottla.spark.sink_decisions import ids_of_run
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""Sent at a time, while the next rows come from the JVM."""
+"""Bytes sent at a time, while the next rows arrive from the JVM."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """Which task this is, of which query, run and batch."""
+    """Identifies a task within its query, run and batch."""
 
     query: str
     run: str
@@ -33,12 +33,15 @@ class TaskPlace:
 
     @property
     def transactional_id(self) -> str:
-        """Its own for each run and attempt: nobody else begins with it while the batch is decided."""
+        """Unique for each run and attempt, so that no other producer uses it while the batch is being decided."""
         return f"{ids_of_run(self.query, self.run)}{self.task}:{self.attempt}"
 
 
 def task_place(query: str | None, batch: int | None) -> TaskPlace:
-    """Spark says it in properties that have no official name; a test holds them. A batch write has names of its own."""
+    """Returns the identity of the current task. A batch write provides its own query and batch.
+
+    Spark has them in properties that are not documented; a test pins their names.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -55,7 +58,7 @@ def task_place(query: str | None, batch: int | None) -> TaskPlace:
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches together, so that one round trip serves many rows."""
+    """Combines small batches, so that one round trip carries many rows."""
     waiting: list[pa.RecordBatch] = []
     size_bytes = 0
     for batch in batches:
@@ -71,7 +74,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def write_plain(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
-    """At least once: the number of rows, when all are acknowledged."""
+    """Writes with at-least-once delivery. Returns the number of rows when all are acknowledged."""
     with LoopThread() as thread:
         producer = Producer(options.servers, **{"client_id": "ottla-spark", **options.producer})
         thread.run(producer.start())
@@ -84,7 +87,7 @@ def write_plain(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
 def write_in_transaction(
     options: SinkOptions, transactional_id: str, batches: Iterable[pa.RecordBatch]
 ) -> tuple[int, PreparedTransaction | None]:
-    """The number of rows, and the transaction that they are in, which is still open; None if there are no rows."""
+    """Returns the number of rows and their transaction, which is still open; None if there are no rows."""
     settings = {"client_id": "ottla-spark", **options.producer, "transactional_id": transactional_id}
     with LoopThread() as thread:
         producer = Producer(options.servers, **settings)

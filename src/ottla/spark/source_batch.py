@@ -1,4 +1,4 @@
-"""`spark.read.format("ottla")`: from offsets or times to offsets or times."""
+"""The batch source, `spark.read.format("ottla")`: reads a range given by offsets or times."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class FilterPushdown:
-    """The `pushFilters` of a reader, for sessions with `spark.sql.python.filterPushdown.enabled` and without.
+    """The `pushFilters` of a reader, for sessions with and without `spark.sql.python.filterPushdown.enabled`.
 
-    In a session without it, which is the default, Spark refuses a reader that overrides `pushFilters`, although it
-    would not call the method. It compares `__func__`, so this object has the one of Spark's base class.
+    Without it, which is the default, Spark rejects a reader that overrides `pushFilters`, although it would not call
+    the method. It compares `__func__`, so this object has that of Spark's base class.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -39,6 +39,8 @@ class FilterPushdown:
 
 
 class BatchReader(Shipped, DataSourceReader):
+    """Reads topics in a batch query."""
+
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_schema(schema)
         self._options = read_options(options, streaming=False)
@@ -50,7 +52,8 @@ class BatchReader(Shipped, DataSourceReader):
         return FilterPushdown(self)
 
     def narrow(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Spark checks every row again: a filter is stricter than what it says about offsets."""
+        """Narrows the ranges to read. Returns all filters, because Spark must check every row: ranges are coarser than
+        filters."""
         self._wanted = narrowed(self._wanted, filters)
         return filters
 
@@ -70,12 +73,13 @@ class BatchReader(Shipped, DataSourceReader):
     @in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadRange):
-            return iter(())  # what Spark makes of a plan without tasks
+            return iter(())  # the partition that Spark makes up for a plan without tasks
         keep = self._wanted.keep if self._wanted.limits_rows else None
         return read_range(self._options, self._schema, partition, keep)
 
     def _checked(self, lookups: Lookups, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """Ranges that are there. What retention removed is lost; what is not yet there is a mistake."""
+        """Returns the ranges that exist. Reports records that retention has deleted, and offsets that do not exist
+        yet."""
         fail = self._options.fail_on_data_loss
         both = sorted(start.keys() & end.keys())
         first, last = lookups.earliest(both), lookups.latest(both)

@@ -1,8 +1,8 @@
-"""What filters of a batch query mean for the offsets to read. Pure.
+"""Derives offset ranges from the filters of a batch query. Pure.
 
-Only what is certain narrows a range. A record of an earlier offset may have a later time, so that a beginning in time
-is a beginning in offsets (all records before the first one that is late enough are too early), but an end in time is
-not an end in offsets. Rows are compared once more where they are read, and by Spark: every filter is given back to it.
+Only certain conclusions narrow a range. A record with a smaller offset may have a later time. So a start time gives a
+start offset (all records before the first one that is late enough are too early), but an end time does not give an end
+offset. Rows are compared again where they are read, and by Spark, to which every filter is returned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _US = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Half-open ranges, None for no limit; sets, None for all."""
+    """Half-open ranges, where None means no limit, and sets, where None means all."""
 
     offset_min: int | None = None
     offset_end: int | None = None
@@ -43,20 +43,21 @@ class Wanted:
 
     @property
     def time_min_ms(self) -> int | None:
-        """Rounded up: a record of this millisecond is late enough."""
+        """Rounded up, because record times are whole milliseconds."""
         return None if self.time_min_us is None else -(-self.time_min_us // 1000)
 
     @property
     def limits_rows(self) -> bool:
+        """Whether rows within the ranges must be compared."""
         return any(each is not None for each in (self.offset_min, self.offset_end, self.time_min_us, self.time_end_us))
 
     def keep(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a batch (`ottla.records.arrow.SCHEMA`) that may be wanted."""
+        """Returns the rows of a batch (`ottla.records.arrow.SCHEMA`) that may match."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        # Times of records are whole milliseconds: such a one is at or after a limit exactly if it is so when the limit
-        # is rounded up.
+        # Record times are whole milliseconds, so comparing them with a limit gives the same result if the limit is
+        # rounded up.
         limits = (
             ("offset", self.offset_min, self.offset_end, 1),
             ("timestamp", self.time_min_us, self.time_end_us, 1000),
@@ -72,7 +73,7 @@ class Wanted:
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
-    """All of the filters hold at once."""
+    """Adds filters, all of which must hold."""
     for each in filters:
         wanted = _with(wanted, each)
     return wanted
@@ -110,7 +111,7 @@ def _cut(wanted: Wanted, least_name: str, end_name: str, least: int | None, end:
 
 
 def _limits(condition: Filter, column: str) -> tuple[int | None, int | None] | None:
-    """The half-open range of whole numbers that a comparison allows; None if it says nothing that we can use."""
+    """Returns the half-open range of integers that a comparison allows; None if it implies nothing usable."""
     from pyspark.sql import datasource as ds
 
     value: Any = getattr(condition, "value", None)
@@ -133,9 +134,9 @@ def _limits(condition: Filter, column: str) -> tuple[int | None, int | None] | N
 
 
 def _number(value: Any, column: str) -> Any:
-    """An offset or a partition as it is, a time in microseconds; None for what is neither."""
+    """Returns an offset or partition unchanged, and a time in microseconds; None for anything else."""
     if column != "timestamp":
         return value if isinstance(value, int) and not isinstance(value, bool) else None
     if not isinstance(value, datetime) or value.tzinfo is None:
-        return None  # without a zone nobody here knows which moment is meant
+        return None  # without a time zone the point in time is unknown
     return (value - _EPOCH) // _US

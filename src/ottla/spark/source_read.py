@@ -1,4 +1,4 @@
-"""One task of a read: a range of one partition, as Arrow batches. Runs on a worker."""
+"""One task of a read: reads a range of one partition as Arrow batches. Runs on a worker."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ RowFilter = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
 class DataLossError(ClientError):
-    """Records that the query has not read are gone. `failOnDataLoss=false` goes on without them."""
+    """Records were deleted before the query read them. With `failOnDataLoss=false` the query continues without them."""
 
 
 def lost(sentence: str, *, fail: bool) -> None:
-    """Raises, or warns and lets the query go on."""
+    """Raises DataLossError, or logs a warning and lets the query continue."""
     if fail:
         raise DataLossError(f"{sentence} Set the option failOnDataLoss to false to go on without them.")
     log.warning("%s The query goes on without them, because failOnDataLoss is false.", sentence)
@@ -39,7 +39,7 @@ def lost(sentence: str, *, fail: bool) -> None:
 
 @dataclass
 class ReadRange(InputPartition):
-    """What one task reads; `end` is exclusive."""
+    """The range that one task reads; `end` is exclusive."""
 
     topic: str
     partition: int
@@ -50,7 +50,10 @@ class ReadRange(InputPartition):
 def read_range(
     options: SourceOptions, schema: StructType, part: ReadRange, keep: RowFilter | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Every visible record of the range, in order. DataLossError if it is gone meanwhile, unless the job allows it."""
+    """Yields every visible record of the range, in order.
+
+    Raises DataLossError if records are deleted meanwhile, unless the job allows that.
+    """
     at = TopicPartition(part.topic, part.partition)
     batches = RowBatches(schema, at)
     with LoopThread() as thread:
@@ -79,7 +82,9 @@ def read_range(
 
 
 def consumer_at(thread: LoopThread, consumer: Consumer, at: TopicPartition, offset: int) -> None:
-    async def move() -> None:  # on the loop: a seek wakes the fetcher
+    """Assigns the partition and seeks to an offset."""
+
+    async def move() -> None:  # on the loop, because a seek wakes the fetcher
         consumer.assign([at])
         consumer.seek(at, offset)
 
@@ -87,10 +92,10 @@ def consumer_at(thread: LoopThread, consumer: Consumer, at: TopicPartition, offs
 
 
 def skip_lost(thread: LoopThread, consumer: Consumer, at: TopicPartition, part: ReadRange, *, fail: bool) -> bool:
-    """Goes on with the first record that is left; False if none of the range is."""
+    """Seeks to the first remaining record. Returns False if none of the range remains."""
     position = thread.run(consumer.position(at))
     first = thread.run(consumer.beginning_offsets([at]))[at]
-    if first <= position:  # the end moved back: the topic is another one now
+    if first <= position:  # the end moved back: the topic was recreated
         lost(f"Offset {position} of {at} is not there any more: its log ends before.", fail=fail)
         return False
     lost(f"Records of {at} from offset {position} to {min(first, part.end)} are gone.", fail=fail)

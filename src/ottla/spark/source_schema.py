@@ -1,4 +1,4 @@
-"""The columns of the source, those of Spark's Kafka connector; a job that names fewer gets fewer."""
+"""The columns of the source, which are those of Spark's Kafka connector. A job may select fewer with a schema."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ COLUMNS = {
 
 
 class ColumnError(ValueError):
-    """The columns that a job names are not those of the source or the sink."""
+    """The job's columns are not those of the source or the sink."""
 
 
 def schema_text(*, headers: bool) -> str:
+    """Returns the schema as DDL."""
     columns = COLUMNS | ({"headers": HEADERS_TYPE} if headers else {})
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
 def check_schema(schema: StructType) -> None:
-    """ColumnError unless the job asks for columns that there are, with their types."""
+    """Raises ColumnError if the schema has an unknown column or a wrong type."""
     known = COLUMNS | {"headers": HEADERS_TYPE}
     for column in schema.fields:
         if column.name not in known:
@@ -47,7 +48,7 @@ def check_schema(schema: StructType) -> None:
 
 
 class RowBatches:
-    """Makes record batches as Spark wants them, to the letter, from what the client reads of one partition."""
+    """Converts the record batches of one partition to exactly the schema that Spark expects."""
 
     def __init__(self, schema: StructType, at: TopicPartition) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -59,7 +60,7 @@ class RowBatches:
         ]
 
     def convert(self, rows: pa.RecordBatch, by_broker: bool) -> pa.RecordBatch:
-        """`by_broker`: the timestamps are those of the broker (LogAppendTime)."""
+        """Converts a batch. `by_broker` means that the broker set the timestamps (LogAppendTime)."""
         return pa.RecordBatch.from_arrays([make(rows, by_broker) for make in self._makers], schema=self._schema)
 
     def _maker(self, name: str, kind: pa.DataType) -> Callable[[pa.RecordBatch, bool], pa.Array]:
@@ -75,7 +76,7 @@ class RowBatches:
 
 
 def _null_if_empty(headers: pa.Array) -> pa.Array:
-    """Spark's connector has null for a record without headers."""
+    """Replaces empty headers with null, as Spark's connector does."""
     import pyarrow.compute as pc
 
     return pc.if_else(pc.equal(pc.list_value_length(headers), 0), pa.scalar(None, headers.type), headers)

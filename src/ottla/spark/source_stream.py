@@ -1,10 +1,11 @@
-"""`spark.readStream.format("ottla")`: micro-batches of offset ranges, from Spark's checkpoint.
+"""The streaming source, `spark.readStream.format("ottla")`: micro-batches of offset ranges, from Spark's checkpoint.
 
-Two beginnings are symbols, so that a query that dies in its first batch begins at the same place again: an empty
-offset, whose batch reads nothing and only writes down where "latest" was; and -2 for a partition read from its earliest
-record.
+Two initial offsets are symbolic, so that a query that dies in its first batch starts at the same place again. An empty
+offset stands for "latest"; its batch reads nothing and only records where the end was. -2 stands for the earliest
+record of a partition.
 
-A group that the job names is told how far the query is: whenever Spark asks for more, the batch before is done.
+If the job names a group, the query's progress is committed to it: when Spark asks for the next batch, the previous one
+is done.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ Json = dict[str, Any]
 
 
 class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in a streaming query."""
+
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_schema(schema)
         self._options = read_options(options, streaming=True)
         self._schema = schema
         self._lookups = Lookups(self._options)
         self._target: Offsets | None = None
-        """Of Trigger.AvailableNow: where the logs ended when the query began."""
+        """The end offsets at the start of the query, for Trigger.AvailableNow."""
         self._newest: Offsets = {}
         self._committed: Offsets = {}
         self._last_batch_s = time.monotonic()
 
-    # How far.
+    # Offsets.
 
     @in_one_sentence
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
@@ -62,7 +65,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if bound.kind == "earliest":
             return to_json(dict.fromkeys(partitions, EARLIEST))
         resolved = self._lookups.resolve(bound, "startingOffsets")
-        if bound.kind == "offsets":  # what is earliest stays a symbol
+        if bound.kind == "offsets":  # "earliest" stays symbolic
             resolved |= {at: EARLIEST for at, offset in bound.numbers.items() if offset == EARLIEST}
         return to_json(resolved)
 
@@ -97,7 +100,8 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return to_json(self._newest) or None
 
     def commit(self, end: Json) -> None:
-        """One batch late, and not for the last one: `latestOffset` knows it earlier."""
+        """Does nothing: it is called one batch late, and not for the last batch. `latestOffset` commits to the group
+        earlier."""
 
     def stop(self) -> None:
         self._lookups.close()
@@ -107,7 +111,7 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._options.fail_on_data_loss
 
     def _begun(self, begin: Offsets, end: Offsets) -> Offsets:
-        """Numbers for what is a symbol, and for partitions that are new."""
+        """Resolves symbolic offsets and adds those of new partitions."""
         symbols = [at for at, offset in begin.items() if offset == EARLIEST and at in end]
         return {**begin, **self._lookups.earliest([*symbols, *(end.keys() - begin.keys())])}
 
@@ -125,11 +129,11 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return
         try:
             self._lookups.commit(group, known)
-        except ClientError as failure:  # it is for onlookers: the checkpoint is what counts
+        except ClientError as failure:  # this is only for monitoring; the checkpoint is authoritative
             log.warning("Group %s is not told how far the query is: %s", group, failure)
         self._committed = known
 
-    # What to read.
+    # Tasks.
 
     @in_one_sentence
     def partitions(self, start: Json, end: Json) -> Sequence[ReadRange]:
@@ -166,14 +170,14 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ranges
 
     def __getstate__(self) -> dict[str, Any]:
-        """To a worker goes what a task needs; connections stay here."""
+        """Sends only what a task needs to a worker; connections stay on the driver."""
         return {"_options": self._options, "_schema": self._schema}
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the error of a reader that could not be made, as soon as Spark uses it.
+    """Raises the error of a reader that could not be created, as soon as Spark uses it.
 
-    When `streamReader` itself raises, Spark 4.3 hides the error behind an UnboundLocalError of its own.
+    If `streamReader` itself raised, Spark 4.3 would hide the error behind an UnboundLocalError of its own.
     """
 
     def __init__(self, error: Exception) -> None:

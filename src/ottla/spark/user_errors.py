@@ -1,9 +1,9 @@
-"""Errors that a user can act on reach the user as one sentence, without a traceback.
+"""Reports errors that a user can act on as one sentence, without a traceback.
 
-Spark runs a source in Python processes of its own. When a method raises, the process writes the traceback to the JVM,
-and Spark puts that text into its exception. With SPARK_HIDE_TRACEBACK in its environment, the process writes the type
-and the message only. (`spark.sql.execution.pyspark.udf.hideTraceback.enabled` sets it for a whole session.) A process
-that has reported an exception ends, so setting the variable just before affects this one exception.
+Spark runs a source in its own Python processes. When a method raises, the process writes the traceback to the JVM, and
+Spark includes that text in its exception. With SPARK_HIDE_TRACEBACK in its environment, the process writes only the
+type and the message. (`spark.sql.execution.pyspark.udf.hideTraceback.enabled` sets it for a whole session.) A process
+exits after it reports an exception, so setting the variable just before affects only this exception.
 
 An unexpected exception keeps its traceback.
 """
@@ -25,14 +25,15 @@ log = logging.getLogger("ottla.spark")
 USER_ERRORS = (ClientError, ColumnError, OptionError)
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 IN_WORKER = "SPARK_PYTHON_RUNTIME"
-"""Set in each Python process that Spark starts, and not in the process of the driver's own program."""
+"""Set in each Python process that Spark starts, but not in the process of the driver program."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def in_one_sentence(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a method that Spark calls: user errors of the method, or of its iterator, become one sentence."""
+    """Decorates a method that Spark calls: user errors of the method, or of its iterator, are reported as one
+    sentence."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **named: P.kwargs) -> T:
@@ -55,6 +56,7 @@ def _checked(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def hide_traceback(error: BaseException) -> None:
+    """Makes this process report the error without a traceback."""
     log.debug("reported without a traceback", exc_info=error)
     if IN_WORKER in os.environ:
         os.environ[HIDE_TRACEBACK] = "1"

@@ -1,10 +1,10 @@
-"""Spark's daemon of Python workers, which has imported what tasks need before it forks the first of them.
+"""Spark's daemon for Python workers, with the modules that tasks need imported before the first fork.
 
-Spark's own imports nothing, as a library may start threads when it is imported, and those are not there after a fork:
-so each worker imports PySpark, Arrow and this package anew, half a second of work. What is imported here starts none,
-but for one of jemalloc's, which takes care of forks itself. Should that change, Spark's own daemon takes over.
+Spark's own daemon imports nothing, because a library may start threads on import, and threads do not survive a fork. So
+each worker imports PySpark, Arrow and this package again, which takes half a second. The modules imported here start no
+threads, except one of jemalloc, which handles forks itself. If that changes, Spark's own daemon takes over.
 
-`new_session` names it (`spark.python.daemon.module`) where Spark runs on this machine.
+`new_session` selects this daemon (`spark.python.daemon.module`) if Spark runs on this machine.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ _FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 
 
 def main() -> None:
+    """Imports the modules and runs the daemon."""
     for name in MODULES:
         importlib.import_module(name)
     if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
-    gc.freeze()  # what is shared with the workers stays shared
+    gc.freeze()  # keeps memory shared with the workers
     from pyspark import daemon
 
     daemon.manager()
 
 
 def has_threads() -> bool:
-    """Whether a fork would leave something behind. Where nobody can say, what Python itself knows counts."""
+    """Returns whether a fork would lose a thread. Where /proc is not available, only Python's own threads are
+    counted."""
     tasks = Path("/proc/self/task")
     if not tasks.exists():
         return threading.active_count() > 1

@@ -1,1 +1,1 @@
-"""Topics into files, on a disk or an object store."""
+"""Writes topics to files, on a disk or in an object store."""

@@ -1,4 +1,4 @@
-"""Records as the bytes of a file: JSON lines or Parquet. Pure."""
+"""Encodes records as files of JSON lines or Parquet. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ottla.client.fetched import ConsumerRecord
 
 
 class BadValueError(Exception):
-    """A record that the format has no place for; the message says why."""
+    """A record that the format cannot represent. The message says why."""
 
 
 def check_json(record: ConsumerRecord) -> None:
-    """BadValueError unless the value is JSON."""
+    """Raises BadValueError if the value is not JSON."""
     if record.value is None:
         return
     try:
@@ -27,11 +27,11 @@ def check_json(record: ConsumerRecord) -> None:
 
 
 def accept_all(_: ConsumerRecord) -> None:
-    """Parquet has bytes as they are."""
+    """Accepts every record: Parquet stores bytes unchanged."""
 
 
 def encode_json_lines(records: Sequence[ConsumerRecord]) -> bytes:
-    """A line a record; the value is the JSON that it was. A key that is no text is base64."""
+    """Encodes each record as one line that embeds its JSON value. Keys that are not UTF-8 are base64."""
     lines = []
     for record in records:
         head = orjson.dumps(
@@ -63,7 +63,7 @@ def _shown(value: bytes | None) -> str | None:
 
 
 def encode_parquet(records: Sequence[ConsumerRecord]) -> bytes:
-    """Bytes as they are; `ottla.records.arrow.SCHEMA`, with topic and partition."""
+    """Encodes records as Parquet with unchanged bytes: `ottla.records.arrow.SCHEMA`, plus topic and partition."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,10 +1,10 @@
-"""`ottla connect file-sink`: topics into files, each record once.
+"""`ottla connect file-sink`: writes topics to files, each record exactly once.
 
     INTO/TOPIC/partition=0/00000000000000000000-00000000000000100000.jsonl
 
-The name says which offsets a file covers, the end exclusive, and the next file begins where it ends: a sink that starts
-again lists the files and goes on at the end of the last one. A file appears whole: on a disk it is written under
-another name, synced and renamed; an object store shows an object when all of it is there.
+The name of a file is its range of offsets, the end exclusive, and the next file begins where it ends. A restarted sink
+lists the files and resumes at the end of the last one. Files appear atomically: on a disk, a file is written under a
+temporary name, synced and renamed; an object store shows an object only when it is complete.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _UNFINISHED = ".unfinished"
 
 @dataclass(frozen=True, slots=True)
 class FileSinkSettings:
+    """The settings of a file sink."""
+
     topics: list[str]
     into: str
     format: str = "jsonl"
@@ -40,7 +42,7 @@ class FileSinkSettings:
 
 @dataclass(slots=True)
 class _Pending:
-    """Of one partition: what is in no file yet."""
+    """Offsets and records of one partition that are not in a file yet."""
 
     begin: int
     end: int
@@ -48,7 +50,7 @@ class _Pending:
 
 
 class FileSink:
-    """A sink: see `ottla.connect.contract.Sink`."""
+    """Implements `ottla.connect.contract.Sink`."""
 
     may_begin_late = True
     paused: Sequence[TopicPartition] = ()
@@ -92,7 +94,8 @@ class FileSink:
         return f"{self._root}/{at.topic}/partition={at.partition}"
 
     def _end_of(self, at: TopicPartition) -> int | None:
-        """Where the files of a partition end. NeedsHelpError if they do not follow one another."""
+        """Returns the offset at which the files of a partition end. Raises NeedsHelpError if there is a gap or an
+        overlap."""
         try:
             names = [path.rsplit("/", 1)[-1] for path in self._store.ls(self._directory(at), detail=False)]
         except FileNotFoundError:
@@ -142,7 +145,7 @@ class FileSink:
             self._store.pipe_file(path, data)
             return
         os.makedirs(directory, exist_ok=True)
-        unfinished = f"{directory}/.{name}{_UNFINISHED}"  # for no reader: neither by its beginning nor by its end
+        unfinished = f"{directory}/.{name}{_UNFINISHED}"  # hidden from readers that match by prefix or by suffix
         with open(unfinished, "wb") as file:
             file.write(data)
             file.flush()
@@ -151,4 +154,4 @@ class FileSink:
         sync_path(directory)
 
     async def stop(self) -> None:
-        """What is in no file yet is read again."""
+        """Does nothing: records that are not in a file yet are fetched again after a restart."""

@@ -12,5 +12,6 @@ OPTIONAL = ("format", "records_per_file", "commit_every_s", "dead_letters", "unt
 
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> FileSink:
+    """Creates a file sink from its settings."""
     given = {key: settings[key] for key in ("format", "records_per_file") if settings.get(key) is not None}
     return FileSink(FileSinkSettings(topics=list(settings["topics"]), into=settings["into"], **given), bootstrap)

@@ -1,1 +1,1 @@
-"""PostgreSQL: change capture from it, and a sink into it."""
+"""PostgreSQL connectors: change data capture from a database, and a sink into one."""

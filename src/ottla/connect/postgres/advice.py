@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses, in words that say what to type."""
+"""Explains PostgreSQL's errors and tells the operator what to type."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ Advice = Callable[[str, str], str]
 
 
 def without_password(url: str) -> str:
-    """As it may be shown."""
+    """Hides the password in a connection string, so that it can be shown."""
     hidden = re.sub(r"^(\w+://[^:@/?#]*):[^/?#]*@", r"\1:***@", url)
     return re.sub(r"(password\s*=\s*)('[^']*'|[^&\s#]*)", r"\1***", hidden)
 
 
 def user_of(url: str) -> str:
+    """Returns the user of a connection string."""
     from psycopg.conninfo import conninfo_to_dict
 
     return str(conninfo_to_dict(url).get("user") or "the user")
 
 
 def explained(failure: Exception, url: str) -> ConnectorError:
-    """NeedsHelpError if only a person can do something about it, else an error after which it is tried again."""
+    """Returns NeedsHelpError if only an operator can fix the failure, otherwise ConnectorError, which is retried."""
     said = " ".join(str(failure).split())
     where = f"PostgreSQL ({without_password(url)})"
     state = _sqlstate(failure)

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogs say about tables, types, slots and publications."""
+"""Reads tables, types, slots and publications from PostgreSQL's catalogs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ _COLUMNS = """
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
+    """A table, its replica identity and its key columns."""
+
     oid: int
     schema: str
     table: str
@@ -48,14 +50,16 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class SlotFacts:
+    """The state of a replication slot."""
+
     is_active: bool
     confirmed_lsn: int
     is_lost: bool
-    """The server has removed what it should have kept: max_slot_wal_keep_size."""
+    """The server has removed WAL that the slot still needed, because of max_slot_wal_keep_size."""
 
 
 class Catalog:
-    """Over a connection of its own. Made by `connect`."""
+    """Queries the catalogs over a connection of its own. Created by `connect`."""
 
     def __init__(self, url: str, connection: psycopg.AsyncConnection[Any]) -> None:
         self._url = url
@@ -80,6 +84,7 @@ class Catalog:
         await self.connection.close()
 
     async def ask(self, question: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+        """Returns the rows of a query. Raises ConnectorError or NeedsHelpError."""
         try:
             cursor = await self.connection.execute(question, values)
             return await cursor.fetchall()
@@ -94,12 +99,15 @@ class Catalog:
         return _table_facts(rows[0]) if rows else None
 
     async def columns(self, oid: int) -> dict[str, ColumnFacts]:
+        """Returns the columns of a table by name, without dropped and generated ones."""
         rows = await self.ask(_COLUMNS, oid)
         return {row[0]: ColumnFacts(row[1], row[2], _only_element(row[3]), *row[4:]) for row in rows}
 
     async def chosen_tables(self, names: Sequence[str]) -> list[TableFacts]:
-        """Of `schema.table`, `table` of the schema public, or `schema.*`. NeedsHelpError if one is not there, or has no
-        key."""
+        """Returns the tables that match the names: `schema.table`, `table` in the schema public, or `schema.*`.
+
+        Raises NeedsHelpError if a table does not exist or has no key.
+        """
         rows = await self.ask(_TABLES + " WHERE c.relkind = 'r' AND n.nspname !~ '^pg_' ORDER BY 2, 3")
         known = [_table_facts(row) for row in rows if row[1] != "information_schema"]
         chosen: dict[str, TableFacts] = {}
@@ -116,8 +124,11 @@ class Catalog:
         return list(chosen.values())
 
     async def check_can_stream(self) -> None:
-        """That the server decodes its log, and that this user may ask for it. ConnectorError while it recovers: its
-        slots and publications cannot be judged before that."""
+        """Checks that the server can decode its WAL and that the user may replicate.
+
+        Raises ConnectorError while the server is in recovery, because its slots and publications cannot be checked
+        before recovery ends.
+        """
         if (await self.ask("SELECT pg_is_in_recovery()"))[0][0]:
             raise ConnectorError("PostgreSQL is in recovery, or a standby: changes are read when it is a primary")
         level = (await self.ask("SELECT current_setting('wal_level')"))[0][0]
@@ -132,7 +143,10 @@ class Catalog:
             raise NeedsHelpError(f"{user} may not replicate. A superuser types: ALTER ROLE {user} REPLICATION;")
 
     async def check_can_read(self, tables: Sequence[TableFacts]) -> None:
-        """Before there is a slot: one that nobody reads fills the server's disk."""
+        """Checks the privileges to read the tables.
+
+        Call it before creating a slot: an unread slot fills the server's disk.
+        """
         for table in tables:
             may_read = await self.ask(
                 "SELECT has_schema_privilege(%s, 'USAGE') AND has_table_privilege(%s::oid, 'SELECT')",
@@ -147,6 +161,7 @@ class Catalog:
                 )
 
     async def slot(self, name: str) -> SlotFacts | None:
+        """Returns the state of a slot, or None if it does not exist."""
         rows = await self.ask(
             "SELECT active, confirmed_flush_lsn::text, coalesce(wal_status = 'lost', false) FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -157,7 +172,10 @@ class Catalog:
         return SlotFacts(rows[0][0], parse_lsn(rows[0][1] or "0/0"), rows[0][2])
 
     async def ensure_publication(self, name: str, tables: Sequence[TableFacts], *, create: bool) -> None:
-        """NeedsHelpError if it lacks a table, or is missing itself and nobody may create it."""
+        """Creates the publication if it does not exist and `create` is true.
+
+        Raises NeedsHelpError if the publication lacks a table, or does not exist and may not be created.
+        """
         listed = ", ".join(f"{each.schema}.{each.table}" for each in tables)
         if not await self.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", name):
             command = f"CREATE PUBLICATION {name} FOR TABLE {listed};"
@@ -206,7 +224,8 @@ def _check_key(table: TableFacts) -> None:
 
 
 def _only_element(array: str | None) -> str | None:
-    """Of the text of an array with one element, as the catalog has the value that old rows lack."""
+    """Returns the element of a one-element array in text form; the catalog stores the default of older rows like
+    this."""
     if array is None:
         return None
     inside = array[1:-1]

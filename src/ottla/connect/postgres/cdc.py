@@ -1,11 +1,11 @@
-"""`ottla connect postgres-cdc`: every change of chosen tables, from a consistent snapshot on.
+"""`ottla connect postgres-cdc`: captures every change of the chosen tables, starting with a consistent snapshot.
 
-    announce   the position says that a snapshot begins, before there is a slot
-    snapshot   a slot is created; its exported snapshot is read table by table, a transaction a chunk
-    stream     pgoutput from the slot; a batch is many transactions, or a part of a very large one
+    announce   the position records that a snapshot begins, before the slot exists
+    snapshot   the slot is created and its exported snapshot is read table by table, one transaction per chunk
+    stream     pgoutput is read from the slot; a batch is many transactions, or a part of a very large one
 
-A snapshot dies with its connection, so one that was interrupted begins anew: with a new slot, and with a truncate in
-each topic, which takes back what the first attempt has written there.
+An exported snapshot dies with its connection, so an interrupted snapshot starts over with a new slot. It first writes a
+truncate to each topic, which undoes what the earlier attempt wrote there.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _SLOT_IN_USE = "55006"
 
 @dataclass(frozen=True, slots=True)
 class CdcSettings:
+    """The settings of a change data capture connector."""
+
     url: str
     tables: list[str]
     prefix: str
@@ -54,7 +56,7 @@ class CdcSettings:
 
 
 class PostgresCdc:
-    """A source: see `ottla.connect.contract.Source`."""
+    """Implements `ottla.connect.contract.Source`."""
 
     def __init__(self, settings: CdcSettings) -> None:
         self._settings = settings
@@ -112,8 +114,11 @@ class PostgresCdc:
         return self._in_time(explained(failure, self._settings.url))
 
     def _in_time(self, failure: ConnectorError) -> ConnectorError:
-        """A connector that has run before had the right address and rights. What is missing now may come back, so it is
-        retried: an ended connector's slot would hold the server's WAL until its bound is reached."""
+        """Makes failures retryable once the connector has run.
+
+        The address and the privileges were right before, so whatever is missing now may come back. If the connector
+        stopped instead, its slot would hold the server's WAL until the slot's limit is reached.
+        """
         return ConnectorError(str(failure)) if self._has_run else failure
 
     async def poll(self) -> SourceBatch | None:
@@ -146,10 +151,13 @@ class PostgresCdc:
         described: dict[str, Any] = {"phase": self._phase, "tables": [each.name for each in self._tables]}
         return described | (self._stream.describe() if self._stream is not None else {})
 
-    # The beginning.
+    # Snapshot.
 
     async def _read_snapshot(self, has_slot: bool) -> AsyncIterator[SourceBatch]:
-        """Announces it, and waits until that is in the log: then a slot that is there next time is ours."""
+        """Announces the snapshot and waits until the announcement is in the log.
+
+        From then on, a slot found at the next start is known to belong to this connector.
+        """
         settings = self._settings
         empty = {table_topic(settings.prefix, each.name): Rows() for each in self._tables}
         yield SourceBatch(empty, {"phase": "announced", "attempt": self._attempt})
@@ -197,7 +205,7 @@ class PostgresCdc:
             raise self._explained(failure) from failure
 
     async def _shape_now(self, table: TableFacts) -> TableShape:
-        """As the catalog has it in the snapshot."""
+        """Returns the shape of a table as the catalog shows it in the snapshot."""
         assert self._catalog is not None
         facts = await self._catalog.columns(table.oid)
         keys = set(table.key_columns)
@@ -205,7 +213,7 @@ class PostgresCdc:
         relation = Relation(table.oid, table.schema, table.table, table.identity, columns)
         return TableShape(relation, table.key_columns, await self._catalog.types(), facts)
 
-    # The stream.
+    # Stream.
 
     async def _connect(self) -> None:
         try:
@@ -245,7 +253,7 @@ class PostgresCdc:
         return ChangeWriter(self._settings.prefix, database, tombstones=self._settings.tombstones)
 
     async def _warn_of_gaps(self) -> None:
-        """Tables of which an update does not carry its large values."""
+        """Warns about tables whose updates omit unchanged large values."""
         assert self._catalog is not None
         for table in self._tables:
             if table.identity == "f":

@@ -23,6 +23,7 @@ OPTIONAL = (
 
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresCdc:
+    """Creates a change data capture connector from its settings."""
     given = {key: settings[key] for key in OPTIONAL if settings.get(key) is not None}
     own = "ottla_" + re.sub(r"[^a-z0-9_]", "_", name.lower())[:57]
     return PostgresCdc(

@@ -1,9 +1,9 @@
-"""Decoded changes into records: Debezium's envelope, a topic a table, and one for the transactions. Pure.
+"""Converts decoded changes to records: Debezium's envelope, one topic per table, and one topic for transactions. Pure.
 
-PREFIX.SCHEMA.TABLE    key: the primary key; value: before, after, source, op, ts_ms, transaction; a tombstone after
-                       a delete
+PREFIX.SCHEMA.TABLE    key: the primary key; value: before, after, source, op, ts_ms, transaction; a delete is
+                       followed by a tombstone
 PREFIX.transaction     BEGIN and END of each transaction, with the number of its changes
-PREFIX.schema          key: the id that records name as source.schema_id; value: the columns with their types
+PREFIX.schema          key: the id that records refer to as source.schema_id; value: the columns and their types
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SOURCE = b'%b,"schema":%b,"table":%b,"schema_id":"%b","snapshot":"%b","txId":%b
 
 
 def table_topic(prefix: str, table: str) -> str:
-    """`table`: with its schema."""
+    """Returns the topic of a table, which is given as `schema.table`."""
     return f"{prefix}.{table}"
 
 
@@ -54,7 +54,7 @@ class _Open:
 
 
 class ChangeWriter:
-    """Give it changes in order; `take` gives the records so far."""
+    """Buffers the records of changes, which are added in order, until `take` returns them."""
 
     def __init__(self, prefix: str, database: str, *, tombstones: bool = True) -> None:
         self._prefix = prefix
@@ -77,10 +77,11 @@ class ChangeWriter:
 
     @property
     def events(self) -> int:
-        """Of the open transaction, those that a former run has written too."""
+        """The number of changes in the open transaction so far, including those that an earlier run has written."""
         return 0 if self._open is None else self._open.events
 
     def take(self) -> dict[str, Rows]:
+        """Returns the buffered records by topic, and empties the buffer."""
         rows, self._rows = self._rows, {}
         self.record_count = self.size_bytes = 0
         return rows
@@ -88,12 +89,12 @@ class ChangeWriter:
     # Transactions.
 
     def begin(self, begin: Begin, *, skip: int = 0) -> None:
-        """`skip`: the number of events that the log has already."""
+        """Begins a transaction. `skip` is the number of its changes that are already in the log."""
         committed_ms = (begin.committed_us + POSTGRES_EPOCH_US) // 1000
         self._begin(_Open(b"%d:%d" % (begin.xid, begin.commit_lsn), begin.xid, committed_ms), skip)
 
     def begin_snapshot(self, lsn: int, chunk: int) -> None:
-        """Each chunk of a snapshot is a transaction by itself."""
+        """Begins a chunk of a snapshot, which is a transaction of its own."""
         now_ms = time.time_ns() // 1_000_000
         self._begin(_Open(b"snapshot-%d:%d" % (chunk, lsn), 0, now_ms, snapshot=b"true"), 0)
 
@@ -105,6 +106,7 @@ class ChangeWriter:
         self._now_ms = time.time_ns() // 1_000_000
 
     def end(self) -> None:
+        """Ends the transaction. A transaction without changes leaves no records."""
         opened = self._open
         assert opened is not None
         self._open = None
@@ -124,10 +126,11 @@ class ChangeWriter:
         self._write(shape, b"c", lsn, key_row=change.new, after=change.new)
 
     def read(self, shape: TableShape, row: Row, lsn: int) -> None:
-        """A row of a snapshot."""
+        """Writes a row of a snapshot."""
         self._write(shape, b"r", lsn, key_row=row, after=row)
 
     def update(self, shape: TableShape, change: Update, lsn: int) -> None:
+        """Writes an update. An update that changes the key becomes a delete and a create."""
         old, new = change.old, change.new
         full_old = old if change.has_full_old else None
         if full_old is not None:
@@ -153,7 +156,7 @@ class ChangeWriter:
                 self._write(shape, b"t", lsn)
 
     def empty(self, shape: TableShape, lsn: int) -> None:
-        """What the topic has of the table counts no more: a snapshot begins anew."""
+        """Writes a truncate that invalidates the table's earlier records, because a snapshot starts over."""
         self._write(shape, b"t", lsn)
 
     def _write(
@@ -201,7 +204,7 @@ class ChangeWriter:
             self._add(topic, key, None)
 
     def _source_of(self, shape: TableShape, opened: _Open) -> bytes:
-        """The same for all changes of a transaction to a table."""
+        """Returns the `source` fields, which are the same for all changes of one transaction to one table."""
         known = self._sources.get(id(shape))
         if known is None:
             if shape.schema_id not in self._known_schemas:

@@ -1,4 +1,5 @@
-"""Columns of JSON values as the text of PostgreSQL's arrays: one parameter a column, for any number of rows. Pure."""
+"""Formats columns of JSON values as PostgreSQL array literals: one parameter per column, for any number of rows.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +10,21 @@ from typing import Any
 ColumnText = Callable[[Sequence[Any]], str]
 _WHOLE = frozenset({"smallint", "integer", "bigint", "oid"})
 _OWN_DELIMITER = "box"
-"""The one type whose arrays are not separated by commas."""
+"""The only type whose arrays are not separated by commas."""
 
 
 def parameter_type(kind: str) -> str:
-    """Of the parameter for a column; what is an array itself travels as text, and is cast row by row."""
+    """Returns the type of a column's parameter. Array columns are sent as text and cast row by row."""
     return "text[]" if needs_cast(kind) else f"{kind}[]"
 
 
 def needs_cast(kind: str) -> bool:
+    """Returns whether values of this type are sent as text and cast in the statement."""
     return kind.endswith("[]") or kind == _OWN_DELIMITER
 
 
 def column_text(kind: str) -> ColumnText:
-    """How a column of this type is written."""
+    """Returns the function that formats a column of this type."""
     if kind in _WHOLE:
         return _whole_numbers
     if kind == "bytea":
@@ -34,7 +36,7 @@ def column_text(kind: str) -> ColumnText:
 
 
 def value_text(kind: str, value: Any, *, in_array: bool = False) -> str | None:
-    """One value, as PostgreSQL reads it."""
+    """Formats one value as PostgreSQL reads it."""
     if value is None or isinstance(value, str):
         if value is not None and kind.removesuffix("[]") == "bytea" and not (in_array and value.startswith("[")):
             return "\\x" + base64.b64decode(value).hex()

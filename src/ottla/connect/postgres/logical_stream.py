@@ -1,4 +1,4 @@
-"""The running stream of a slot, cut into batches at the ends of transactions."""
+"""Reads the stream of a logical slot and splits it into batches at transaction boundaries."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from ottla.connect.postgres.values import TypeInfo
 IDLE_S = 1.0
 STATUS_EVERY_S = 5.0
 LARGE_TRANSACTION = 2
-"""Times the size of a batch: then a transaction goes into the log in parts."""
+"""A transaction larger than this many batches is written to the log in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
+    """Where a stream resumes."""
+
     lsn: int
-    """Transactions that commit before it are in the log."""
+    """Transactions that commit before this LSN are in the log."""
     part_of: int = 0
-    """The commit of a transaction of which the log has the first `events`; 0 if there is none."""
+    """The commit LSN of a transaction whose first `events` changes are in the log; 0 if there is none."""
     events: int = 0
     attempt: int = 1
 
@@ -43,7 +45,8 @@ class StreamPosition:
 
 
 class LogicalStream:
-    """Of a connection that has started. It keeps the server's timeout away by itself."""
+    """The stream of a connection on which replication has started. Sends status updates to prevent the server's
+    timeout."""
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class LogicalStream:
         self._linger_s = linger_ms / 1000
         self._begun: Begin | None = None
         self._is_known = False
-        """Whether the open transaction is in the log already."""
+        """Whether the open transaction is already in the log."""
         self._unconfirmed: list[StreamPosition] = []
         self._shapes = {each.relation.oid: each for each in shapes}
         self._types: dict[int, TypeInfo] = {}
@@ -82,7 +85,7 @@ class LogicalStream:
         return {"lsn": lsn_text(self._flushed_lsn), "lag_bytes": max(0, self._server_lsn - self._flushed_lsn)}
 
     def confirm(self, position: StreamPosition) -> None:
-        """It is in the log: PostgreSQL may forget what is before it."""
+        """Confirms that everything before `position` is in the log, so PostgreSQL may discard it."""
         if position in self._unconfirmed:
             self._unconfirmed.remove(position)
         if position.lsn > self._flushed_lsn:
@@ -90,6 +93,7 @@ class LogicalStream:
             self._connection.send_status(self._flushed_lsn)
 
     async def poll(self) -> SourceBatch | None:
+        """Returns the next batch, or None if nothing arrives for `IDLE_S`."""
         until_s: float | None = None
         while True:
             now_s = time.monotonic()
@@ -110,7 +114,11 @@ class LogicalStream:
                     self._on_keepalive(message)
 
     def _is_due(self, until_s: float | None, now_s: float) -> bool:
-        """Between transactions soon; within one when it is very large."""
+        """Returns whether the batch should be taken now.
+
+        Between transactions, a batch is due after a short linger or when it is full. Within a transaction, it is due
+        only when it is very large.
+        """
         records, size = self._writer.record_count, self._writer.size_bytes
         if self._begun is None:
             return records > 0 and (
@@ -128,7 +136,7 @@ class LogicalStream:
         return SourceBatch(self._writer.take(), position.to_json())
 
     def _feed(self, data: bytes, lsn: int) -> Relation | None:
-        """A relation is for the caller: what is to be known of it is in the catalog."""
+        """Processes one message. Returns a Relation to the caller, which must query the catalog to handle it."""
         change = decode(data)
         if isinstance(change, Begin):
             self._begun = change
@@ -174,7 +182,8 @@ class LogicalStream:
         self._shapes[relation.oid] = TableShape(relation, key, self._types, facts)
 
     def _on_keepalive(self, message: Keepalive) -> None:
-        """With nothing under way, what the server has read of its log concerns nobody here."""
+        """Advances the flushed LSN to the server's if nothing is pending, because the WAL up to there has no changes to
+        capture."""
         self._server_lsn = max(self._server_lsn, message.end_lsn)
         if self._begun is None and not self._unconfirmed and not self._writer.record_count:
             self._flushed_lsn = max(self._flushed_lsn, message.end_lsn)

@@ -1,4 +1,4 @@
-"""Positions in PostgreSQL's write-ahead log: a number, written as `16/B374D848`. Pure."""
+"""Log sequence numbers (LSNs), written as `16/B374D848`. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def parse_lsn(text: str) -> int:
-    """ValueError if it is none."""
+    """Parses an LSN. Raises ValueError if the text is not one."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError(f'"{text}" is no position in a write-ahead log: 16/B374D848 is one')
@@ -16,4 +16,5 @@ def parse_lsn(text: str) -> int:
 
 
 def lsn_text(lsn: int) -> str:
+    """Formats an LSN."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

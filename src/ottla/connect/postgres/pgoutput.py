@@ -1,7 +1,7 @@
-"""The messages of PostgreSQL's output plugin `pgoutput`, protocol version 1. Pure.
+"""Decodes the messages of PostgreSQL's output plugin `pgoutput`, protocol version 1. Pure.
 
-Rows come as text, column by column: bytes, None for NULL, UNCHANGED for a large value that an update left as it was
-and that PostgreSQL therefore did not read.
+Rows are lists of column values in text form: bytes, None for NULL, and UNCHANGED for a large value that an update did
+not change and that PostgreSQL therefore did not read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ottla.connect.failures import ConnectorError
 
 UNCHANGED: Final = b"\xff__unchanged__"
-"""Told apart by identity; no text in UTF-8 begins like this."""
+"""A marker that is compared by identity. No UTF-8 text begins with these bytes."""
 Value = bytes | None
 Row = list[Value]
 
@@ -27,16 +27,20 @@ _NEW, _OLD, _KEY = b"NOK"
 
 
 class Begin(NamedTuple):
+    """The start of a transaction."""
+
     commit_lsn: int
     committed_us: int
-    """Since 2000."""
+    """Commit time in microseconds since 2000."""
     xid: int
 
 
 class Commit(NamedTuple):
+    """The end of a transaction."""
+
     commit_lsn: int
     end_lsn: int
-    """Of the commit: what is confirmed when all of it is safe."""
+    """The end of the commit record: the LSN to confirm when the whole transaction is durable."""
 
 
 class Column(NamedTuple):
@@ -44,15 +48,17 @@ class Column(NamedTuple):
     type_oid: int
     type_modifier: int
     is_key: bool
-    """Of the replica identity: of the primary key by default, every column with FULL."""
+    """Whether the column is part of the replica identity: by default the primary key, with FULL every column."""
 
 
 class Relation(NamedTuple):
+    """The schema of a table, sent before its first change and after each change of the schema."""
+
     oid: int
     schema: str
     table: str
     identity: str
-    """d: the primary key, i: an index, f: the full row, n: nothing."""
+    """The replica identity. d: the primary key, i: an index, f: the full row, n: nothing."""
     columns: tuple[Column, ...]
 
 
@@ -64,7 +70,8 @@ class Insert(NamedTuple):
 class Update(NamedTuple):
     oid: int
     old: Row | None
-    """With the key alone if `has_full_old` is false; None if neither the key has changed nor the identity is FULL."""
+    """The old row, with only the key if `has_full_old` is false. None if the key has not changed and the identity is
+    not FULL."""
     has_full_old: bool
     new: Row
 
@@ -85,7 +92,7 @@ Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate
 
 
 def decode(data: bytes) -> Message | None:
-    """None for what says nothing about rows: types, origins."""
+    """Decodes a message. Returns None for messages that are not about rows, such as types and origins."""
     kind = data[0]
     if kind == 0x49:  # I
         return Insert(_UINT32.unpack_from(data, 1)[0], read_row(data, 6)[0])
@@ -118,7 +125,7 @@ def _update(data: bytes) -> Update:
 
 
 def read_row(data: bytes, at: int) -> tuple[Row, int]:
-    """The values, and where they end."""
+    """Returns the values of a row, and the offset at which they end."""
     row: Row = []
     add, length_at = row.append, _LENGTH.unpack_from
     count = _UINT16.unpack_from(data, at)[0]

@@ -6,10 +6,10 @@
     while True:
         for message in await connection.receive():
             ...                                      # WalData or Keepalive
-        connection.send_status(flushed_lsn)          # also at least every few seconds: wal_sender_timeout
+        connection.send_status(flushed_lsn)          # at least every few seconds: wal_sender_timeout
 
-psycopg has no replication of its own; its `PGconn` gives libpq, which knows TLS, passwords and several hosts. Nothing
-here blocks the event loop. One coroutine receives; `send_status` may be called by another.
+psycopg does not support replication, but its `PGconn` exposes libpq, which handles TLS, passwords and multiple hosts.
+Nothing here blocks the event loop. One coroutine receives; another may call `send_status`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ottla.connect.failures import ConnectorError
 from ottla.connect.postgres.lsn import lsn_text, parse_lsn
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
-"""2000-01-01 in microseconds since 1970: where PostgreSQL's clocks begin."""
+"""2000-01-01, the epoch of PostgreSQL's timestamps, in microseconds since 1970."""
 CONNECT_TIMEOUT_S = 15.0
 MESSAGES_MAX = 4096
 MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Of one `receive`; a single message may be larger."""
+"""Maximum size of the result of one `receive`; a single message may be larger."""
 
 _WAL_DATA = struct.Struct(">cQQq")
 _KEEPALIVE = struct.Struct(">cQqB")
@@ -39,23 +39,29 @@ _WAL_DATA_BYTES = _WAL_DATA.size
 
 
 class WalData(NamedTuple):
+    """A piece of the WAL, or a message of logical decoding."""
+
     start_lsn: int
-    """Where the data begins; 0 for what logical decoding adds."""
+    """Where the data begins; 0 for messages that logical decoding adds."""
     end_lsn: int
-    """The server's current end of the log, when it sent this."""
+    """The end of the server's WAL when it sent this message."""
     sent_us: int
-    """By the server's clock, since 1970."""
+    """When the server sent the message, by its clock, in microseconds since 1970."""
     data: memoryview
 
 
 class Keepalive(NamedTuple):
+    """A message of the server that carries no data."""
+
     end_lsn: int
-    """Everything before it was sent, as far as it concerns this stream."""
+    """Everything before this LSN that concerns this stream has been sent."""
     sent_us: int
     wants_reply: bool
 
 
 class SystemIdentity(NamedTuple):
+    """The reply to IDENTIFY_SYSTEM."""
+
     system_id: str
     timeline: int
     flushed_lsn: int
@@ -63,14 +69,16 @@ class SystemIdentity(NamedTuple):
 
 
 class CreatedSlot(NamedTuple):
+    """The reply to CREATE_REPLICATION_SLOT."""
+
     name: str
     consistent_lsn: int
     snapshot_name: str | None
-    """For `SET TRANSACTION SNAPSHOT`, as long as this connection does nothing else."""
+    """The argument for `SET TRANSACTION SNAPSHOT`. It is valid until this connection runs another command."""
 
 
 class RefusedError(ConnectorError):
-    """What PostgreSQL said no to. `sqlstate` is None if it never came to a connection."""
+    """PostgreSQL rejected a command or a connection. `sqlstate` is None if no connection was established."""
 
     def __init__(self, message: str, sqlstate: str | None = None) -> None:
         super().__init__(message)
@@ -78,7 +86,7 @@ class RefusedError(ConnectorError):
 
 
 class StreamEndedError(ConnectorError):
-    """The server ended the stream. Of a physical one: the timeline that follows, and where it begins."""
+    """The server ended the stream. For a physical stream, this has the next timeline and the LSN at which it begins."""
 
     def __init__(self, next_timeline: int | None, next_lsn: int | None) -> None:
         where = "" if next_timeline is None or next_lsn is None else f"; timeline {next_timeline} goes on"
@@ -88,20 +96,21 @@ class StreamEndedError(ConnectorError):
 
 
 class ReplicationConnection:
-    """Made by `connect`. After `start_...` it streams, and knows no other command."""
+    """A replication connection. Created by `connect`. After a `start_...` call it streams and accepts no other
+    command."""
 
     def __init__(self, connection: pq.abc.PGconn) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._readable = asyncio.Event()
-        self._watched: int | None = None  # the socket; libpq forgets its number when the connection is lost
+        self._watched: int | None = None  # the socket; libpq clears its number when the connection is lost
         self._is_at_end = False
 
     @classmethod
     async def connect(
         cls, conninfo: str, *, physical: bool = False, settings: Mapping[str, str] | None = None
     ) -> ReplicationConnection:
-        """`settings` are those of the session, such as datestyle. RefusedError if there is no connection."""
+        """Connects. `settings` are session settings, such as datestyle. Raises RefusedError if the connection fails."""
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
         known = conninfo_to_dict(conninfo)
@@ -117,10 +126,10 @@ class ReplicationConnection:
 
     @property
     def pgconn(self) -> pq.abc.PGconn:
-        """libpq's own, for what only one caller needs."""
+        """The libpq connection, for functions that only one caller needs."""
         return self._connection
 
-    # Commands, before the stream.
+    # Commands that precede the stream.
 
     async def identify(self) -> SystemIdentity:
         system_id, timeline, lsn, database = (await self.query("IDENTIFY_SYSTEM"))[0]
@@ -132,7 +141,8 @@ class ReplicationConnection:
     async def create_logical_slot(
         self, name: str, plugin: str = "pgoutput", *, snapshot: str = "export"
     ) -> CreatedSlot:
-        """`snapshot`: export, noexport or use. Waits until transactions that run now have ended."""
+        """Creates a logical slot. `snapshot` is export, noexport or use. Waits until the transactions running now have
+        ended."""
         rows = await self.query(f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL {plugin} {snapshot.upper()}_SNAPSHOT")
         slot, lsn, snapshot_name, _ = rows[0]
         assert slot is not None
@@ -140,23 +150,24 @@ class ReplicationConnection:
         return CreatedSlot(slot, parse_lsn(lsn), snapshot_name)
 
     async def create_physical_slot(self, name: str, *, reserve_wal: bool = True) -> None:
-        """With `reserve_wal` the server keeps its log from now on, and not from the first connection."""
+        """Creates a physical slot. With `reserve_wal` the server keeps WAL from now on, instead of from the first
+        connection."""
         await self.query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL{' RESERVE_WAL' if reserve_wal else ''}")
 
     async def drop_slot(self, name: str, *, wait: bool = True) -> None:
         await self.query(f"DROP_REPLICATION_SLOT {quoted(name)}{' WAIT' if wait else ''}")
 
     async def query(self, command: str) -> list[tuple[str | None, ...]]:
-        """The rows that it answers, as text. RefusedError."""
+        """Returns the rows of a command's reply as text. Raises RefusedError."""
         result = await asyncio.to_thread(self._connection.exec_, command.encode())
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self._refused(result)
         return _rows(result)
 
-    # The stream.
+    # Stream.
 
     async def start_logical(self, slot: str, lsn: int, options: Mapping[str, str]) -> None:
-        """The server begins at `lsn`, or at what was confirmed to it before, if that is later."""
+        """Starts the stream at `lsn`, or at the LSN confirmed to the server earlier, whichever is later."""
         listed = ", ".join(f"{quoted(name)} {_literal(value)}" for name, value in options.items())
         await self._start(f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(lsn)} ({listed})")
 
@@ -175,9 +186,10 @@ class ReplicationConnection:
         self._loop.add_reader(self._watched, self._readable.set)
 
     async def receive(self, *, timeout_s: float | None = None, limit: int = MESSAGES_MAX) -> list[WalData | Keepalive]:
-        """What has come, as soon as something has; nothing after the timeout. At most some megabytes.
+        """Returns the available messages, up to a few megabytes. Waits for the first one; returns an empty list on
+        timeout.
 
-        StreamEndedError when the server ends it, RefusedError when the connection breaks.
+        Raises StreamEndedError when the server ends the stream, RefusedError when the connection breaks.
         """
         messages: list[WalData | Keepalive] = []
         left_bytes = MESSAGE_BYTES_MAX
@@ -195,7 +207,7 @@ class ReplicationConnection:
                 if len(messages) >= limit or left_bytes < 0:
                     return messages
             elif size < 0:
-                self._is_at_end = True  # libpq says so once
+                self._is_at_end = True  # libpq reports this only once
                 if messages:
                     return messages
                 raise self._ended()
@@ -229,7 +241,8 @@ class ReplicationConnection:
         applied_lsn: int | None = None,
         wants_reply: bool = False,
     ) -> None:
-        """What is safe here: the server may forget what is before `flushed_lsn`; commits that wait for it return."""
+        """Reports what is durable here. The server may discard WAL before `flushed_lsn`, and commits waiting for it
+        return."""
         now_us = time.time_ns() // 1000 - POSTGRES_EPOCH_US
         written = flushed_lsn if written_lsn is None else written_lsn
         applied = flushed_lsn if applied_lsn is None else applied_lsn
@@ -247,12 +260,15 @@ class ReplicationConnection:
         self._connection.finish()
 
     def _ended(self) -> ConnectorError:
-        """Why there is no more to copy. All of the answer is read: another stream may begin on this connection."""
+        """Returns the reason why the stream ended.
+
+        Reads the whole reply, so that another stream can start on this connection.
+        """
         self._connection.nonblocking = 0
         end: ConnectorError = StreamEndedError(None, None)
         try:
             while (result := self._connection.get_result()) is not None:
-                if result.status == pq.ExecStatus.COPY_IN:  # the server's half has ended, ours is open still
+                if result.status == pq.ExecStatus.COPY_IN:  # the server has closed its side of the copy; close ours
                     self._connection.put_copy_end()
                 elif result.status == pq.ExecStatus.FATAL_ERROR:
                     end = self._refused(result)
@@ -270,7 +286,8 @@ class ReplicationConnection:
 
 
 async def _connected(conninfo: str) -> pq.abc.PGconn:
-    """libpq's own steps: wait for what it wants to do next with the socket."""
+    """Connects by following libpq's polling protocol, waiting until the socket is readable or writable as libpq
+    asks."""
     loop = asyncio.get_running_loop()
     connection = pq.PGconn.connect_start(conninfo.encode())
     try:
@@ -329,7 +346,7 @@ def _rows(result: Any) -> list[tuple[str | None, ...]]:
 
 
 def quoted(name: str) -> str:
-    """As an identifier."""
+    """Quotes a name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

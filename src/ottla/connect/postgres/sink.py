@@ -1,7 +1,8 @@
-"""`ottla connect postgres-sink`: what `postgres-cdc` has written into another database, transaction by transaction.
+"""`ottla connect postgres-sink`: applies the topics of `postgres-cdc` to another database, transaction by transaction.
 
-A transaction of the target holds one or more whole transactions of the source, in their order, and the offsets up to
-which they reach: after a crash the sink reads on exactly there. What the target had open is rolled back by PostgreSQL.
+A transaction on the target contains one or more whole transactions of the source, in order, together with the offsets
+that they reach. After a crash, PostgreSQL rolls back the open transaction and the sink resumes exactly at those
+offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ottla.connect.postgres.transaction_order import Change, Ended, NotAChangeEr
 from ottla.connect.postgres.values import SESSION_SETTINGS
 
 LARGE_TRANSACTION = 20_000
-"""Changes of one transaction that are kept in memory: beyond, they go to the target before the transaction's end."""
+"""Maximum number of changes of one transaction buffered in memory; beyond it, changes are applied before the
+transaction's end."""
 _PREPARE = """
     CREATE SCHEMA IF NOT EXISTS ottla_connect;
     CREATE TABLE IF NOT EXISTS ottla_connect.positions (
@@ -37,6 +39,8 @@ _PREPARE = """
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
+    """The settings of a PostgreSQL sink."""
+
     url: str
     prefix: str
     name: str
@@ -45,7 +49,7 @@ class SinkSettings:
 
 
 class PostgresSink:
-    """A sink: see `ottla.connect.contract.Sink`."""
+    """Implements `ottla.connect.contract.Sink`."""
 
     may_begin_late = False
 
@@ -92,7 +96,8 @@ class PostgresSink:
         return known
 
     async def _lock(self) -> None:
-        """One sink of a name at a time. PostgreSQL gives it back when the connection ends."""
+        """Takes an advisory lock, so that only one sink of this name runs. PostgreSQL releases it when the connection
+        ends."""
         cursor = await self._connection.execute(
             "SELECT pg_try_advisory_lock(hashtextextended('ottla connect ' || %s, 0))", [self._settings.name]
         )
@@ -118,7 +123,7 @@ class PostgresSink:
         boundaries = transaction_topic(self._settings.prefix)
         for record in records:
             if record.value is None:
-                continue  # a tombstone: the delete before it has said the same
+                continue  # a tombstone; the delete before it is applied
             try:
                 if record.topic == boundaries:
                     self._order.add_boundary(record)
@@ -136,7 +141,8 @@ class PostgresSink:
                 raise ConnectorError(f"there is a new table, {name}: its topic is read from the next start on")
 
     async def _apply_ready(self) -> None:
-        """Whole transactions at once; what follows the last whole one waits, unless it is very large."""
+        """Applies all complete transactions at once. Changes after the last complete one stay buffered unless they are
+        too many."""
         changes, self._unfinished = self._unfinished, []
         ended: Ended | None = None
         whole = 0
@@ -211,7 +217,7 @@ class PostgresSink:
         self._last_transaction = ended.transaction
 
     async def commit(self) -> None:
-        """Nothing to do: `put` commits at the ends of transactions."""
+        """Does nothing: `put` commits at the ends of transactions."""
 
     async def stop(self) -> None:
         connection = getattr(self, "_connection", None)

@@ -12,6 +12,7 @@ OPTIONAL = ("schema", "apply_schema_changes", "dead_letters", "until_end")
 
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresSink:
+    """Creates a PostgreSQL sink from its settings."""
     return PostgresSink(
         SinkSettings(
             url=settings["url"],

@@ -1,4 +1,4 @@
-"""The rows that tables have at the moment at which a slot's stream begins, by COPY."""
+"""Reads the rows of tables with COPY, as of the point at which a slot's stream begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v
 
 
 async def begin_snapshot(connection: psycopg.AsyncConnection[Any], name: str) -> None:
-    """From now on this connection sees what the slot's exported snapshot sees."""
+    """Begins a transaction that sees the slot's exported snapshot."""
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(name))
 
@@ -22,7 +22,7 @@ async def begin_snapshot(connection: psycopg.AsyncConnection[Any], name: str) ->
 async def read_rows(
     connection: psycopg.AsyncConnection[Any], schema: str, table: str, columns: Sequence[str]
 ) -> AsyncIterator[list[Row]]:
-    """All rows of a table, some at a time, with the values in the text form that pgoutput has too."""
+    """Yields all rows of a table, some at a time, with values in the same text form as in pgoutput."""
     rest = b""
     async with connection.cursor() as cursor, cursor.copy(_copy(schema, table, columns)) as copy:
         async for data in copy:
@@ -38,7 +38,7 @@ def _copy(schema: str, table: str, columns: Sequence[str]) -> Composed:
 
 
 def parse_line(line: bytes) -> Row:
-    """A line of COPY's text format. Pure."""
+    """Parses a line of COPY's text format. Pure."""
     fields = line.split(b"\t")
     if b"\\" not in line:
         return list(fields)
@@ -53,7 +53,7 @@ def _unescaped(field: bytes) -> bytes:
         part = parts[at]
         if part:
             found.append(_ESCAPES.get(part[:1], part[:1]) + part[1:])
-        elif at + 1 < len(parts):  # a backslash by itself: the next part is text
+        elif at + 1 < len(parts):  # an escaped backslash: the next part is literal text
             found.append(b"\\" + parts[at + 1])
             at += 1
         at += 1

@@ -1,7 +1,7 @@
-"""Changes as SQL: runs of the same kind become one statement each. Pure.
+"""Converts changes to SQL: each run of changes becomes one statement. Pure.
 
-A run is made of changes that follow one another, to one table, of one kind, with different keys; so the order of what
-happens to a row, and between tables, stays as it was.
+A run consists of consecutive changes of one kind to one table, with distinct keys. So the order of changes to a row,
+and between tables, is preserved.
 """
 
 from __future__ import annotations
@@ -23,27 +23,31 @@ Statement = tuple[str, list[Any]]
 
 
 class Kind(Enum):
+    """The kinds of statements."""
+
     UPSERT = "upsert"
     PARTIAL = "partial"
-    """An update that lacks values that have not changed."""
+    """An update without the values that have not changed."""
     DELETE = "delete"
     MOVE = "move"
-    """A row gets another key."""
+    """An update of a row's key."""
     TRUNCATE = "truncate"
 
 
 @dataclass(slots=True)
 class Run:
+    """Consecutive changes that one statement applies."""
+
     kind: Kind
     target: TargetTable
     changes: list[Change]
     keys: set[bytes | None] = field(default_factory=set)
     others: list[TargetTable] = field(default_factory=list)
-    """Tables that are emptied by the same statement."""
+    """Further tables that the same TRUNCATE empties."""
 
 
 def runs(changes: Sequence[tuple[Change, TargetTable]]) -> Iterator[Run]:
-    """A target is made anew when the schema changes, so a run has changes of one schema."""
+    """Splits changes into runs. A schema change creates a new target, so all changes of a run have the same schema."""
     current: Run | None = None
     for change, target in changes:
         kind = _kind(change)
@@ -78,7 +82,8 @@ def _kind(change: Change) -> Kind:
 
 
 def statement(run: Run) -> Statement:
-    """What to execute, with its values. KeyError names a column that the target does not have."""
+    """Returns the statement of a run and its parameters. Raises KeyError with a column that the target does not
+    have."""
     target = run.target
     if run.kind is Kind.TRUNCATE:
         return "TRUNCATE " + ", ".join(_named(each) for each in (target, *run.others)), []
@@ -95,7 +100,7 @@ def statement(run: Run) -> Statement:
 
 
 def _many(target: TargetTable, what: str, rows: list[dict[str, Any]]) -> Statement:
-    """One statement for all rows; its text is made once for each table and order of columns."""
+    """Returns one statement for all rows. Its text is cached per table and column order."""
     names = tuple(rows[0])
     known = target.statements.get((what, names))
     if known is None:
@@ -148,5 +153,5 @@ def _named(target: TargetTable) -> str:
 
 
 def _escaped(name: str) -> str:
-    """An identifier, in a text in which % stands for a parameter."""
+    """Quotes an identifier for a query text in which % introduces a parameter."""
     return quoted(name).replace("%", "%%")

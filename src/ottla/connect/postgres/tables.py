@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as its change log shows it: keys, rows and the schema as JSON. Pure."""
+"""Encodes a table's keys, rows and schema as JSON for the change log. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ UNAVAILABLE = b'"__debezium_unavailable_value"'
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """What the catalog says of a column, and pgoutput does not."""
+    """What the catalog knows about a column and pgoutput does not send."""
 
     number: int
-    """Stays the same when it is renamed."""
+    """The attribute number, which a rename does not change."""
     type_text: str
     missing_value: str | None
-    """What rows have that were written before the column was added."""
+    """The value in rows that were written before the column was added."""
     type_oid: int = 0
     type_modifier: int = -1
     storage: str = "p"
-    """p: always in the row; otherwise large values are stored apart."""
+    """p: always stored in the row; otherwise large values are stored out of line."""
 
 
 class TableShape:
-    """Made anew when PostgreSQL describes the table anew."""
+    """The columns and key of a table, with their encoders. A new one is created whenever PostgreSQL resends the
+    schema."""
 
     def __init__(
         self,
@@ -43,7 +44,8 @@ class TableShape:
         self.facts = facts
         self.name = f"{relation.schema}.{relation.table}"
         names = [column.name for column in relation.columns]
-        # In the order of the columns: an index may have another, which the stream does not tell. A row has one key.
+        # In column order: an index may order them differently, but the stream does not say how, and a row must have one
+        # key.
         self.key_columns = tuple(name for name in names if name in key_columns)
         self._encoders = [encoder_of(column.type_oid, types) for column in relation.columns]
         self._labels = [orjson.dumps(name) + b":" for name in names]
@@ -71,6 +73,7 @@ class TableShape:
         }
 
     def key_json(self, row: Row) -> bytes:
+        """Encodes the key of a row."""
         columns = self._columns
         parts = []
         for at in self._key_at:
@@ -80,13 +83,14 @@ class TableShape:
         return b"{" + b",".join(parts) + b"}"
 
     def fill_key(self, row: Row, old: Row) -> None:
-        """A large value in a key, which has not changed: the old row has it."""
+        """Copies unchanged large values of the key from the old row."""
         for at in self._key_at:
             if row[at] is UNCHANGED:
                 row[at] = old[at]
 
     def row_json(self, row: Row, old: Row | None = None) -> bytes:
-        """All columns. What an update left as it was comes from the full old row, if there is one."""
+        """Encodes all columns. Values that an update did not change are taken from the full old row, if there is
+        one."""
         if UNCHANGED in row:
             return self._row_with_gaps(row, old)
         return (
@@ -113,7 +117,7 @@ class TableShape:
         return b"{" + b",".join(parts) + b"}"
 
     def gaps(self, row: Row) -> list[str]:
-        """Columns whose value is not there."""
+        """Returns the names of columns whose value is not available."""
         return [column.name for column, value in zip(self.relation.columns, row, strict=True) if value is UNCHANGED]
 
 
@@ -123,7 +127,7 @@ def _type_name(oid: int, types: dict[int, TypeInfo]) -> str:
 
 
 def key_columns_of(relation: Relation, catalog_key: tuple[str, ...]) -> tuple[str, ...]:
-    """The primary key as the stream knows it; as the catalog does, where every column is part of the identity."""
+    """Returns the primary key from the stream, or from the catalog if the replica identity does not tell the key."""
     if relation.identity in "di":
         return tuple(column.name for column in relation.columns if column.is_key)
     names = {column.name for column in relation.columns}
@@ -133,10 +137,11 @@ def key_columns_of(relation: Relation, catalog_key: tuple[str, ...]) -> tuple[st
 def facts_then(
     relation: Relation, now: dict[str, ColumnFacts], before: dict[str, ColumnFacts]
 ) -> dict[str, ColumnFacts]:
-    """Of the columns of a relation as it was: the catalog may be ahead of the stream.
+    """Returns the facts about the columns of a relation as it was; the catalog may be ahead of the stream.
 
-    A name that the catalog does not have any more was known before, or is one that was renamed since: columns come in
-    the order of their numbers, so between two known ones as many unknown ones as there are other numbers are these.
+    A name that is no longer in the catalog was either known before or has been renamed since. Columns are ordered by
+    their numbers. So if, between two known columns, the unknown names are as many as the unassigned numbers, they match
+    in order.
     """
     names = [column.name for column in relation.columns]
     found = {name: facts for name in names if (facts := now.get(name) or before.get(name)) is not None}

@@ -1,4 +1,4 @@
-"""The tables that a sink writes: created and changed as the source's were, or compared with them."""
+"""The tables that a sink writes to. They are created and altered to match the source, or compared with it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 from ottla.connect.failures import NeedsHelpError
 
 Schema = dict[str, Any]
-"""A record of the topic of schemas: schema, table, key, columns with name, type, number and missing."""
+"""A record of the schema topic: schema, table, key, and columns with name, type, number and missing."""
 
 
 @dataclass(slots=True, eq=False)
 class TargetTable:
+    """A table of the target database."""
+
     schema: str
     table: str
     key: tuple[str, ...]
     types: dict[str, str]
-    """Of the target's columns, as PostgreSQL writes them."""
+    """The types of the target's columns, in PostgreSQL's notation."""
     statements: dict[Any, Any] = field(default_factory=dict)
-    """What was made of them before."""
+    """A cache of statements and their encoders."""
 
     @property
     def name(self) -> str:
@@ -31,7 +33,11 @@ class TargetTable:
 
 
 class TargetTables:
-    """`applies_changes`: creates tables and adds and renames columns. Otherwise it says what to type."""
+    """Opens target tables.
+
+    With `applies_changes` it creates tables and adds and renames columns. Otherwise it raises NeedsHelpError with the
+    commands to type.
+    """
 
     def __init__(
         self, connection: psycopg.AsyncConnection[Any], connector: str, schema: str | None, *, applies_changes: bool
@@ -43,11 +49,12 @@ class TargetTables:
         self._known: dict[str, tuple[str, TargetTable]] = {}
 
     def get(self, source: str, schema_id: str) -> TargetTable | None:
+        """Returns the open target of a source table, or None if it is not open with this schema."""
         known = self._known.get(source)
         return known[1] if known is not None and known[0] == schema_id else None
 
     async def open(self, schema_id: str, described: Schema) -> TargetTable:
-        """The target of a table of this schema, after whatever has to be changed about it."""
+        """Returns the target of a source table after applying the necessary schema changes."""
         source = f"{described['schema']}.{described['table']}"
         schema, table = self._schema or described["schema"], described["table"]
         types = await self._columns(schema, table)
@@ -99,7 +106,10 @@ class TargetTables:
     async def _alter(
         self, schema: str, table: str, described: Schema, last: Schema | None, types: dict[str, str]
     ) -> list[Composed]:
-        """A column that has the number of one that is gone was renamed; another one that is missing was added."""
+        """Returns the commands that add and rename columns.
+
+        A new column that has the number of a missing one was renamed; any other new column was added.
+        """
         target = Identifier(schema, table)
         names = {each["name"] for each in described["columns"]}
         gone = {
@@ -124,7 +134,7 @@ class TargetTables:
         return commands
 
     async def _add(self, target: Identifier, column: dict[str, Any]) -> list[Composed]:
-        """Rows that are there get what the source's rows had got."""
+        """Adds a column. Existing rows get the value that the source's rows got."""
         name, kind = Identifier(column["name"]), await self._type(column["type"])
         if column["missing"] is None:
             return [SQL("ALTER TABLE {} ADD COLUMN {} {}").format(target, name, kind)]
@@ -134,11 +144,12 @@ class TargetTables:
         ]
 
     async def _type(self, name: str) -> Composable:
-        """As the source has it; text, if this database does not know the type."""
+        """Returns the source's type, or text if this database does not know it."""
         cursor = await self._connection.execute("SELECT to_regtype(%s) IS NOT NULL", [name])
         row = await cursor.fetchone()
         if row is not None and row[0]:
-            # PostgreSQL has just read all of it as one type: nothing else can hide in it, whoever wrote the topic.
+            # PostgreSQL has just parsed the whole string as one type, so it cannot inject anything, whoever wrote to
+            # the topic.
             return SQL(name)
         return SQL("text[]") if name.endswith("[]") else SQL("text")
 
@@ -158,7 +169,7 @@ class TargetTables:
         )
 
     def forget(self) -> None:
-        """After a rollback: what was created is not there."""
+        """Clears the cache after a rollback, which removes what was created."""
         self._known.clear()
 
 

@@ -1,7 +1,7 @@
-"""Changes of several topics, put back into the order of the transactions that they were made in. Pure.
+"""Restores the transaction order of changes that arrive from several topics. Pure.
 
-The topic of transactions says which one follows which and how many changes each has; each change says to which one it
-belongs and its number there. A topic delivers its own changes in order, but topics run ahead of one another.
+The transaction topic gives the order of transactions and the number of changes in each. Each change names its
+transaction and its number within it. A topic delivers its own changes in order, but some topics run ahead of others.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from ottla.client.fetched import ConsumerRecord
 from ottla.connect.postgres.change_writer import NEW_KEY_HEADER
 
 WAITING_MAX = 50_000
-"""Changes that wait, of all topics: beyond, only topics are read that nothing waits of."""
+"""Maximum number of pending changes over all topics. Beyond it, only topics without pending changes are read."""
 
 
 class NotAChangeError(Exception):
-    """The message says why."""
+    """The record is not a change that can be applied. The message says why."""
 
 
 class Change(NamedTuple):
+    """A change of one row, or a truncate of one table."""
+
     topic: str
     offset: int
     transaction: str
@@ -35,9 +37,9 @@ class Change(NamedTuple):
     key: bytes | None
     row: dict[str, Any]
     unchanged: tuple[str, ...]
-    """Columns that the row has no value of."""
+    """Columns that have no value in the row."""
     new_key: bytes | None
-    """Of a delete that is the first half of a change of key."""
+    """The new key, if this delete is the first half of a key change."""
 
 
 class Ended(NamedTuple):
@@ -45,11 +47,11 @@ class Ended(NamedTuple):
 
     transaction: str
     offset: int
-    """Of its END in the topic of transactions."""
+    """The offset of its END in the transaction topic."""
 
 
 def parse_change(record: ConsumerRecord) -> Change:
-    """NotAChangeError if it is none that can be applied."""
+    """Parses a record. Raises NotAChangeError if it is not a change that can be applied."""
     try:
         envelope = orjson.loads(record.value or b"")
         source, transaction = envelope["source"], envelope["transaction"]
@@ -76,6 +78,8 @@ def parse_change(record: ConsumerRecord) -> Change:
 
 
 class TransactionOrder:
+    """Buffers changes until it is their turn."""
+
     def __init__(self) -> None:
         self._begun: deque[str] = deque()
         self._ends: dict[str, tuple[int, int]] = {}
@@ -84,11 +88,11 @@ class TransactionOrder:
         self._current: str | None = None
         self._next = 1
         self.collections: set[str] = set()
-        """Tables that transactions have named."""
+        """The tables that transactions have named."""
 
     @property
     def crowded_topics(self) -> list[str]:
-        """Those that are to wait: what comes next is in another one."""
+        """The topics to pause, because the next change is in another one."""
         if len(self._waiting) < WAITING_MAX:
             return []
         return [topic for topic, count in self._waiting_of.items() if count]
@@ -98,7 +102,7 @@ class TransactionOrder:
         self._waiting_of[change.topic] = self._waiting_of.get(change.topic, 0) + 1
 
     def add_boundary(self, record: ConsumerRecord) -> None:
-        """A record of the topic of transactions. NotAChangeError if it is none."""
+        """Adds a record of the transaction topic. Raises NotAChangeError if it is not a BEGIN or END."""
         try:
             boundary = orjson.loads(record.value or b"")
             status, name = boundary["status"], boundary["id"]
@@ -113,7 +117,7 @@ class TransactionOrder:
             raise NotAChangeError(f"no boundary of a transaction: {type(mistake).__name__}: {mistake}") from mistake
 
     def take(self) -> Iterator[Change | Ended]:
-        """What is next, as far as it has come."""
+        """Yields the changes that are next in order, as far as they have arrived."""
         while True:
             if self._current is None:
                 if not self._begun:

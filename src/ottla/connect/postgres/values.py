@@ -1,7 +1,7 @@
-"""PostgreSQL's text of a value as JSON, by type. Pure. docs/postgres-cdc.md has the table.
+"""Converts PostgreSQL's text form of values to JSON, by type. Pure. docs/postgres-cdc.md has the table.
 
-It is what Debezium writes with `decimal.handling.mode=string`, `time.precision.mode=isostring` and
-`interval.handling.mode=string`: nothing is rounded, and a value can be put back as it was.
+The output is what Debezium writes with `decimal.handling.mode=string`, `time.precision.mode=isostring` and
+`interval.handling.mode=string`: nothing is rounded, and every value can be restored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SESSION_SETTINGS = {
     "extra_float_digits": "3",
     "client_encoding": "UTF8",
 }
-"""Of the sessions whose text is read here."""
+"""Settings of the sessions whose text output is parsed here."""
 
 
 class TypeInfo(NamedTuple):
@@ -33,14 +33,14 @@ class TypeInfo(NamedTuple):
     kind: str
     """b: base, e: enum, d: domain, c: composite, r: range."""
     element_oid: int
-    """Of an array, else 0."""
+    """The element type of an array, otherwise 0."""
     base_oid: int
-    """Of a domain, else 0."""
+    """The base type of a domain, otherwise 0."""
     delimiter: str
 
 
 def encoder_of(oid: int, types: dict[int, TypeInfo]) -> Encoder:
-    """What is not known is text."""
+    """Returns the encoder of a type. Unknown types are encoded as text."""
     info = types.get(oid)
     while info is not None and info.kind == "d":
         info = types.get(info.base_oid)
@@ -60,7 +60,7 @@ def _number(value: bytes) -> bytes:
 
 
 def _plain(value: bytes) -> bytes:
-    """Text that needs no escapes: digits, signs, letters."""
+    """Encodes text that needs no escapes: digits, signs, letters."""
     return b'"%b"' % value
 
 
@@ -113,7 +113,7 @@ def _array_encoder(element: Encoder, delimiter: bytes) -> Encoder:
 
     def encode(value: bytes) -> bytes:
         if value[:1] != b"{":
-            return encode_text(value)  # it has bounds of its own, which JSON has no place for
+            return encode_text(value)  # it has explicit bounds, which JSON cannot express
         if b'"' in value or b"{" in value[1:]:
             return _nested_array(value, element, tokens)
         inside = value[1:-1]

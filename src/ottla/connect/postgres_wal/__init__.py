@@ -1,5 +1,6 @@
-"""A PostgreSQL server's write-ahead log, kept on Ottla's: commits that wait for it, backups, and restore to any moment.
+"""Stores a PostgreSQL server's WAL in an Ottla log: synchronous commits, backups, and point-in-time recovery.
 
-`receiver` is the synchronous standby that stores instead of applying; `base_backup` and `backup_store` keep copies of
-the data directory; `restore` lays one down, and `segments` gives the server the WAL that came after it.
+`receiver` is a synchronous standby that stores WAL instead of applying it. `base_backup` and `backup_store` make and
+keep copies of the data directory. `restore` restores such a copy, and `segments` gives the server the WAL that follows
+it.
 """

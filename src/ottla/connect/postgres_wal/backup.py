@@ -1,7 +1,7 @@
-"""`ottla backup postgres`: a base backup that the log makes whole, and what older ones are worth keeping.
+"""`ottla backup postgres`: takes base backups and removes old ones.
 
-A backup is published once the log has every byte of WAL that it needs. What the log keeps follows from the backups that
-are kept: nothing from the start of the oldest one on is ever trimmed.
+A backup is published once the log has all WAL that is needed to make it consistent. The kept backups determine what is
+trimmed: WAL after the start of the oldest one is never removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.connect.postgres_wal.slot_bound import parse_size
 
 APPLICATION_NAME = "ottla-backup"
 POLL_S = 0.1
-# What a server must have at least as much of as the one that wrote the WAL; and how much WAL it keeps.
+# Settings that a restored server must set at least as high as the server that wrote the WAL, and wal_keep_size.
 SETTINGS = (
     "wal_keep_size",
     "max_connections",
@@ -40,12 +40,14 @@ START_CONNECTOR = "see that `ottla connect postgres-wal` runs, with the same --l
 
 @dataclass(frozen=True, slots=True)
 class Kept:
+    """The backups that were removed, and the offset before which the log was trimmed."""
+
     removed: list[Backup]
     trimmed_before: int | None
 
 
 async def take_backup(dsn: str, log: ReadableLog, store: BackupStore, news: Callable[[str], None]) -> Backup:
-    """Raises PostgresError."""
+    """Takes and publishes a backup. Raises PostgresError."""
     async with await Server.connect(dsn, application_name=APPLICATION_NAME) as server:
         identity = await server.identify()
         await _check_log(log, identity.system_id)
@@ -109,7 +111,10 @@ def _copy(
 async def _wait_for_wal(
     log: ReadableLog, copied: BaseBackup, segment_bytes: int, news: Callable[[str], None], patience_s: float = 30.0
 ) -> int:
-    """Until the log has all that the backup needs; the time by the server's clock. Raises PostgresError."""
+    """Waits until the log has all WAL that the backup needs. Returns the time of its end by the server's clock.
+
+    Raises PostgresError.
+    """
     reached, deadline_s, told = Lsn(0), time.monotonic() + patience_s, False
     while True:
         last = await last_entry(log)
@@ -129,7 +134,10 @@ async def _wait_for_wal(
 
 
 async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn) -> int:
-    """That WAL leads to a timeline's LSN without a gap; the time when the server sent its end. Raises GapError."""
+    """Checks that the log has the WAL from `first` to `end` of a timeline without a gap. Raises GapError.
+
+    Returns the time when the server sent the end of it.
+    """
     history = await history_in_log(log, timeline)
     if history is None:
         raise GapError(f"the log has nothing of timeline {timeline}")
@@ -145,7 +153,7 @@ async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn
 
 
 async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> Kept:
-    """Removes all backups but the newest `count`, and then the WAL that no backup needs any more."""
+    """Removes all backups except the newest `count`, and then the WAL that no backup needs any more."""
     if count < 1:
         raise PostgresError("at least one backup has to be kept")
     removed = store.backups()[:-count]
@@ -155,9 +163,9 @@ async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> Kept:
 
 
 async def trim(log: WritableLog, store: BackupStore) -> int | None:
-    """Gives up WAL before the oldest backup that is kept; the offset where the log begins now.
+    """Trims the WAL before the oldest kept backup. Returns the offset at which the log now begins.
 
-    From the beginning of a segment on: a server looks at the first page of each one that it reads.
+    WAL is kept from the beginning of a segment, because a server reads the first page of every segment that it opens.
     """
     kept = store.backups()
     if not kept:
@@ -166,7 +174,7 @@ async def trim(log: WritableLog, store: BackupStore) -> int | None:
     for backup in kept:
         history = await history_in_log(log, backup.timeline)
         if history is None:
-            continue  # the log does not have it any more: nothing to keep for it
+            continue  # its WAL is no longer in the log, so there is nothing to keep
         first = segment_start(backup.start, backup.segment_bytes)
         timeline, low, _ = next(history.pieces(first, Lsn(backup.start + 1)))
         offset = await offset_of(log, timeline, low)

@@ -1,4 +1,4 @@
-"""`ottla backup check`: whether what is there could be restored. Reads all of it."""
+"""`ottla backup check`: checks that the backups can be restored. Reads all of the backups and the WAL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.connect.postgres_wal.segments import history_in_log
 
 
 async def check_backups(log: ReadableLog, store: BackupStore, news: Callable[[str], None]) -> list[str]:
-    """A sentence for each thing that is wrong; none if all is well."""
+    """Returns one sentence per problem; an empty list if there are none."""
     last = await last_entry(log)
     backups = await asyncio.to_thread(store.backups)
     if last is None:
@@ -46,7 +46,10 @@ def _check_files(store: BackupStore, backup: Backup) -> list[str]:
 
 
 async def _check_wal(log: ReadableLog, backup: Backup, last: Entry) -> list[str]:
-    """Of what the backup needs itself; and from there to the end of the log, if the log's history leads there."""
+    """Checks the WAL that the backup itself needs, and the WAL from there to the end of the log.
+
+    The latter is checked only if the backup belongs to the history of the log's last timeline.
+    """
     first = segment_start(backup.start, backup.segment_bytes)
     try:
         await check_wal(log, backup.timeline, first, backup.end)

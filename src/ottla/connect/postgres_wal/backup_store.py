@@ -1,7 +1,7 @@
-"""Where base backups are kept: a directory, or an object store's address.
+"""Stores base backups in a directory or an object store.
 
-A backup is its archives, compressed with lz4, and `NAME.json`, which is written last and makes it one. What was written
-before that and has no such file is left over from a backup that broke off.
+A backup consists of archives, compressed with lz4, and `NAME.json`, which is written last and publishes the backup.
+Archives without such a file are left over from an interrupted backup.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ PIECE_BYTES = 1 << 20
 
 
 class DamagedBackupError(PostgresError):
-    """Its bytes are not those that were written."""
+    """A file of the backup is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    name: str  # as the server named the archive
-    size_bytes: int  # as stored
+    """An archive of a backup."""
+
+    name: str  # the server's name for the archive
+    size_bytes: int  # after compression
     crc32c: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
+    """The description of a backup, stored as `NAME.json`."""
+
     name: str
     system_id: int
     server_version: int
@@ -45,7 +49,7 @@ class Backup:
     start: Lsn
     end: Lsn
     started_unix_us: int
-    ended_unix_us: int  # when the server sent the WAL that ends it, by the server's clock
+    ended_unix_us: int  # when the server sent the WAL at `end`, by its clock
     next_xid: int
     segment_bytes: int
     settings: dict[str, str]
@@ -59,32 +63,34 @@ class Backup:
 
 
 class BackupStore:
+    """The backups at one place."""
+
     def __init__(self, place: str) -> None:
         self.place = place
         self._files: SnapshotFiles = open_files(place)
 
     def backups(self) -> list[Backup]:
-        """The oldest first."""
+        """Returns the backups, oldest first."""
         names = [name for name in self._files.names() if name.endswith(DESCRIPTION)]
         return sorted((self._read(name) for name in names), key=lambda each: (each.timeline, each.start))
 
     def write_file(self, backup: str, archive: str, blocks: Iterable[bytes]) -> StoredFile:
-        """One archive of a backup that is not published yet."""
+        """Writes one archive of a backup that is not published yet."""
         total = _Total()
         self._files.write(_file_name(backup, archive), total.through(_compressed(blocks)))
         return StoredFile(archive, total.size_bytes, total.crc32c)
 
     def publish(self, backup: Backup) -> None:
-        """From here on it is one."""
+        """Publishes the backup by writing its description."""
         text = json.dumps({"format": FORMAT, **asdict(backup)}, indent=1)
         self._files.write(backup.name + DESCRIPTION, [text.encode()])
 
     def read_file(self, backup: Backup, file: StoredFile) -> Iterator[bytes]:
-        """An archive's bytes. Raises DamagedBackupError, at its end at the latest."""
+        """Yields the bytes of an archive. Raises DamagedBackupError, at the latest at its end."""
         total = _Total()
         try:
             yield from _decompressed(total.through(self._files.blocks(_file_name(backup.name, file.name))))
-        except (FileNotFoundError, RuntimeError) as failure:  # lz4 raises the latter
+        except (FileNotFoundError, RuntimeError) as failure:  # lz4 raises RuntimeError
             raise DamagedBackupError(f"{file.name} of the backup {backup.name} cannot be read: {failure}") from None
         if (total.size_bytes, total.crc32c) != (file.size_bytes, file.crc32c):
             raise DamagedBackupError(
@@ -92,12 +98,12 @@ class BackupStore:
             )
 
     def remove(self, backup: Backup) -> None:
-        """It is no backup any more before its archives go."""
+        """Removes a backup. The description goes first, so that a partly removed backup is never listed."""
         self._files.remove(backup.name + DESCRIPTION)
         self.discard(backup.name)
 
     def discard(self, name: str) -> None:
-        """Whatever there is of a backup that was not published."""
+        """Removes all archives of a backup that is not published."""
         for each in self._files.names():
             if each.startswith(name + "-"):
                 self._files.remove(each)
@@ -120,6 +126,8 @@ def _file_name(backup: str, archive: str) -> str:
 
 
 class _Total:
+    """Counts and checksums blocks as they pass."""
+
     def __init__(self) -> None:
         self.size_bytes = 0
         self.crc32c = 0
@@ -141,7 +149,7 @@ def _compressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _decompressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """In pieces of a bounded size, whatever the input says."""
+    """Yields decompressed pieces of bounded size, whatever the input claims."""
     decompressor = lz4.frame.LZ4FrameDecompressor()
     for block in blocks:
         data = decompressor.decompress(block, max_length=PIECE_BYTES)

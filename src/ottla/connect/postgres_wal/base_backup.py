@@ -1,7 +1,7 @@
-"""A copy of a server's data directory, over the replication protocol (BASE_BACKUP), as a stream of archives.
+"""Copies a server's data directory over the replication protocol (BASE_BACKUP), as a stream of archives.
 
-The copy is torn by itself: it was read while the server wrote. Replaying the WAL between its `start` and its `end`
-makes it whole, and that WAL is in the log.
+The copy is inconsistent by itself, because it is read while the server writes. Replaying the WAL between its `start`
+and its `end`, which is in the log, makes it consistent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ CONTROL_FILE = b"global/pg_control\0"
 CONTROL_FILE_BYTES = 8192
 # A tar header, the control file, and the zeros that end an archive: pg_control is the last file of the base archive.
 _TAIL_BYTES = 512 + CONTROL_FILE_BYTES + 1024 + 512
-_NEXT_XID_AT = 64  # in ControlFileData: the same from PostgreSQL 12 to 18
+_NEXT_XID_AT = 64  # offset in ControlFileData, the same from PostgreSQL 12 to 18
 _NEXT_XID = struct.Struct("=Q")
 
 
 @dataclass(frozen=True, slots=True)
 class Tablespace:
+    """A tablespace of the server."""
+
     oid: str
     location: str
 
 
 @dataclass(slots=True)
 class BaseBackup:
-    """What the server said about the copy; `end` is known when all archives are read."""
+    """The server's description of the copy. `end` is known after all archives have been read."""
 
     timeline: TimelineId
     start: Lsn
@@ -42,13 +44,15 @@ class BaseBackup:
 
 
 class BackupStream:
-    """Blocking: for a thread of its own. Open, then read each archive to its end, then `finish`."""
+    """Reads a base backup. It blocks, so run it in a thread. Call `open`, read each archive to its end, then call
+    `finish`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection = server.pgconn
 
     def open(self, label: str) -> BaseBackup:
+        """Starts the backup."""
         options = f"LABEL '{label.replace(chr(39), chr(39) * 2)}', CHECKPOINT 'fast', WAIT false, MANIFEST 'yes'"
         self._connection.send_query(f"BASE_BACKUP ({options})".encode())
         start, timeline = self._row()
@@ -58,7 +62,8 @@ class BackupStream:
         return BaseBackup(TimelineId(int(timeline)), parse_lsn(start), spaces)
 
     def archives(self) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Each archive's name and its bytes: `base.tar`, one named after each tablespace's oid, the manifest last."""
+        """Yields the name and content of each archive: `base.tar`, one per tablespace, named after its oid, and the
+        manifest last."""
         result = self._connection.get_result()
         if result is None or result.status != pq.ExecStatus.COPY_OUT:
             raise self._server.failure(result)
@@ -70,17 +75,18 @@ class BackupStream:
             message = following[0]
 
     def finish(self, backup: BaseBackup) -> None:
+        """Ends the backup and sets `backup.end`."""
         end, _ = self._row()
         backup.end = parse_lsn(end)
         while self._connection.get_result() is not None:
             pass
 
     def _content(self, following: list[bytes | None]) -> Iterator[bytes]:
-        """Up to the next archive's first message, which goes into `following`."""
+        """Yields the content of an archive. Appends the first message of the next archive to `following`."""
         while (message := self._message()) is not None:
             if message[:1] == b"d":
                 yield message[1:]
-            elif message[:1] != b"p":  # progress says nothing that the bytes do not
+            elif message[:1] != b"p":  # progress messages say nothing that the bytes do not
                 break
         following.append(message)
 
@@ -113,7 +119,7 @@ def _archive_name(message: bytes) -> str:
 
 
 class ControlFileWatch:
-    """Passes an archive's bytes on and keeps its end, where the control file is."""
+    """Passes an archive through and keeps its tail, which contains the control file."""
 
     def __init__(self) -> None:
         self._tail = b""
@@ -124,7 +130,7 @@ class ControlFileWatch:
             yield block
 
     def next_xid(self) -> int:
-        """The first transaction id that the server had not given out at the backup's checkpoint."""
+        """Returns the first transaction id that the server had not assigned at the backup's checkpoint."""
         at = self._tail.rfind(CONTROL_FILE)
         if at < 0 or len(self._tail) < at + 512 + CONTROL_FILE_BYTES:
             raise PostgresError("the backup does not end with the server's control file")

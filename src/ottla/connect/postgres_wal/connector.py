@@ -1,4 +1,4 @@
-"""The connector `postgres-wal` of a file of connectors: the receiver, supervised."""
+"""The connector `postgres-wal` in a configuration file: runs the receiver under the supervisor."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ REPORT_EVERY_S = 1.0
 
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresWalConnector:
+    """Creates the connector from its settings."""
     place = LogPlace(settings.get("wal") or DEFAULT_WAL, settings["log"])
     try:
         new = settings_of_new_log(settings.get("replicas"), settings.get("durability"))
@@ -36,6 +37,8 @@ def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresWal
 
 
 class PostgresWalConnector:
+    """Implements `ottla.connect.contract.Follower`."""
+
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
 
@@ -61,5 +64,5 @@ class PostgresWalConnector:
 
 
 def _as_connectors(failure: BaseException) -> BaseException:
-    """The receiver retries what may pass, so a failure that ends it is for a person."""
+    """Converts a failure. The receiver retries temporary failures, so one that ends it needs an operator."""
     return NeedsHelpError(str(failure)) if isinstance(failure, PostgresError) else failure

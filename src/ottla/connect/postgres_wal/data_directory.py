@@ -1,4 +1,4 @@
-"""A data directory laid down from a backup's archives, each file checked against the server's own manifest."""
+"""Restores a data directory from a backup's archives and verifies each file against the server's manifest."""
 
 from __future__ import annotations
 
@@ -27,12 +27,17 @@ SYNCS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Written:
+    """The size and checksum of a file as written."""
+
     size_bytes: int
     crc32c: int
 
 
 def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, Path]:
-    """Into a directory that is empty or not there; where each tablespace went. Raises DamagedBackupError."""
+    """Unpacks the backup into a directory that is empty or does not exist. Returns the location of each tablespace.
+
+    Raises DamagedBackupError.
+    """
     tablespaces = _prepare(backup, directory)
     written: dict[str, Written] = {}
     manifest = b""
@@ -56,7 +61,10 @@ def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, P
 
 
 def check_empty(backup: Backup, directory: Path) -> dict[str, Path]:
-    """The place of each tablespace: beside the directory, since it may not be inside. Raises RefusedError."""
+    """Returns the location for each tablespace: next to the directory, because a tablespace may not be inside it.
+
+    Raises RefusedError if a directory is not empty.
+    """
     oids = [each.oid for each in backup.tablespaces]
     tablespaces = {oid: directory.with_name(f"{directory.name}-tablespace-{oid}") for oid in oids}
     for place in (directory, *tablespaces.values()):
@@ -69,7 +77,7 @@ def _prepare(backup: Backup, directory: Path) -> dict[str, Path]:
     tablespaces = check_empty(backup, directory)
     for place in (directory, *tablespaces.values()):
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        place.chmod(0o700)  # the server insists on it
+        place.chmod(0o700)  # the server requires this mode
     return tablespaces
 
 
@@ -81,7 +89,7 @@ def _remove(place: Path) -> None:
 
 
 def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, Written]:
-    """Files and directories; the names of the files as the manifest has them."""
+    """Extracts files and directories. Returns the files by their names in the manifest."""
     written: dict[str, Written] = {}
     reader = io.BufferedReader(_Blocks(iter(blocks)), BLOCK_BYTES)
     with tarfile.open(mode="r|", fileobj=reader) as archive:
@@ -97,9 +105,9 @@ def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, 
                 assert content is not None, "a regular file has content"
                 place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 written[prefix + str(name)] = _write(place, content)
-            # Links are those of tablespaces, which go elsewhere.
+            # Symbolic links are skipped: they point to tablespaces, which are restored elsewhere.
     while reader.read(BLOCK_BYTES):
-        pass  # to the end, where damage shows
+        pass  # read to the end, where damage is detected
     return written
 
 
@@ -114,7 +122,7 @@ def _write(place: Path, content: IO[bytes]) -> Written:
 
 
 def _check(manifest: bytes, written: dict[str, Written], backup: Backup) -> None:
-    """PostgreSQL writes a CRC32C as its four bytes in memory."""
+    """Checks the files against the manifest, in which PostgreSQL writes a CRC32C as its four bytes in memory order."""
     try:
         files: list[dict[str, Any]] = json.loads(manifest)["Files"]
     except (ValueError, KeyError):
@@ -127,7 +135,7 @@ def _check(manifest: bytes, written: dict[str, Written], backup: Backup) -> None
 
 
 class _Blocks(io.RawIOBase):
-    """Blocks as a file."""
+    """Presents blocks as a file."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
@@ -149,11 +157,13 @@ class _Blocks(io.RawIOBase):
 
 
 def sync_tree(directory: Path) -> None:
-    """All of it is on stable storage, with its names, when this returns: it may be all that is left of a database."""
+    """Syncs all files of a directory and their names to stable storage: they may be the only remaining copy of a
+    database."""
     directories, files = [], []
     for place, _, names in os.walk(directory):
         directories.append(place)
         files += [os.path.join(place, name) for name in names]
-    with ThreadPoolExecutor(SYNCS_AT_ONCE) as threads:  # a thousand small files: each waits for the disk by itself
+    # In parallel: there may be a thousand small files, each of which waits for the disk.
+    with ThreadPoolExecutor(SYNCS_AT_ONCE) as threads:
         list(threads.map(sync_path, files))
         list(threads.map(sync_path, [*directories, os.fspath(directory.absolute().parent)]))

@@ -1,8 +1,8 @@
-"""What one record of the log holds: a piece of WAL, a timeline's history, or the mark of a gap.
+"""The format of the log's records: a piece of WAL, a timeline history, or a gap marker.
 
-Each names the server's system id, so that two databases never mix in one log, and where it belongs, so that a gap or
-a doubling shows by itself. The key (timeline, LSN) never goes back from record to record: a position is found by
-bisection, and a server on a timeline that others have left is refused.
+Each record contains the server's system id, so that two databases are never mixed in one log, and its position, so that
+gaps and duplicates are detectable. The key (timeline, LSN) never decreases from record to record. So positions can be
+found by binary search, and a server on an abandoned timeline is rejected.
 
     0 magic "PGW1"  4 kind  5 zeros  8 system id  16 timeline  20 zeros  24 LSN  32 unix time in us  40 bytes
 """
@@ -22,17 +22,21 @@ HEADER_BYTES = _HEADER.size
 
 
 class Kind(IntEnum):
+    """The kinds of records."""
+
     WAL = 1
-    HISTORY = 2  # the timeline's history file; its LSN is where the timeline begins
-    GAP = 3  # WAL before this LSN is missing; the bytes say why
+    HISTORY = 2  # the timeline's history file; the LSN is where the timeline begins
+    GAP = 3  # WAL before this LSN is missing; the data says why
 
 
 class ForeignEntryError(RefusedError):
-    """A record that is not of this kind of log."""
+    """A record that this kind of log does not contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """One record of the log."""
+
     kind: Kind
     system_id: int
     timeline: TimelineId
@@ -42,7 +46,7 @@ class Entry:
 
     @property
     def end(self) -> Lsn:
-        """Where the next piece of WAL begins."""
+        """The LSN at which the next piece of WAL begins."""
         return Lsn(self.start + len(self.data)) if self.kind is Kind.WAL else self.start
 
     @property
@@ -55,6 +59,7 @@ class Entry:
 
 
 def decode(data: bytes | memoryview) -> Entry:
+    """Decodes a record. Raises ForeignEntryError."""
     if len(data) < HEADER_BYTES or bytes(data[:4]) != MAGIC:
         raise ForeignEntryError("this log holds records that are no WAL of PostgreSQL; name another one with --log")
     _, kind, system_id, timeline, start, sent_us = _HEADER.unpack_from(data)

@@ -1,8 +1,8 @@
-"""What goes wrong with a PostgreSQL server, in words that say what to type.
+"""Errors of a PostgreSQL server, translated into sentences that tell the operator what to type.
 
-An error of a command carries an SQLSTATE, and that decides. libpq gives only the text of an error that happens while
-it connects, so a text that is not known here is taken for a state that passes (the server starts, recovers, or shuts
-down). The connector retries both kinds; commands that run once print the sentence and end.
+The error of a command carries an SQLSTATE, which decides how it is classified. For an error during connection, libpq
+gives only the text, so an unknown text is treated as temporary (the server is starting, recovering or shutting down).
+The connector retries both classes; commands that run once print the sentence and exit.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from dataclasses import dataclass
 
 
 class PostgresError(Exception):
-    """Something about the server or its WAL. The message is for a person and says what to type."""
+    """A problem with the server or its WAL. The message tells the operator what to type."""
 
 
 class UnreachableError(PostgresError):
-    """The server does not answer, or not yet, or not any more: worth trying again."""
+    """The server does not respond now. Retry."""
 
 
 class LogChangedError(PostgresError):
-    """Somebody wrote to the log between our look at it and now: look again."""
+    """Another writer appended to the log since it was last read. Read it again."""
 
 
 class RefusedError(PostgresError):
-    """A person has to change something, on the server, at the log, or in the options."""
+    """An operator has to change something: on the server, in the log, or in the options."""
 
 
 class InvalidSettingsError(RefusedError):
-    """Options that cannot work, whatever the server and the log are: the only reason to end at start-up."""
+    """The options can never work, with any server or log. This is the only reason to exit at startup."""
 
 
 class TakenOverError(RefusedError):
-    """Another connector is the log's writer now."""
+    """Another connector is now the log's writer."""
 
 
 class SlotInUseError(RefusedError):
-    """Another connector has the slot, or the server has not yet noticed that it is gone."""
+    """Another connector uses the slot, or the server has not yet noticed that it is gone."""
 
 
 class WalGoneError(RefusedError):
@@ -46,7 +46,7 @@ class WalGoneError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asked whom, for the sentences."""
+    """The user, server and slot of a connection, for use in messages."""
 
     user: str
     host: str
@@ -156,7 +156,7 @@ _PASSING_CLASSES = ("08", "40", "53", "57", "58")
 
 
 def connecting_failed(text: str, asked: Asked) -> PostgresError:
-    """The error for a connection that was not made: RefusedError with advice, or UnreachableError."""
+    """Returns the error for a failed connection: RefusedError with advice, or UnreachableError."""
     text = text.strip()
     for pattern, sentence in _CONNECTING:
         if (found := re.search(pattern, text)) is not None:
@@ -167,7 +167,7 @@ def connecting_failed(text: str, asked: Asked) -> PostgresError:
 
 
 def command_failed(text: str, asked: Asked, sqlstate: str | None = None) -> PostgresError:
-    """The error for a command of the replication protocol that the server rejected."""
+    """Returns the error for a replication command that the server rejected."""
     text = text.strip()
     if sqlstate == _UNDEFINED_FILE or _GONE.search(text):
         return WalGoneError(_short(text))
@@ -187,7 +187,7 @@ def command_failed(text: str, asked: Asked, sqlstate: str | None = None) -> Post
 
 
 def stream_failed(text: str, sqlstate: str | None = None) -> PostgresError:
-    """The error for a stream that broke off after it had begun."""
+    """Returns the error for a stream that broke after it had started."""
     text = _short(text)
     if sqlstate == _UNDEFINED_FILE or _GONE.search(text):
         return WalGoneError(text)
@@ -195,5 +195,5 @@ def stream_failed(text: str, sqlstate: str | None = None) -> PostgresError:
 
 
 def _short(text: str) -> str:
-    """Without the parts that repeat where it was sent."""
+    """Collapses whitespace to fit the text on one line."""
     return " ".join(text.split())

@@ -1,8 +1,8 @@
-"""WAL that a restored server keeps until its connector comes: `wal_keep_size` is raised, and set back afterwards.
+"""Raises `wal_keep_size` on a restored server until its connector streams, and then resets it.
 
 A restored server has no slot, so any checkpoint could remove WAL that the log lacks. `ottla restore postgres` raises
-the setting in postgresql.auto.conf and notes there what it was, under a name of ours that PostgreSQL takes for a
-setting. The connector sets it back with ALTER SYSTEM once its slot holds the WAL.
+the setting in postgresql.auto.conf and records the old value there, under a name of its own that PostgreSQL accepts as
+a custom setting. The connector restores the old value with ALTER SYSTEM once its slot holds the WAL.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.connect.postgres_wal.failures import PostgresError, UnreachableError
 SETTING = "wal_keep_size"
 BEFORE = "ottla.wal_keep_size_before"
 NOT_SET = "default"
-"""What BEFORE says if the setting was not in postgresql.auto.conf."""
+"""The value of BEFORE if the setting was not in postgresql.auto.conf."""
 KEPT_BYTES = 1 << 30
 KEPT = "1GB"
 """KEPT_BYTES as SHOW prints it."""
@@ -28,9 +28,11 @@ _LINE = r"(?m)^\s*{name}\s*=\s*'((?:[^']|'')*)'"
 
 
 def settings_of_restored(auto_conf: str, effective_bytes: int) -> dict[str, str]:
-    """What to write into postgresql.auto.conf; nothing if the server keeps as much anyhow. `effective_bytes` is the
-    setting of the server that was backed up."""
-    before = _value(auto_conf, BEFORE)  # the backup is of a server whose connector had not come yet
+    """Returns the settings to write to postgresql.auto.conf; none if the server already keeps enough WAL.
+
+    `effective_bytes` is the setting of the server that was backed up.
+    """
+    before = _value(auto_conf, BEFORE)  # the backup is of a restored server whose connector had not started yet
     if before is None:
         if effective_bytes >= KEPT_BYTES:
             return {}
@@ -44,11 +46,15 @@ def _value(auto_conf: str, name: str) -> str | None:
 
 
 def command_of(before: str) -> str:
+    """Returns the command that restores the old value."""
     return f"ALTER SYSTEM RESET {SETTING}" if before == NOT_SET else f"ALTER SYSTEM SET {SETTING} = '{before}'"
 
 
 async def set_back(dsn: str, before: str) -> None:
-    """Over a connection of its own: one that replicates takes no such command. Raises PostgresError with advice."""
+    """Restores the old value of the setting. Raises PostgresError with advice.
+
+    Uses a connection of its own, because a replication connection does not accept ALTER SYSTEM.
+    """
     database = str(conninfo_to_dict(dsn).get("dbname") or "postgres")
     conninfo = make_conninfo(dsn, dbname=database, application_name="ottla settings", connect_timeout=CONNECT_TIMEOUT_S)
     try:
@@ -58,7 +64,8 @@ async def set_back(dsn: str, before: str) -> None:
             else:
                 await connection.execute(sql.SQL("ALTER SYSTEM SET wal_keep_size = {}").format(sql.Literal(before)))
             await connection.execute("SELECT pg_reload_conf()")
-            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):  # without effect once the setting is back
+            # The note is harmless if it stays, once the setting is restored.
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
                 await connection.execute(sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(*BEFORE.split("."))))
                 await connection.execute("SELECT pg_reload_conf()")
     except psycopg.errors.InsufficientPrivilege as refused:

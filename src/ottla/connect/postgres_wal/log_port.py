@@ -1,4 +1,4 @@
-"""What is asked of the log: the part of `ottla.wal.Log` that is used here."""
+"""The part of `ottla.wal.Log` that this package uses."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Record(Protocol):
 
 
 class Ends(Protocol):
+    """The offsets at which a log begins and ends."""
+
     @property
     def start_offset(self) -> int: ...
     @property

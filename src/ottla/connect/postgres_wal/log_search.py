@@ -1,6 +1,6 @@
-"""Places in the log: its first and last entry, and the entry that holds an LSN.
+"""Finds entries in the log: the first, the last, and the entry that contains an LSN.
 
-Offsets of the log have holes (the marks of writers that were fenced), so a lookup reads on until it finds an entry.
+Not every offset has an entry (fenced writers leave markers), so a lookup reads on until it finds one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ HOLE_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Placed:
+    """An entry and its offset."""
+
     offset: int
     entry: Entry
 
 
 async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncGenerator[Placed, None]:
-    """In order, up to the end as of now."""
-    # A reading that is left early is a call to a broker still; closing it ends the call.
+    """Yields entries in order, up to the current end of the log."""
+    # Closing an iterator that is abandoned early ends its outstanding call to the broker.
     reading = cast("AsyncGenerator[Sequence[Record], None]", log.read_chunks(first, until))
     async with aclosing(reading) as chunks:
         async for chunk in chunks:
@@ -34,7 +36,7 @@ async def entries(log: ReadableLog, first: int, until: int | None = None) -> Asy
 
 
 async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
-    """The first entry from an offset on."""
+    """Returns the first entry at or after an offset."""
     width = 1
     while offset < until:
         end = min(offset + width, until)
@@ -46,6 +48,7 @@ async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
 
 
 async def last_entry(log: ReadableLog) -> Placed | None:
+    """Returns the last entry, or None if the log has none."""
     tail = await log.tail()
     first, end = tail.end_offset - 1, tail.end_offset
     while end > tail.start_offset:
@@ -58,14 +61,16 @@ async def last_entry(log: ReadableLog) -> Placed | None:
 
 
 async def first_entry(log: ReadableLog) -> Placed | None:
+    """Returns the first entry, or None if the log has none."""
     tail = await log.tail()
     return await first_at(log, tail.start_offset, tail.end_offset)
 
 
 async def offset_of(log: ReadableLog, timeline: TimelineId, lsn: Lsn) -> int | None:
-    """The offset of the last entry whose key is not after (timeline, lsn): reading from there on misses nothing of it.
+    """Returns the offset of the last entry whose key is at most (timeline, lsn). Reading from there misses nothing
+    after it.
 
-    None if the log begins after it.
+    Returns None if the log begins after that key.
     """
     tail = await log.tail()
     low, high, found = tail.start_offset, tail.end_offset, None

@@ -1,7 +1,7 @@
-"""Appends to the log in order, with many on their way; knows up to where the log has acknowledged everything.
+"""Pipelines appends to the log and tracks the end of the acknowledged prefix.
 
-Each append names the offset where it expects the log to end. So whatever fails in between, and whoever else writes:
-what is in the log is what was given to it, without a hole.
+Each append states the offset at which it expects the log to end. So the log contains exactly the entries that were put,
+without holes, even if an append fails or another writer appends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from ottla.connect.postgres_wal.receiver_plan import LogEnd
 
 
 class LogWriter:
-    """`on_acknowledged` gets the end of what is safe now; `failed` is done when an append was refused."""
+    """Appends entries to a log.
+
+    `on_acknowledged` is called with the LSN up to which everything is durable. `failed` completes when an append is
+    rejected.
+    """
 
     def __init__(self, log: WritableLog, end_offset: int) -> None:
         self._log = log
@@ -32,7 +36,10 @@ class LogWriter:
 
     @classmethod
     async def begin(cls, log: WritableLog, expected: LogEnd | None) -> LogWriter:
-        """As the log's only writer: nobody changes it from here on. Raises LogChangedError if somebody did before."""
+        """Creates the writer for a log that was opened as its single writer.
+
+        Raises LogChangedError if another writer appended to the log after `expected` was read.
+        """
         tail = await log.tail()
         last = await last_entry(log)
         if (None if last is None else LogEnd.of(last.entry)) != expected:
@@ -40,6 +47,7 @@ class LogWriter:
         return cls(log, tail.end_offset)
 
     def put(self, entry: Entry) -> None:
+        """Appends an entry without waiting for its acknowledgement."""
         appended = self._log.append(entry.encode(), expected_end=self._next_offset)
         self._next_offset += 1
         self.pending_bytes += HEADER_BYTES + len(entry.data)
@@ -63,15 +71,16 @@ class LogWriter:
             self._room[1].set_result(None)
 
     def _fail(self, failure: BaseException) -> None:
-        """What was given to the log after it is refused too; its order is the log's order."""
+        """Records the first failure. The log keeps the order of appends, so it rejects all later ones too."""
         if not self.failed.done():
             self.failed.set_exception(failure)
 
     async def drain(self) -> None:
-        """Until everything that was put is acknowledged."""
+        """Waits until everything that was put is acknowledged."""
         await self.wait_until_below(0)
 
     async def wait_until_below(self, pending_bytes: int) -> None:
+        """Waits until at most `pending_bytes` are unacknowledged. Raises the failure of an append."""
         if self.pending_bytes > pending_bytes:
             self._room = pending_bytes, asyncio.get_running_loop().create_future()
             await asyncio.wait({self._room[1], self.failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +88,7 @@ class LogWriter:
             self.failed.result()
 
     def close(self) -> None:
+        """Stops tracking the appends, whose results no longer matter."""
         for appended, _ in self._waiting:
             appended.remove_done_callback(self._done)
             appended.add_done_callback(_forget)

@@ -1,4 +1,4 @@
-"""The log of a database: where it is, how it is made, and what its failures mean here."""
+"""Opens the log of a database, creates it if necessary, and translates its errors."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ DURABILITIES = ("disk", "cache", "memory")
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
+    """The servers and the name of a log."""
+
     servers: str
     name: str
 
     @asynccontextmanager
     async def open(self, *, fence: bool = False, create: LogSettings | None = None) -> AsyncGenerator[Log, None]:
-        """With `fence` as its only writer. What goes wrong with it, also inside, is raised as a PostgresError."""
+        """Opens the log, with `fence` as its single writer. Raises errors of the log, also those in the body, as
+        PostgresError."""
         try:
             log = await Log.open(self.servers, self.name, create=create, fence=fence)
             try:
@@ -51,7 +54,11 @@ class LogPlace:
     async def open_to_read(
         self, archive: str | None, news: Callable[[str], None] = lambda sentence: None, *, without_log: bool = False
     ) -> AsyncGenerator[ReadableLog, None]:
-        """With an archive, what retention has removed from the log is read from there; `without_log`, everything is."""
+        """Opens the log for reading.
+
+        With an archive, records that retention has deleted from the log are read from the archive. With `without_log`,
+        everything is.
+        """
         if archive is None:
             async with self.open() as log:
                 yield log
@@ -97,7 +104,8 @@ def _tell(note: str | None, news: Callable[[str], None]) -> None:
 
 
 def settings_of_new_log(replicas: int | None, durability: str | None) -> LogSettings:
-    """A log without retention: only `ottla backup postgres --keep` removes WAL. Raises InvalidSettingsError."""
+    """Returns settings without retention: only `ottla backup postgres --keep` removes WAL. Raises
+    InvalidSettingsError."""
     if durability not in (None, *DURABILITIES):
         raise InvalidSettingsError(
             f"there is no durability {durability!r}; it is {', '.join(DURABILITIES[:-1])} or {DURABILITIES[-1]}"

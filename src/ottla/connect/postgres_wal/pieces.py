@@ -1,7 +1,7 @@
-"""WAL of one timeline out of the log, piece after piece, each beginning where the one before it ends.
+"""Reads the WAL of one timeline from the log as contiguous pieces.
 
-Whoever restores, and whoever says that it could be restored, walks over the log in this one way. So a gap is one for
-both, or for none.
+Both the restore and the check whether a restore is possible read the log through this module, so they agree on what is
+a gap.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text
 
 
 class GapError(PostgresError):
-    """The log should have this WAL and does not."""
+    """The log lacks WAL that it should have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
+    """A contiguous piece of WAL."""
+
     start: Lsn
     data: memoryview
     sent_unix_us: int
-    """When the server sent the entry that it is of."""
+    """When the server sent the entry that contains the piece."""
 
     @property
     def end(self) -> Lsn:
@@ -36,9 +38,10 @@ class Piece:
 async def wal_pieces(
     log: ReadableLog, timeline: TimelineId, low: Lsn, high: Lsn, *, up_to_gap: bool = False
 ) -> AsyncGenerator[Piece, None]:
-    """From `low` up to `high`, or to the end of the timeline in the log: the caller sees which from the last piece.
+    """Yields pieces from `low` to `high`, or to the end of the timeline in the log, whichever is first.
 
-    Raises GapError at a gap, which ends it if `up_to_gap`; and if the log begins after `low`, in any case.
+    Raises GapError at a gap, unless `up_to_gap` is set, which ends the iteration there. Always raises GapError if the
+    log begins after `low`.
     """
     first = await offset_of(log, timeline, low)
     if first is None:

@@ -1,4 +1,4 @@
-"""Places in PostgreSQL's write-ahead log: LSNs, timelines and segment files. Pure."""
+"""Positions in PostgreSQL's WAL: LSNs, timelines and segment files. Pure."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _UNIX_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def parse_lsn(text: str) -> Lsn:
-    """ValueError if it is none."""
+    """Parses an LSN. Raises ValueError if the text is not one."""
     return Lsn(lsn.parse_lsn(text.strip()))
 
 
 def utc(unix_us: int) -> datetime.datetime:
+    """Converts microseconds since 1970 to a datetime."""
     return _UNIX_EPOCH + datetime.timedelta(microseconds=unix_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file of WAL, as the server names it."""
+    """A WAL file, with the server's naming scheme."""
 
     timeline: TimelineId
     first_lsn: Lsn
@@ -62,11 +63,12 @@ class Segment:
 
     @property
     def next(self) -> Segment:
-        """The segment that follows on the same timeline."""
+        """The next segment of the same timeline."""
         return Segment(self.timeline, self.end_lsn, self.size_bytes)
 
 
 def segment_of_name(name: str, segment_bytes: int) -> Segment | None:
+    """Parses the name of a WAL file; None if it is not one."""
     found = _SEGMENT.fullmatch(name)
     if found is None:
         return None
@@ -76,9 +78,11 @@ def segment_of_name(name: str, segment_bytes: int) -> Segment | None:
 
 
 def timeline_of_history_name(name: str) -> TimelineId | None:
+    """Parses the name of a history file; None if it is not one."""
     found = _HISTORY.fullmatch(name)
     return None if found is None else TimelineId(int(found.group(1), 16))
 
 
 def segment_start(place: Lsn, segment_bytes: int) -> Lsn:
+    """Returns the beginning of the segment that contains an LSN."""
     return Lsn(place - place % segment_bytes)

@@ -1,12 +1,13 @@
-"""`ottla connect postgres-wal`: a synchronous standby that stores the WAL in a log instead of applying it.
+"""`ottla connect postgres-wal`: a synchronous standby that stores WAL in a log instead of applying it.
 
-A session: look where the log ends, take the slot, stream from there, become the log's only writer, make sure that it
-still ends there. The slot keeps a second connector from the server; the log's epoch keeps one from the log. After
-whatever goes wrong in between, the next session looks again: the log alone says where to go on.
+A session finds the end of the log, acquires the slot, starts streaming from that position, becomes the log's single
+writer, and checks that the log still ends there. The slot keeps a second connector away from the server; the log's
+epoch keeps it away from the log. After any failure, the next session starts with the end of the log again: the log
+alone determines where to resume.
 
-Commits wait for this connector, so it does not give up. It retries every failure, with a bounded backoff, because a
-person or time may put it right: a server that recovers, a role that is missing, brokers that are away. Two things end
-it: options that cannot work, and another connector that has taken the log over (two would take it from each other).
+Commits wait for this connector, so it does not give up. It retries every failure with bounded backoff, because time or
+an operator may fix it: a server in recovery, a missing role, unreachable brokers. Two things end it: options that can
+never work, and another connector that has taken over the log (the two would otherwise fence each other in turn).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BACKOFF_S = (0.1, 5.0)
 STABLE_AFTER_S = 10.0
 LOOK_EVERY_S = 0.2
 REMIND_S = 600.0
-"""A failure that goes on is logged again after this long."""
+"""A failure that persists is logged again after this time."""
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 
 OpenLog = Callable[[bool], AbstractAsyncContextManager[WritableLog]]
@@ -50,6 +51,8 @@ OpenLog = Callable[[bool], AbstractAsyncContextManager[WritableLog]]
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
+    """The settings of a receiver."""
+
     dsn: str
     slot: str = "ottla"
     application_name: str = APPLICATION_NAME
@@ -58,10 +61,11 @@ class ReceiverSettings:
 
 
 class Receiver:
-    """Runs until it is cancelled. Raises InvalidSettingsError or TakenOverError, and retries any other PostgresError.
+    """Streams WAL to the log until it is cancelled.
 
-    `open_log(fence)` opens the log, as its only writer if `fence`. `news` gets sentences for a person.
-    `state` is starting, running, waiting (`last_failure` says for what), stopped or failed.
+    Raises InvalidSettingsError or TakenOverError, and retries any other PostgresError. `open_log(fence)` opens the log,
+    as its single writer if `fence` is true. `news` receives messages for the operator. `state` is starting, running,
+    waiting (`last_failure` says for what), stopped or failed.
     """
 
     def __init__(self, settings: ReceiverSettings, open_log: OpenLog, news: Callable[[str], None]) -> None:
@@ -76,6 +80,7 @@ class Receiver:
         self.last_failure: str | None = None
 
     async def run(self) -> None:
+        """Runs until cancelled."""
         try:
             await self._run()
         except asyncio.CancelledError:
@@ -107,7 +112,7 @@ class Receiver:
             delay_s = min(delay_s * 2, BACKOFF_S[1])
 
     def _wait_for(self, reason: str) -> None:
-        """Tells a person the reason once, and again only if it lasts."""
+        """Reports the reason once, and again only if it persists for `REMIND_S`."""
         self.state, self.last_failure = "waiting", reason
         self.reconnects += 1
         now_s = time.monotonic()
@@ -116,7 +121,7 @@ class Receiver:
             self._news(f"{reason}; trying again until it works")
 
     def facts(self) -> dict[str, str | int]:
-        """Where it is, for a person who asks."""
+        """Returns what `ottla connect status` shows."""
         return {} if self._now is None else self._now.facts()
 
     async def _session(self) -> None:
@@ -143,7 +148,7 @@ class Receiver:
                 if not self._accept_gap:
                     raise RefusedError(_gap_sentence(step, gone)) from None
                 await self._write_gap(server, identity, end, gone)
-                self._accept_gap = False  # one gap was accepted, not every one to come
+                self._accept_gap = False  # the operator accepted one gap, not future ones
                 raise LogChangedError("marked the gap") from None
 
     async def _look_at_settings(self, server: Server) -> None:
@@ -161,16 +166,20 @@ class Receiver:
             )
 
     async def _look_at_kept_wal(self, server: Server) -> str | None:
-        """What wal_keep_size was before `ottla restore postgres` raised it; None if it did not, or it is set back."""
+        """Returns the value of wal_keep_size before `ottla restore postgres` raised it; None if it is not raised
+        now."""
         if await server.setting(kept_wal.SETTING) != kept_wal.KEPT:
             return None
         try:
             return await server.setting(kept_wal.BEFORE) or None
-        except RefusedError:  # the server knows no such setting
+        except RefusedError:  # the server does not have the setting
             return None
 
     async def _plan(self, server: Server, identity: Identity, end: LogEnd | None) -> Step:
-        """A server whose WAL does not belong into this log gets no slot: nobody would ever advance it."""
+        """Decides where to resume.
+
+        A server whose WAL does not belong in this log gets no slot, because nothing would ever advance it.
+        """
         if end is None:
             slot = await self._slot(server)
             return first_step(identity, None if slot is None else slot.restart_lsn, self._segment_bytes)
@@ -188,7 +197,7 @@ class Receiver:
         return step
 
     async def _slot(self, server: Server) -> Slot | None:
-        """The slot on the server, which is created if it is missing."""
+        """Returns the slot, and creates it if it does not exist."""
         name = self._settings.slot
         slot = await server.slot(name)
         if slot is None:
@@ -198,7 +207,7 @@ class Receiver:
         return slot
 
     async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: Step) -> None:
-        """Until the server ends it. A timeline that ends is followed by the next one."""
+        """Streams until the server ends the stream. When a timeline ends, continues with the next one."""
         history = await self._start(server, step)
         async with self._open_log(True) as log:
             writer = await LogWriter.begin(log, end)
@@ -215,7 +224,7 @@ class Receiver:
                 writer.close()
 
     async def _start(self, server: Server, step: Step) -> bytes | None:
-        """The history comes first: a connection that streams answers nothing else."""
+        """Starts the stream. Fetches the history first, because a streaming connection accepts no other command."""
         history = await server.history(step.timeline) if step.is_new else None
         await server.start(self._settings.slot, step.start, step.timeline)
         return history
@@ -241,8 +250,10 @@ class Receiver:
             await asyncio.wait([setting_back])
 
     async def _set_back_kept_wal(self, pump: Pump, identity: Identity) -> None:
-        """Once the log has all WAL that the server had when it was asked. The slot is told what the log has, so it
-        holds everything that comes later."""
+        """Resets wal_keep_size once the log has all WAL that the server had at the start of the session.
+
+        The slot advances only with the log, so it holds all later WAL.
+        """
         if self._kept_before is None:
             return
         while pump.flushed < identity.flushed:  # noqa: ASYNC110 - the pump has no event for it, and this runs once
@@ -255,7 +266,7 @@ class Receiver:
         self._news(f"the log has caught up with the restored server: {kept_wal.command_of(self._kept_before)}")
 
     async def _write_gap(self, server: Server, identity: Identity, end: LogEnd | None, gone: WalGoneError) -> None:
-        """The slot is of no use any more; a new one keeps what comes from now on."""
+        """Replaces the slot, which is no longer usable, and writes a gap marker to the log."""
         slot = self._settings.slot
         await server.drop_slot(slot)
         await server.create_slot(slot)

@@ -1,4 +1,4 @@
-"""Where the stream goes on: what the log has, compared with what the server is. Pure decisions, no I/O."""
+"""Decides where to resume the stream by comparing the log with the server. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.connect.postgres_wal.timelines import History
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What the log's last entry says."""
+    """The position of the log's last entry."""
 
     system_id: int
     timeline: TimelineId
@@ -26,22 +26,25 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Stream this timeline from here on; `is_new`: its history goes into the log first."""
+    """The timeline to stream and where to start. If `is_new`, its history is written to the log first."""
 
     timeline: TimelineId
     start: Lsn
     is_new: bool
-    left_out: int = 0  # bytes of the log's timeline that the server's history does not have
+    left_out: int = 0  # bytes of the log's timeline that are not part of the server's history
 
 
 def first_step(identity: Identity, restart_lsn: Lsn | None, segment_bytes: int) -> Step:
-    """Of an empty log: from the beginning of a segment, so that segments are whole."""
+    """Returns the first step for an empty log. It starts at a segment boundary, so that segments are complete."""
     start = segment_start(identity.flushed if restart_lsn is None else restart_lsn, segment_bytes)
     return Step(identity.timeline, start, is_new=identity.timeline > 1)
 
 
 def next_step(end: LogEnd, identity: Identity, history: History | None) -> Step:
-    """`history` is of the server's timeline, if that is not the log's. Raises RefusedError."""
+    """Returns the next step for a log that ends at `end`. Raises RefusedError.
+
+    `history` is the history of the server's timeline, if that differs from the log's.
+    """
     if end.system_id != identity.system_id:
         raise RefusedError(
             f"this log holds the WAL of another database (system id {end.system_id}, and this server is "

@@ -1,8 +1,8 @@
-"""What makes a laid-down directory recover from the log when it is started: recovery.signal and settings.
+"""Writes recovery.signal and the settings with which a restored directory recovers from the log when it is started.
 
-The command that fetches WAL ends with one of three codes. 0: here it is. 1: the log has no more, which the server takes
-for the end of recovery. 255, for everything else, stops the server: a broker that does not answer must never look like
-the end of the WAL, which would open a database that lacks acknowledged transactions.
+The command that fetches WAL exits with one of three codes. 0: the file is there. 1: the log has no more, which the
+server takes for the end of recovery. 255, for everything else, stops the server: a broker that does not respond must
+never look like the end of the WAL, because the server would then open a database that lacks acknowledged transactions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.connect.postgres_wal.positions import TimelineId
 from ottla.connect.postgres_wal.restore_client import BOOT_ID, NOT_IN_LOG, READY
 from ottla.connect.postgres_wal.slot_bound import parse_size
 
-if TYPE_CHECKING:  # a server that recovers asks for one file after the other, and needs none of this
+if TYPE_CHECKING:  # imports are slow, and a recovering server starts the command for one file after another
     from ottla.connect.postgres_wal.backup_store import Backup
 
 _EXIT = f"code=$?; [ $code -eq 0 ] && exit 0; [ $code -eq {NOT_IN_LOG} ] && exit 1; exit 255"
@@ -34,14 +34,19 @@ host   all          all  ::1/128        scram-sha-256
 
 
 def restore_command(fetch: Sequence[str]) -> str:
-    """For a shell, with the server's %f and %p. `fetch` is a command that takes a file's name and path as its last
-    words."""
+    """Returns a shell command with the server's %f and %p.
+
+    `fetch` is a command that takes the name and the path of a file as its last arguments.
+    """
     return f'{_quoted(fetch)} %f "%p"; {_EXIT}'
 
 
 def served_restore_command(server: Sequence[str]) -> str:
-    """The same by way of the restore server, which the command `server` starts. A segment that is ready needs a rename;
-    the client asks for any other file. It starts in 20 ms (`-S` leaves site-packages out)."""
+    """Returns a shell command that uses the restore server, which the command `server` starts.
+
+    A segment that is ready only needs a rename; for any other file, the client asks the server. The client starts in 20
+    ms (`-S` skips site-packages).
+    """
     ready = f'read -r boot 2>/dev/null <{BOOT_ID}; mv -f "{READY}$boot/%f" "%p" 2>/dev/null && exit 0'
     client = [sys.executable, "-I", "-S", restore_client.__file__]
     return f'{ready}; {_quoted(client)} %f "%p" -- {_quoted(server)}; {_EXIT}'
@@ -60,8 +65,11 @@ def write_recovery(
     target: Mapping[str, str],
     takes_over: bool,
 ) -> list[str]:
-    """Notes for a person: what is different from the server that was backed up. One that takes over goes on in the log,
-    and commits wait for it; any other is a copy to look at, which commits by itself."""
+    """Writes the recovery files. Returns notes for the operator about differences from the server that was backed up.
+
+    A server that takes over continues the log, and commits wait for it. Any other server is a copy for inspection,
+    which commits by itself.
+    """
     settings = {
         "restore_command": served_restore_command(server),
         "recovery_target_timeline": str(timeline),
@@ -82,7 +90,8 @@ def write_recovery(
 
 
 def _wal_for_the_connector(auto_conf: Path, backup: Backup) -> tuple[dict[str, str], str]:
-    """The server has no slot before its connector comes, and any checkpoint could remove what that needs."""
+    """Makes the server keep WAL. It has no slot before its connector starts, so any checkpoint could remove WAL that
+    the connector needs."""
     before_bytes = parse_size(backup.settings.get(kept_wal.SETTING, "0")) or 0
     settings = kept_wal.settings_of_restored(_text_of(auto_conf), before_bytes)
     kept_bytes = kept_wal.KEPT_BYTES if settings else before_bytes
@@ -95,7 +104,7 @@ def _text_of(path: Path) -> str:
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
-    """In the file that comes last, without what an earlier recovery left there."""
+    """Writes to the configuration file that is read last, and removes the settings of an earlier recovery from it."""
     there = _text_of(path).splitlines()
     dropped = (*_OURS, kept_wal.BEFORE, *settings)
     kept = [line for line in there if not line.strip().startswith(dropped)]
@@ -109,7 +118,8 @@ def _escaped(value: str) -> str:
 
 
 def _write_missing_files(directory: Path, backup: Backup) -> list[str]:
-    """Debian keeps the configuration outside of the data directory, where no base backup sees it."""
+    """Writes missing configuration files: Debian keeps them outside the data directory, where a base backup does not
+    see them."""
     notes = []
     conf = directory / "postgresql.conf"
     if not conf.exists():

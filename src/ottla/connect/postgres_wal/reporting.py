@@ -1,4 +1,4 @@
-"""News of this connector for `ottla connect status`: a heartbeat into the status topic, beside the WAL's own path."""
+"""Reports the receiver's status for `ottla connect status`: a heartbeat to the status topic, independent of the WAL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIND = "postgres-wal"
 
 
 async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Callable[[str], None]) -> None:
-    """Until it is cancelled. WAL is kept also while nobody can be told about it."""
+    """Reports until cancelled. A failure to report does not stop the receiver."""
     topic, told = StatusTopic(bootstrap), False
     since_ms, state = _now_ms(), ""
     try:
@@ -34,7 +34,7 @@ async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Cal
     finally:
         with contextlib.suppress(ClientError, OSError, TimeoutError):
             async with asyncio.timeout(LAST_WORD_S):
-                if topic.is_started or not told:  # how it ended, if somebody is there to hear it
+                if topic.is_started or not told:  # the final state, if the brokers are reachable
                     await topic.write(_status(name, receiver, _now_ms()))
                 await topic.close()
 

@@ -1,4 +1,4 @@
-"""`ottla restore postgres`: a data directory that, once started, replays the log up to the moment asked for."""
+"""`ottla restore postgres`: restores a data directory that, once started, replays the log up to the requested point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.connect.postgres_wal.timelines import History
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to restore. None of them: the newest backup, and all WAL that the log has."""
+    """What to restore. By default, the newest backup and all WAL in the log."""
 
     target: Target | None = None
     inclusive: bool = True
@@ -32,6 +32,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
+    """The result of a restore."""
+
     backup: Backup
     timeline: TimelineId
     log_end: Lsn
@@ -47,10 +49,11 @@ async def restore(
     server: Sequence[str],
     user: ServerUser | None = None,
 ) -> Restored:
-    """Lays the directory down; nothing runs yet. `server` is the command that starts the restore server, without the
-    options that depend on the backup; `user` will run PostgreSQL and gets the files (None: whoever calls this).
+    """Restores the data directory, without starting anything. Raises PostgresError. A rejected request leaves nothing
+    behind.
 
-    Raises PostgresError. A refusal leaves nothing behind.
+    `server` is the command that starts the restore server, without the options that depend on the backup. `user` will
+    run PostgreSQL and owns the files; None means the caller.
     """
     last = await last_entry(log)
     if last is None:
@@ -90,7 +93,8 @@ async def restore(
 
 
 async def _check_beginning(log: ReadableLog, backup: Backup, history: History) -> None:
-    """That the log goes back to the backup's start, before hours are spent on laying it down. Raises RefusedError."""
+    """Checks that the log goes back to the backup's start, before hours are spent on unpacking it. Raises
+    RefusedError."""
     begins = await first_entry(log)
     assert begins is not None, "a log with a last entry has a first one"
     if begins.entry.system_id != backup.system_id:

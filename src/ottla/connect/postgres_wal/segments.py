@@ -1,7 +1,7 @@
-"""WAL files made from the log: what `restore_command` gives to a server that recovers.
+"""Builds WAL files from the log for the `restore_command` of a recovering server.
 
-A server takes "there is no such file" for the end of all WAL and opens for business. So that answer is given only when
-the log has no more of that timeline; a gap, a broker that does not answer or a fault of ours is an error instead.
+A server takes "no such file" for the end of all WAL and opens the database. So that answer is given only if the log has
+no more of the timeline. A gap, an unresponsive broker or an internal error raises instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ottla.connect.postgres_wal.timelines import History, Stretch, first_history
 
 
 async def history_file(log: ReadableLog, timeline: TimelineId) -> bytes | None:
-    """The history file of a timeline; None if the log has none."""
+    """Returns the history file of a timeline; None if the log has none."""
     tail = await log.tail()
     before = await offset_of(log, TimelineId(timeline - 1), Lsn(2**64 - 1))
     first = tail.start_offset if before is None else before + 1
@@ -29,7 +29,8 @@ async def history_file(log: ReadableLog, timeline: TimelineId) -> bytes | None:
 
 
 async def history_in_log(log: ReadableLog, timeline: TimelineId) -> History | None:
-    """How WAL leads to a timeline, as far as the log has it; None if it does not have the timeline."""
+    """Returns the history that leads to a timeline, as far back as the log goes; None if the log does not have the
+    timeline."""
     first = await first_entry(log)
     if first is None or timeline < first.entry.timeline:
         return None
@@ -40,9 +41,9 @@ async def history_in_log(log: ReadableLog, timeline: TimelineId) -> History | No
 
 
 def since(history: History, oldest: TimelineId) -> History:
-    """Where the log begins with a timeline, what it has of it stands for its ancestors' too.
+    """Drops timelines before `oldest`, the log's first timeline, and lets `oldest` stand for its ancestors too.
 
-    A server that is on timeline 3 sends the whole segment in which timeline 3 begins, which starts with WAL of
+    A server on timeline 3 sends the whole segment in which timeline 3 begins, and that segment starts with WAL of
     timeline 2.
     """
     kept = [each for each in history.stretches if each.timeline >= oldest]
@@ -52,9 +53,10 @@ def since(history: History, oldest: TimelineId) -> History:
 
 
 async def write_segment(log: ReadableLog, segment: Segment, out: BinaryIO, *, up_to_gap: bool = False) -> bool:
-    """Writes the segment's bytes, zeros after the end of the log. False if the log has nothing of it.
+    """Writes a segment, with zeros after the end of the log. Returns False if the log has none of it.
 
-    With `up_to_gap` a gap counts as the end: for a server that knows where to stop and fails if it does not get there.
+    With `up_to_gap`, a gap counts as the end. This is for a server with a recovery target, which fails if it does not
+    reach the target.
     """
     history = await history_in_log(log, segment.timeline)
     if history is None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as the keeper of its WAL sees it: who it is, its settings, slots, timelines and stream."""
+"""A PostgreSQL server on a replication connection: its identity, settings, slots, timelines and WAL stream."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ APPLICATION_NAME = "ottla"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """The server's identity and current position."""
+
     system_id: int
     timeline: TimelineId
     flushed: Lsn
@@ -36,19 +38,21 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    restart_lsn: Lsn | None  # None: nothing is reserved yet, or the server gave it up
+    """A physical replication slot."""
+
+    restart_lsn: Lsn | None  # None: nothing is reserved yet, or the server has invalidated the slot
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The server ended the stream: it shuts down, or its history goes on with another timeline."""
+    """The server ended the stream because it shuts down, or because its history continues on another timeline."""
 
     next_timeline: TimelineId | None = None
     next_start: Lsn = NO_LSN
 
 
 class Server:
-    """A replication connection. Commands first, one after the other; then `stream`, and nothing else."""
+    """A replication connection. Commands run one at a time; after `start` it only streams."""
 
     def __init__(self, connection: ReplicationConnection, asked: Asked) -> None:
         self._connection = connection
@@ -56,7 +60,8 @@ class Server:
 
     @classmethod
     async def connect(cls, dsn: str, *, application_name: str = APPLICATION_NAME, slot: str = "ottla") -> Self:
-        """Raises InvalidSettingsError if the address cannot be parsed, else UnreachableError or RefusedError."""
+        """Connects. Raises InvalidSettingsError if the address cannot be parsed, otherwise UnreachableError or
+        RefusedError."""
         try:
             conninfo = make_conninfo(dsn, application_name=application_name)
         except ProgrammingError as failure:
@@ -78,6 +83,7 @@ class Server:
 
     @staticmethod
     def check_version(version: int) -> None:
+        """Raises RefusedError if the server is too old."""
         if version < VERSION_MIN:
             raise RefusedError(
                 f"the server is PostgreSQL {version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
@@ -98,35 +104,37 @@ class Server:
         return Identity(int(system_id), TimelineId(int(timeline)), parse_lsn(flushed))
 
     async def setting(self, name: str) -> str:
-        """As SHOW prints it."""
+        """Returns a setting as SHOW prints it."""
         return (await self._query(f"SHOW {name}"))[0][0] or ""
 
     async def history(self, timeline: TimelineId) -> bytes:
-        """The timeline's history file. Timeline 1 has none."""
+        """Returns the history file of a timeline. Timeline 1 has none."""
         return ((await self._query(f"TIMELINE_HISTORY {timeline}"))[0][1] or "").encode()
 
     async def slot(self, name: str) -> Slot | None:
+        """Returns a slot, or None if it does not exist."""
         kind, restart_lsn, _ = (await self._query(f"READ_REPLICATION_SLOT {quoted(name)}"))[0]
         if kind is None:
             return None
         return Slot(None if restart_lsn is None else parse_lsn(restart_lsn))
 
     async def create_slot(self, name: str) -> None:
-        """A physical one, which keeps WAL from now on."""
+        """Creates a physical slot that keeps WAL from now on."""
         await self._query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL RESERVE_WAL")
 
     async def drop_slot(self, name: str) -> None:
         await self._query(f"DROP_REPLICATION_SLOT {quoted(name)} WAIT")
 
     async def start(self, slot: str, first: Lsn, timeline: TimelineId) -> None:
-        """The stream begins. Raises RefusedError: the slot is in use, ..."""
+        """Starts the stream. Raises RefusedError, for example if the slot is in use."""
         try:
             await self._connection.start_physical(first, timeline=timeline, slot=slot)
         except replication.RefusedError as failure:
             raise self._failure(str(failure), failure.sqlstate) from None
 
     async def receive(self, timeout_s: float) -> list[WalData | Keepalive] | StreamEnd:
-        """What has come. Raises UnreachableError, or WalGoneError if the server does not have what was asked for."""
+        """Returns the available messages. Raises UnreachableError, or WalGoneError if the server lacks the requested
+        WAL."""
         try:
             return await self._connection.receive(timeout_s=timeout_s)
         except replication.StreamEndedError as end:
@@ -137,15 +145,19 @@ class Server:
             raise stream_failed(str(failure), failure.sqlstate) from None
 
     def report(self, flushed: Lsn) -> None:
-        """WAL below is safe. It stands for "written" too, so that synchronous_commit=remote_write is not answered with
-        what only this process has. Nothing is ever applied here: remote_apply gets no answer, as from pg_receivewal."""
+        """Reports that WAL before `flushed` is durable.
+
+        The same LSN is reported as written, so that synchronous_commit=remote_write does not return for WAL that only
+        this process has. Nothing is ever applied here, so commits with remote_apply do not return, as with
+        pg_receivewal.
+        """
         try:
             self._connection.send_status(flushed, applied_lsn=0)
         except replication.RefusedError as failure:
             raise stream_failed(str(failure), failure.sqlstate) from None
 
     def failure(self, result: pq.abc.PGresult | None) -> PostgresError:
-        """Why a command, given to libpq by hand, did not do what it should."""
+        """Returns the error of a command that was run directly through libpq."""
         message = b"" if result is None else result.error_message
         state = None if result is None else result.error_field(pq.DiagnosticField.SQLSTATE)
         text = (message or self.pgconn.error_message).decode("utf-8", errors="replace")
@@ -175,7 +187,7 @@ class Server:
 
 
 def _asked(conninfo: str, slot: str) -> Asked:
-    """Who asks whom, as libpq completes an address."""
+    """Returns the user, server and slot, with libpq's defaults filled in."""
     words = {each.keyword: each.val or each.compiled for each in pq.Conninfo.get_defaults()}
     words |= {each.keyword: each.val for each in pq.Conninfo.parse(conninfo.encode()) if each.val is not None}
 

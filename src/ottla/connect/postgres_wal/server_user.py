@@ -1,7 +1,7 @@
-"""The operating system's user that will run a restored PostgreSQL, and whether it can fetch WAL from the log.
+"""The operating system user that will run a restored PostgreSQL, and whether that user can fetch WAL from the log.
 
-It is often not the one who types `ottla restore postgres`. A server that cannot run its restore_command stops in the
-middle of its recovery, so this is looked at before anything is laid down.
+It is often not the user who runs `ottla restore postgres`. A server that cannot run its restore_command stops in the
+middle of recovery, so this is checked before anything is restored.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CHECK_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
+    """A user of the operating system."""
+
     name: str
     uid: int
     gid: int
@@ -36,8 +38,10 @@ class ServerUser:
 
 
 def find_server_user(name: str | None) -> ServerUser | None:
-    """None is whoever runs this process: the default, except for root, as whom PostgreSQL does not run. Then it is
-    `postgres`. Raises RefusedError."""
+    """Returns the user that will run PostgreSQL; None means the user of this process. Raises RefusedError.
+
+    The default is the user of this process, or `postgres` if that is root, because PostgreSQL does not run as root.
+    """
     me = os.geteuid()
     if name is None and me != 0:
         return None
@@ -57,7 +61,7 @@ def find_server_user(name: str | None) -> ServerUser | None:
 
 
 def check_server_user(user: ServerUser | None, server: Sequence[str], directory: Path) -> None:
-    """That the server's user can run what restore_command runs, and that this reaches the log. Raises RefusedError."""
+    """Checks that the user can run the commands in restore_command and that they reach the log. Raises RefusedError."""
     client = [sys.executable, "-I", "-S", restore_client.__file__, "--check"]
     for command in (client, [*server, "--check", str(directory)]):
         problem = _try(user, command)
@@ -70,7 +74,7 @@ def check_server_user(user: ServerUser | None, server: Sequence[str], directory:
 
 
 def _try(user: ServerUser | None, command: Sequence[str]) -> str | None:
-    """What is wrong with it. It runs at / because the directory that the server will run in is not there yet."""
+    """Returns the problem with a command, or None. It runs in / because the server's directory does not exist yet."""
     try:
         done = subprocess.run(
             command,
@@ -94,7 +98,7 @@ def _try(user: ServerUser | None, command: Sequence[str]) -> str | None:
 
 
 def _advice(user: ServerUser | None) -> str:
-    """Names the first directory that keeps the user out of Python or of ottla."""
+    """Names the first directory that the user cannot pass on the way to Python or ottla."""
     if user is None:
         return ""
     groups = {user.gid, *user.groups}
@@ -114,7 +118,7 @@ def _from_root(path: Path) -> Iterator[Path]:
 
 
 def _may_pass(place: Path, uid: int, groups: set[int]) -> bool:
-    """Whether a directory can be entered, or a program be run."""
+    """Returns whether the user may enter a directory or run a program."""
     found = place.stat()
     if found.st_uid == uid:
         return bool(found.st_mode & stat.S_IXUSR)
@@ -124,7 +128,7 @@ def _may_pass(place: Path, uid: int, groups: set[int]) -> bool:
 
 
 def give_to(user: ServerUser, directory: Path) -> None:
-    """The directory and all that is in it."""
+    """Changes the owner of a directory and everything in it."""
     for place, directories, files in os.walk(directory):
         for name in (".", *directories, *files):
             os.lchown(os.path.join(place, name), user.uid, user.gid)

@@ -1,7 +1,8 @@
-"""A slot keeps WAL on the server until the log has it; a bound on that keeps the server's disk from filling up.
+"""The limit on the WAL that a slot retains, which keeps the server's disk from filling up.
 
-The server has the bound (max_slot_wal_keep_size), because it also has to hold while no connector runs. What passes it
-is removed there, and is then a gap in the log: the warnings come long before.
+A slot keeps WAL on the server until the log has it. The limit is a setting of the server (max_slot_wal_keep_size),
+because it must also hold while no connector runs. The server removes WAL beyond the limit, which leaves a gap in the
+log, so warnings are given long before.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ UNBOUNDED_WARN_BYTES = 1 << 30
 
 
 def parse_size(text: str) -> int | None:
-    """A size as SHOW prints it, in bytes; None if it is unlimited (-1)."""
+    """Parses a size as SHOW prints it and returns bytes; None if it is unlimited (-1)."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is no size")
     number = int(found.group(1))
-    # Without a unit it is 0 or -1: max_slot_wal_keep_size counts megabytes.
+    # Without a unit it is 0 or -1; the unit of max_slot_wal_keep_size is megabytes.
     return None if number < 0 else number * _UNITS[found.group(2) or "MB"]
 
 
 def check_bound(bound_bytes: int | None, *, unbounded: bool) -> None:
+    """Raises RefusedError if the slot has no limit and the operator has not accepted that."""
     if bound_bytes is None and not unbounded:
         raise RefusedError(
             "nothing bounds the WAL that the server keeps for a slot (max_slot_wal_keep_size is -1): while the log is "
@@ -37,13 +39,14 @@ def check_bound(bound_bytes: int | None, *, unbounded: bool) -> None:
 
 
 class SlotWatch:
-    """Turns how far the log is behind into warnings: one at each threshold, and one word when it is over."""
+    """Converts the lag of the log into warnings: one at each threshold, and one message when the lag is over."""
 
     def __init__(self, bound_bytes: int | None) -> None:
         self._bound_bytes = bound_bytes
         self._warned = 0
 
     def warning(self, behind_bytes: int) -> str | None:
+        """Returns the message for the current lag, or None."""
         limit = UNBOUNDED_WARN_BYTES if self._bound_bytes is None else max(self._bound_bytes, 1)
         percent = behind_bytes * 100 // limit
         reached = sum(percent >= each for each in WARN_AT_PERCENT)

@@ -1,4 +1,4 @@
-"""Starts a restored server with the pg_ctl of its version, and waits until it has replayed what it should."""
+"""Starts a restored server with the pg_ctl of its version and waits until it has finished recovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.connect.postgres_wal.server_user import ServerUser
 
 POLL_S = 0.2
 LOG_NAME = "ottla-restore.log"
-_STATUS_LINE = 7  # of postmaster.pid: starting, standby, ready, stopping
+_STATUS_LINE = 7  # line in postmaster.pid: starting, standby, ready, stopping
 DIRECTORIES = (
     "/usr/lib/postgresql/{version}/bin",
     "/usr/pgsql-{version}/bin",
@@ -22,7 +22,7 @@ DIRECTORIES = (
 
 
 def find_pg_ctl(version: int) -> Path | None:
-    """Of that version, which is the only one that can read its data directory."""
+    """Finds the pg_ctl of the given version, the only one that can use the data directory."""
     places = [Path(place.format(version=version)) / "pg_ctl" for place in DIRECTORIES]
     if (found := shutil.which("pg_ctl")) is not None:
         places.insert(0, Path(found))
@@ -37,13 +37,17 @@ def _version_of(program: Path) -> int | None:
 
 
 def start_command(program: Path | None, directory: Path, port: int | None) -> list[str]:
-    """Nobody is let in before it is recovered: hot_standby is off for this start."""
+    """Returns the command that starts the server, with hot_standby off, so that nobody connects before recovery
+    ends."""
     options = "-c hot_standby=off" + ("" if port is None else f" -c port={port}")
     return [str(program or "pg_ctl"), "-D", str(directory), "-l", str(directory / LOG_NAME), "-o", options, "start"]
 
 
 def start_and_wait(command: list[str], directory: Path, user: ServerUser | None) -> str | None:
-    """Until it is open for business, however long the replay takes; or why it is not. None: as whoever runs this."""
+    """Starts the server and waits until it accepts connections, however long the replay takes.
+
+    Returns None, or the reason why it did not start. If `user` is None, it runs as the user of this process.
+    """
     if os.geteuid() == 0 and user is None:
         return (
             "PostgreSQL does not run as root. Give the directory to its user and start it as that: "
@@ -72,7 +76,7 @@ def start_and_wait(command: list[str], directory: Path, user: ServerUser | None)
 
 
 def _status(pid_file: Path) -> str | None:
-    """None when the server is gone."""
+    """Returns the status in postmaster.pid; None if the server is not running."""
     try:
         lines = pid_file.read_text().splitlines()
         os.kill(int(lines[0]), 0)

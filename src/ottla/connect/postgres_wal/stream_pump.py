@@ -1,4 +1,4 @@
-"""From the stream into the log, and the log's acknowledgements back to the server."""
+"""Copies WAL from the stream to the log, and reports the log's acknowledgements to the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATUS_INTERVAL_S = 1.0
 
 
 class Pump:
-    """One timeline of one stream. `flushed` is what the server may be told: the log has acknowledged all below it."""
+    """Pumps one timeline of one stream. `flushed` is the LSN up to which the log has acknowledged everything."""
 
     def __init__(
         self,
@@ -47,12 +47,15 @@ class Pump:
         self.flushed = start
 
     def facts(self) -> dict[str, str | int]:
+        """Returns what `ottla connect status` shows."""
         behind_bytes = self._server_end - self.flushed
         return {"timeline": self._timeline, "position": lsn_text(self.flushed), "behind_bytes": behind_bytes}
 
     async def run(self) -> StreamEnd:
-        """Until the stream ends; what it brought is in the log when this returns. Raises PostgresError, or what the log
-        raised."""
+        """Runs until the stream ends; everything received is in the log when it returns.
+
+        Raises PostgresError, or the error of the log.
+        """
         self._writer.on_acknowledged = self._acknowledged
         receiving, telling = asyncio.create_task(self._receive()), asyncio.create_task(self._tell())
         try:
@@ -72,15 +75,15 @@ class Pump:
         while True:
             messages = await self._server.receive(STATUS_INTERVAL_S)
             if isinstance(messages, StreamEnd):
-                self._has_ended = True  # what is acknowledged from now on is told on the next stream
+                self._has_ended = True  # later acknowledgements are reported on the next stream
                 await self._writer.drain()
                 return messages
             self._take(messages)
-            if self._writer.pending_bytes > PENDING_BYTES_MAX:  # the server keeps the rest meanwhile
+            if self._writer.pending_bytes > PENDING_BYTES_MAX:  # backpressure: the server keeps the rest
                 await self._writer.wait_until_below(PENDING_BYTES_MAX // 2)
 
     def _take(self, messages: Sequence[WalData | Keepalive]) -> None:
-        """What came at one go becomes one entry, or a few if it is much."""
+        """Combines the messages of one receive into one entry, or a few if they are large."""
         parts: list[memoryview] = []
         start, size, sent_us, wants_reply = self._received, 0, 0, False
         for message in messages:
@@ -108,7 +111,7 @@ class Pump:
         self._writer.put(Entry(Kind.WAL, self._system_id, self._timeline, start, sent_us, b"".join(parts)))
 
     def _acknowledged(self, end: Lsn) -> None:
-        """Acknowledgements that come together are one message to the server."""
+        """Batches acknowledgements that arrive together into one message to the server."""
         self.flushed = end
         if not self._report_planned:
             self._report_planned = True
@@ -124,7 +127,8 @@ class Pump:
             self._broken.set_exception(failure)
 
     async def _tell(self) -> None:
-        """The server takes silence for death; and warnings come also while nothing moves."""
+        """Sends status updates, because the server times out silent connections, and lag warnings even when nothing
+        moves."""
         while True:
             if not self._has_ended:
                 self._server.report(self.flushed)

@@ -1,4 +1,4 @@
-"""Which moment to restore: a time, an LSN or a transaction id, and the backup from which it is reached. Pure."""
+"""The recovery target (a time, an LSN or a transaction id), and the backup from which to reach it. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Target = AtTime | AtLsn | AtXid
 
 
 def parse_target(text: str) -> Target:
-    """`16/B374D848`, `123456`, or an ISO 8601 time, of the local zone if it names none. ValueError."""
+    """Parses `16/B374D848`, `123456`, or an ISO 8601 time, by default in the local time zone. Raises ValueError."""
     text = text.strip()
     if "/" in text:
         return AtLsn(parse_lsn(text))
@@ -59,7 +59,7 @@ def parse_target(text: str) -> Target:
 
 
 def recovery_settings(target: Target | None, *, inclusive: bool) -> dict[str, str]:
-    """PostgreSQL's names for it."""
+    """Returns the target as PostgreSQL settings."""
     if target is None:
         return {}
     value: dict[str, str]
@@ -77,7 +77,10 @@ def recovery_settings(target: Target | None, *, inclusive: bool) -> dict[str, st
 
 
 def choose_backup(backups: Sequence[Backup], target: Target | None, history: History) -> Backup:
-    """The newest one from which the moment is reached on this history: the less WAL, the sooner it is done."""
+    """Returns the newest backup from which this history reaches the target, because it needs the least WAL.
+
+    Raises RefusedError if there is none.
+    """
     usable = [each for each in backups if _leads_to(each, history)]
     if not usable:
         raise RefusedError(
@@ -100,12 +103,12 @@ def _leads_to(backup: Backup, history: History) -> bool:
 
 
 def is_before(backup: Backup, target: Target | None) -> bool:
-    """Whether the backup was complete by then."""
+    """Returns whether the backup was complete at the target."""
     if target is None:
         return True
     if isinstance(target, AtTime):
         return backup.ended_unix_us <= target.unix_us
     if isinstance(target, AtLsn):
         return backup.end <= target.lsn
-    # Ids are given out in a circle, and ended transactions are compared as PostgreSQL does.
+    # Transaction ids wrap around, so they are compared modulo 2^32, as PostgreSQL does.
     return (target.xid - backup.next_xid) % _XID_MODULUS < _XID_MODULUS // 2

@@ -1,7 +1,7 @@
-"""How timelines follow from one another: PostgreSQL's history files.
+r"""Parses PostgreSQL's history files, which describe how timelines branch.
 
-A line `1\t0/3000148\tno recovery target specified` in `00000002.history` says that timeline 2 goes on where timeline 1
-was left at 0/3000148. A later file has the lines of its ancestors too.
+A line `1\t0/3000148\tno recovery target specified` in `00000002.history` says that timeline 2 branched off timeline 1
+at 0/3000148. A history file also contains the lines of its ancestors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ottla.connect.postgres_wal.positions import Lsn, TimelineId, parse_lsn
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The part of a timeline that belongs to a history: from `begin` up to `end`, which is exclusive or open."""
+    """The part of a timeline that belongs to a history: from `begin` to `end`, which is exclusive, or None if open."""
 
     timeline: TimelineId
     begin: Lsn
@@ -23,7 +23,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The stretches that lead to a timeline, the oldest first; the last is the timeline itself and open."""
+    """The stretches that lead to a timeline, oldest first. The last one is the timeline itself and is open."""
 
     stretches: tuple[Stretch, ...]
 
@@ -37,10 +37,11 @@ class History:
         return self.stretches[-1].begin
 
     def stretch_of(self, timeline: TimelineId) -> Stretch | None:
+        """Returns the part of a timeline that belongs to this history; None if there is none."""
         return next((each for each in self.stretches if each.timeline == timeline), None)
 
     def pieces(self, first: Lsn, end: Lsn) -> Iterator[tuple[TimelineId, Lsn, Lsn]]:
-        """Which timeline has which part of a range of WAL, in order."""
+        """Splits a range of WAL by timeline, in order."""
         for stretch in self.stretches:
             low, high = max(first, stretch.begin), end if stretch.end is None else min(end, stretch.end)
             if low < high:
@@ -48,7 +49,7 @@ class History:
 
 
 def parse_history(timeline: TimelineId, text: bytes) -> History:
-    """Raises ValueError if it is not the history of that timeline."""
+    """Parses a history file. Raises ValueError if it is not the history of that timeline."""
     stretches: list[Stretch] = []
     begin = Lsn(0)
     for line in text.decode("utf-8", errors="replace").splitlines():
@@ -66,5 +67,5 @@ def parse_history(timeline: TimelineId, text: bytes) -> History:
 
 
 def first_history(timeline: TimelineId) -> History:
-    """Of a timeline without a history file: it has no ancestors, or they are not known."""
+    """Returns the history of a timeline without a history file: it has no ancestors, or they are unknown."""
     return History((Stretch(timeline, Lsn(0), None),))

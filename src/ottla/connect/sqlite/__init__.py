@@ -1,6 +1,7 @@
-"""SQLite databases on the log: their transactions, page by page, and files made of them. docs/sqlite.md says more.
+"""Replicates SQLite databases to a log, page by page and transaction by transaction, and restores them. See
+docs/sqlite.md.
 
-`wait_shipped(database)` lets a program wait, after a commit, until the log has it.
+A program calls `wait_shipped(database)` after a commit to wait until the log has it.
 """
 
 from ottla.connect.sqlite.shipped import NotShippedError, wait_shipped

@@ -1,4 +1,4 @@
-"""The running checksum of SQLite's WAL, over 32-bit words in pairs. `checksum.py` has the twin, which says more."""
+"""The running checksum of SQLite's WAL, over 32-bit words in pairs. The Python twin in `checksum.py` says more."""
 
 from libc.stdint cimport uint32_t
 

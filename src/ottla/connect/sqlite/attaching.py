@@ -1,8 +1,8 @@
-"""Where to go on: what the log has last, against what the database has now.
+"""Decides where to resume by comparing the end of the log with the database.
 
-| the WAL still has the place that the log names    | the transactions after it are shipped; there is no hole |
-| it has not, but all pages are as the log has them | nothing has happened since                              |
-| neither                                           | a new generation: a snapshot, with a new number         |
+| the WAL still has the position that the log names   | ship the transactions after it; the history has no hole |
+| it does not, but all pages are as the log has them  | nothing has changed since                               |
+| neither                                             | start a new generation: a snapshot with a new number    |
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ COPY_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Attached:
+    """Where to resume."""
+
     image: Image
-    """As of now."""
+    """The database now."""
     hashes: PageHashes
-    """Of the image."""
+    """The hashes of the image."""
     state: WalState
     place: WalPlace
-    """What is after it is not in the log."""
+    """The log has everything before this position, and nothing after it."""
     wal: Bytes
-    """Where to read from the place up to the state."""
+    """Where to read the frames between `place` and `state`."""
     hole: str | None
     """Why the history has a hole here; None if it has none."""
 
 
 def attach(source: Source, last: Part | None) -> Attached:
+    """Moves the guard to the last commit and compares the database with `last`, the last complete item of the log."""
     with source.writers_kept_out():
         state = source.guard_now()
         try:
@@ -56,8 +59,10 @@ def attach(source: Source, last: Part | None) -> Attached:
 
 
 def _rest_of_wal(source: Source, last: Part, state: WalState) -> Bytes | None:
-    """Where to read what comes after the last transaction of the log, or None. If the WAL is used up, the next writer
-    overwrites it: then a copy, made while writers are kept out."""
+    """Returns where to read the frames after the log's last transaction; None if they are not available.
+
+    If the WAL is fully checkpointed, the next writer overwrites it, so a copy is made while writers are locked out.
+    """
     if last.page_bytes != state.page_bytes or not continues(source.wal, last.place, state):
         return None
     if not source.may_begin_anew or last.place.frame == state.frames:

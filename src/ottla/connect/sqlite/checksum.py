@@ -1,4 +1,4 @@
-"""The checksum of SQLite's WAL: it runs on from the header over each frame, so that it stands for all before it."""
+"""The checksum of SQLite's WAL. It is cumulative from the header over each frame, so it covers everything before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MASK = 0xFFFF_FFFF
 
 
 def wal_checksum_in_python(data: bytes | memoryview, big_endian: bool, first: int, second: int) -> WalChecksum:
-    """Over 32-bit words, in pairs, which the file's magic says the byte order of. The twin of the extension."""
+    """Sums pairs of 32-bit words, whose byte order the file's magic number gives. The Python twin of the extension."""
     if len(data) % 8:
         raise ValueError("the checksum is over pairs of 32-bit words")
     words = struct.unpack(f"{'>' if big_endian else '<'}{len(data) // 4}I", data)

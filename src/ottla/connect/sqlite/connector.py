@@ -1,6 +1,6 @@
-"""The connector `sqlite`: a database that is followed, in a thread of a process of its own.
+"""The connector `sqlite`: replicates a database in a thread, in a process of its own.
 
-Locks of SQLite belong to a process: no other part of this process may open the database.
+SQLite's locks belong to the process, so no other part of this process may open the database.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _PATIENCE_S = 10.0
 
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> SqliteConnector:
+    """Creates the connector from its settings."""
     wal, log = settings.get("wal") or DEFAULT_WAL, settings["log"]
     new = LogSettings(replicas=settings.get("replicas"), durability=settings.get("durability"), retention_ms=-1)
     keep = settings.get("keep") or "7d"
@@ -50,6 +51,8 @@ def _seconds(text: str, setting: str) -> float:
 
 
 class SqliteConnector:
+    """Implements `ottla.connect.contract.Follower`."""
+
     def __init__(self, settings: ShippingSettings) -> None:
         self._settings = settings
 

@@ -1,8 +1,8 @@
-"""What is in the log: snapshots and transactions of a database, as pages. Pure.
+"""The format of the log's entries: snapshots and transactions of a database, as pages. Pure.
 
-Each entry is one part of a snapshot or of a transaction; most transactions are one part. What has no last part did not
-happen: whoever wrote it died, and the next writer began it anew. Each entry names the one before it by its hash,
-leaving out parts without an end, so that a chain of entries is whole or seen not to be.
+Each entry is one part of a snapshot or of a transaction; most transactions have one part. An item without a last part
+does not count: its writer died, and the next writer started it again. Each entry contains the hash of the one before
+it, skipping unfinished items, so that a break in the chain is detectable.
 
     magic | kind | flags | part | generation | transaction | time | hash of the entry before
     | offset of the snapshot before | page size | pages of the database | place in the WAL | checksum of the database
@@ -24,9 +24,10 @@ from ottla.connect.sqlite.wal_format import WalPlace, is_page_size
 MAGIC = b"OSQ1"
 NO_OFFSET = -1
 PART_BYTES = 512 * 1024
-"""Of pages, before compression: an entry stays below what any log takes at once (max.message.bytes is 1 MB)."""
+"""Maximum bytes of pages in an entry, before compression. It keeps an entry below any log's limit (max.message.bytes is
+1 MB)."""
 BEGINNING = bytes(16)
-"""What the first entry of all names as the one before it."""
+"""The previous hash in the very first entry."""
 _IS_LAST, _HAS_STATE = 1, 2
 _ZSTD_LEVEL = 1
 _HEADER = struct.Struct(">4sBBI16sQQ16sqIIIIIIIQII")
@@ -35,38 +36,44 @@ _BODY_AT = _HEADER.size + _CRC.size
 
 
 class Kind(IntEnum):
+    """The kinds of items."""
+
     SNAPSHOT = 1
     TRANSACTION = 2
 
 
 class DamagedEntryError(Exception):
-    """Not what was written, or not written by this program."""
+    """The entry is damaged, or this program did not write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
+    """The header of an entry."""
+
     kind: Kind
     number: int
-    """Of the part, from 0."""
+    """The number of the part, from 0."""
     is_last: bool
     generation: bytes
-    """16 bytes, for a history without a hole: it begins with a snapshot."""
+    """A random 16-byte id of a history without holes, which begins with a snapshot."""
     transaction: int
-    """The state after this one. A snapshot in mid-history has the number of the transaction before it."""
+    """The number of the transaction that leads to this state. A snapshot within a generation has the number of the
+    transaction before it."""
     time_ms: int
-    """When it was seen, which is soon after the commit. Never less than the one before."""
+    """When the transaction was seen, which is soon after its commit. Never decreases."""
     previous: bytes
     snapshot_offset: int
-    """Where the newest whole snapshot before this begins; NO_OFFSET if there is none."""
+    """The first offset of the newest complete snapshot before this item; NO_OFFSET if there is none."""
     page_bytes: int
     database_pages: int
     place: WalPlace
-    """In the database's WAL, after it."""
+    """The position in the database's WAL after this item."""
     state: int | None
-    """The checksum of the whole database after it, where the writer knew it; in the last part."""
+    """The checksum of the whole database after this item, if the writer knew it; only in the last part."""
 
 
 def encode(part: Part, pages: list[tuple[int, bytes]]) -> bytes:
+    """Encodes a part and its pages."""
     numbers = struct.pack(f">{len(pages)}I", *(number for number, _ in pages))
     content = numbers + b"".join(page for _, page in pages)
     flags = (_IS_LAST if part.is_last else 0) | (_HAS_STATE if part.state is not None else 0)
@@ -95,12 +102,12 @@ def encode(part: Part, pages: list[tuple[int, bytes]]) -> bytes:
 
 
 def link(entry: bytes) -> bytes:
-    """The hash by which the next entry names this one."""
+    """Returns the hash that the next entry stores as its previous hash."""
     return blake2b(entry, digest_size=16).digest()
 
 
 def decode(entry: bytes) -> Part:
-    """Without its pages. The checksum is over them too."""
+    """Decodes the header of an entry. The checksum that it verifies covers the pages too."""
     if len(entry) < _BODY_AT or entry[:4] != MAGIC:
         raise DamagedEntryError("it was not written by `ottla connect sqlite`")
     header = entry[: _HEADER.size]
@@ -128,7 +135,7 @@ def decode(entry: bytes) -> Part:
 
 
 def decode_pages(entry: bytes) -> list[tuple[int, bytes]]:
-    """Of an entry that `decode` has taken."""
+    """Decodes the pages of an entry that `decode` has accepted."""
     *_, count, content_bytes = _HEADER.unpack_from(entry)
     page_bytes = decode(entry).page_bytes
     if content_bytes != count * (4 + page_bytes) or content_bytes > 2 * PART_BYTES:

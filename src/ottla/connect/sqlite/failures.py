@@ -1,4 +1,4 @@
-"""What can be wrong with a database, in words for whoever has to put it right."""
+"""Problems with a database, explained for the operator."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ _WAL_VERSION = 2
 
 
 class SourceChangedError(ConnectorError):
-    """The files of the database are not those that were opened, or the WAL went on in a way that was not seen. Opening
-    them again finds out what is missing."""
+    """The files of the database were replaced, or the WAL changed in a way that was not observed.
+
+    Reopening them determines what is missing.
+    """
 
 
 def check_database(path: Path) -> None:
-    """NeedsHelpError unless it is a database in WAL mode that can be followed. Call it before SQLite opens the file:
-    closing a descriptor drops the locks that this process has there."""
+    """Raises NeedsHelpError unless the file is a database in WAL mode that can be replicated.
+
+    Call it before SQLite opens the file: closing a descriptor drops the locks that this process holds on the file.
+    """
     try:
         with open(path, "rb") as file:
             header = file.read(100)
@@ -51,6 +55,7 @@ def check_database(path: Path) -> None:
 
 
 def in_words(path: Path, error: sqlite3.Error) -> ConnectorError:
+    """Explains an error of SQLite."""
     text = str(error)
     if "locked" in text or "busy" in text:
         return ConnectorError(
@@ -67,6 +72,7 @@ def in_words(path: Path, error: sqlite3.Error) -> ConnectorError:
 
 
 def damaged_wal(path: Path, why: str) -> NeedsHelpError:
+    """Returns the error for a damaged WAL."""
     quoted = shlex.quote(str(path))
     return NeedsHelpError(
         f"{path}-wal is damaged: {why}. What was committed before is in the log. Stop the programs that use the "

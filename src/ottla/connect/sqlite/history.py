@@ -1,5 +1,5 @@
-"""Finds its way in a log of snapshots and transactions without reading all of it: from the end, and from one snapshot
-to the one before."""
+"""Navigates a log of snapshots and transactions without reading all of it: from the end, and from each snapshot to the
+previous one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST_WINDOW = 256
 
 @dataclass(frozen=True, slots=True)
 class LogItem:
-    """A snapshot or a transaction that is whole, by its last part."""
+    """A complete snapshot or transaction, identified by its last part."""
 
     offset: int
     part: Part
@@ -24,16 +24,17 @@ class LogItem:
 
     @property
     def first_offset(self) -> int:
-        """Where its parts begin: nobody else writes between them."""
+        """The offset of its first part. Parts are contiguous, because the log has a single writer."""
         return self.offset - self.part.number
 
     @property
     def newest_snapshot_offset(self) -> int:
-        """Of the snapshot that this item is, or of the one before it."""
+        """The offset of the snapshot that this item is, or of the last one before it."""
         return self.first_offset if self.part.kind is Kind.SNAPSHOT else self.part.snapshot_offset
 
 
 def read_part(offset: int, data: bytes) -> Part:
+    """Decodes a header. Raises NeedsHelpError if the entry is damaged."""
     try:
         return decode(data)
     except DamagedEntryError as damage:
@@ -44,7 +45,7 @@ def read_part(offset: int, data: bytes) -> Part:
 
 
 def last_item(log: ReadableLog) -> LogItem | None:
-    """None if nothing in it is whole."""
+    """Returns the last complete item; None if there is none."""
     tail = log.tail()
     until, window = tail.end_offset, _FIRST_WINDOW
     while until > tail.start_offset:
@@ -55,14 +56,14 @@ def last_item(log: ReadableLog) -> LogItem | None:
             part = read_part(entry.offset, entry.data)
             if part.is_last:
                 return LogItem(entry.offset, part, link(entry.data))
-            # Of something that was never finished: go on before its first part.
+            # This item was never finished: continue before its first part.
             before = min(before, entry.offset - part.number)
         until, window = before, min(2 * window, _LARGEST_WINDOW)
     return None
 
 
 def snapshots(log: ReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
-    """The offset and the first part of each whole snapshot, the newest first, as far as the log goes back."""
+    """Yields the offset and the first part of each complete snapshot, newest first, as far back as the log goes."""
     start = log.tail().start_offset
     offset = last.newest_snapshot_offset
     while offset != NO_OFFSET and offset >= start:
@@ -75,6 +76,7 @@ def snapshots(log: ReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
 
 
 def first_entry(log: ReadableLog, offset: int) -> bytes | None:
+    """Returns the entry at an offset, or None."""
     for chunk in log.read_chunks(offset, offset + 1):
         for entry in chunk:
             return entry.data

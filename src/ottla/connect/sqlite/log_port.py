@@ -1,4 +1,4 @@
-"""What is needed of a log. `ottla.wal.SyncLog` is one."""
+"""The part of `ottla.wal.SyncLog` that this package uses."""
 
 from __future__ import annotations
 

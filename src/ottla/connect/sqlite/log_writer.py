@@ -1,4 +1,4 @@
-"""Writes snapshots and transactions into the log: in order, each whole or not at all, each naming the one before."""
+"""Writes snapshots and transactions to the log: in order, atomically, and each linked to the one before."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from ottla.connect.sqlite.wal_format import WalPlace
 from ottla.wal import TooLargeError
 
 _GROUP_BYTES = PART_BYTES
-"""Entries that go to the log together."""
+"""Size of the groups in which entries are appended to the log."""
 BEFORE_FIRST = -1
-"""The base snapshot is number 0, the first transaction 1."""
+"""The transaction number of an empty log. The base snapshot has number 0, the first transaction 1."""
 
 
 class LogWriter:
-    """`end` is where the log ends. Every append expects it there, so that none goes in after one that did not."""
+    """Writes items to the end of the log.
+
+    Every append states the expected end of the log, so none succeeds after one that failed.
+    """
 
     def __init__(self, log: WritableLog, end: int, last: LogItem | None) -> None:
         self._log = log
@@ -43,12 +46,15 @@ class LogWriter:
         pages: Iterable[tuple[int, bytes]],
         state: Callable[[], int | None],
     ) -> None:
-        """`sizes`: of a page in bytes, and of the database in pages. `state` is asked for when all pages were taken.
-        What is written is there after `flush`."""
+        """Writes an item. It is durable after `flush`.
+
+        `sizes` is the page size in bytes and the database size in pages. `state` is called after all pages have been
+        consumed.
+        """
         page_bytes, database_pages = sizes
         self._time_ms = max(self._time_ms, time.time_ns() // 1_000_000)
         if kind is Kind.SNAPSHOT:
-            self.flush()  # then its offset is known
+            self.flush()  # so that the offset of the snapshot is known
         first_offset, link_before = self._end, self._link
         part = Part(
             kind,
@@ -87,7 +93,10 @@ class LogWriter:
         self._link = link(row)
 
     def flush(self) -> None:
-        """Returns when all of it is acknowledged. After an error this writer is of no use: ask the log what it has."""
+        """Appends what was written and waits for the acknowledgement.
+
+        After an error, discard this writer and read the end of the log again.
+        """
         if not self._rows:
             return
         try:

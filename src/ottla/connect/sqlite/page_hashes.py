@@ -1,8 +1,8 @@
-"""One number that stands for all pages of a database, kept up to date page by page.
+"""A checksum of a whole database that can be updated page by page.
 
-It is the sum of a hash of each page and its number. So it follows from the one before and the pages that a transaction
-wrote, and the same number comes out of the whole file read at once: a copy that has it is a copy. A page of zeros
-counts nothing, as a page that was never written does: both read the same.
+It is the sum of the hashes of each page and its number. So it can be computed from the previous sum and the pages that
+a transaction wrote, or from the whole file; if the two agree, the file is a correct copy. A page of zeros adds nothing,
+like a page that was never written, because both read the same.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 Pages = Iterator[tuple[int, bytes]]
-"""With their numbers, from 1."""
+"""Page numbers, from 1, and contents."""
 _MODULUS = 1 << 64
 _ZEROS = bytes(65536)
 
 
 def page_hash(number: int, page: bytes) -> int:
+    """Returns the hash of a page and its number; 0 for a page of zeros."""
     if page == _ZEROS[: len(page)]:
         return 0
     return int.from_bytes(blake2b(page, digest_size=8, salt=number.to_bytes(8, "little")).digest(), "little")
 
 
 class PageHashes:
+    """The hash of each page, and their sum."""
+
     def __init__(self) -> None:
         self._hashes = array("Q")
         self.total = 0
@@ -32,7 +35,7 @@ class PageHashes:
         return len(self._hashes)
 
     def put(self, number: int, page: bytes) -> None:
-        """Pages have numbers from 1."""
+        """Replaces the hash of a page. Pages are numbered from 1."""
         hashes = self._hashes
         if number > len(hashes):
             self.resize(number)
@@ -41,7 +44,7 @@ class PageHashes:
         hashes[number - 1] = new
 
     def resize(self, pages: int) -> None:
-        """What lies behind is gone; what is new is zeros."""
+        """Drops the pages after the new end, or adds pages of zeros."""
         hashes = self._hashes
         if pages < len(hashes):
             self.total = (self.total - sum(hashes[pages:])) % _MODULUS
@@ -51,7 +54,7 @@ class PageHashes:
 
 
 def hashed(pages: Pages, hashes: PageHashes) -> Pages:
-    """The same pages; each is in the hashes when it has gone by."""
+    """Passes pages through and adds each to the hashes."""
     for number, page in pages:
         hashes.put(number, page)
         yield number, page

@@ -1,4 +1,4 @@
-"""Makes the file of a database again: a snapshot from the log, and the transactions after it up to a moment."""
+"""Restores the file of a database: a snapshot from the log, and the transactions after it up to a point in time."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 class RestoreError(NeedsHelpError):
-    """It cannot be restored so. The message says what there is."""
+    """The request cannot be fulfilled. The message says what is available."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """None of both: the end of the log."""
+    """The point to restore; by default, the end of the log."""
 
     transaction: int | None = None
     time_ms: int | None = None
 
     def is_before(self, part: Part) -> bool:
+        """Returns whether an item comes after this point."""
         if self.transaction is not None:
             return part.transaction > self.transaction
         return self.time_ms is not None and part.time_ms > self.time_ms
@@ -42,16 +43,18 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
+    """The result of a restore."""
+
     transaction: int
     time_ms: int
     database_pages: int
     page_bytes: int
     replayed: int
-    """Transactions after the snapshot."""
+    """The number of transactions replayed after the snapshot."""
 
 
 def restore(log: ReadableLog, to: Path, moment: Moment, *, force: bool = False, check: bool = True) -> Restored:
-    """RestoreError in words. The file is there whole, or not at all."""
+    """Restores a database into a file, which appears atomically. Raises RestoreError."""
     _check_target(to, force)
     last = last_item(log)
     if last is None:
@@ -76,6 +79,7 @@ def restore(log: ReadableLog, to: Path, moment: Moment, *, force: bool = False, 
 
 
 def told(part: Part) -> str:
+    """Formats a transaction's number and time."""
     moment = datetime.fromtimestamp(part.time_ms / 1000).astimezone()
     return f"{part.transaction} ({moment.isoformat(' ', 'milliseconds')})"
 
@@ -131,11 +135,14 @@ def _apply(file: int, offset: int, entry: bytes, item: Part, hashes: PageHashes)
 
 
 def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator[list[tuple[int, bytes]]]:
-    """The entries of each item that is whole, from the snapshot at `first`, up to the moment. RestoreError at a gap:
-    also at one right after a time, for what is missing may have been before it."""
+    """Yields the entries of each complete item from the snapshot at `first` up to `moment`. Raises RestoreError at a
+    gap.
+
+    A gap right after a time is an error too, because the missing transactions may have been before that time.
+    """
     held: list[tuple[int, bytes]] = []
     before_held, held_link = b"", b""
-    """The links: of the last whole item, and of the last part held."""
+    """The hashes of the last complete item and of the last held part."""
     is_first = True
     last_transaction = None
     for chunk in log.read_chunks(first, until):
@@ -144,7 +151,7 @@ def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator
             if part.number == 0:
                 if moment.transaction is not None and last_transaction == moment.transaction:
                     return
-                held = []  # whatever was held was never finished
+                held = []  # parts still held belong to an unfinished item
                 if not is_first and part.previous != before_held:
                     raise _gap(part, entry.offset)
             elif not held or part.previous != held_link:
@@ -167,6 +174,7 @@ def _gap(part: Part, offset: int) -> RestoreError:
 
 
 def check_integrity(path: Path) -> None:
+    """Runs SQLite's integrity check. Raises RestoreError if it finds damage."""
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         try:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
@@ -192,7 +200,7 @@ def _check_target(to: Path, force: bool) -> None:
 
 
 def _is_in_use(path: Path) -> bool:
-    """Whether another program has it open, as far as SQLite can tell."""
+    """Returns whether another program has the database open, as far as SQLite can tell."""
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -201,12 +209,15 @@ def _is_in_use(path: Path) -> bool:
     except sqlite3.OperationalError as error:
         return "locked" in str(error)
     except sqlite3.DatabaseError:
-        return False  # damaged, or no database at all: that is why it is restored
+        return False  # damaged or not a database: that may be why it is restored
     return False
 
 
 def _put_in_place(temporary: Path, to: Path) -> None:
-    """What belongs to the file before goes first: an old WAL beside a new file would be taken for its own."""
+    """Renames the file into place.
+
+    Files that belong to the old database are removed first: SQLite would apply an old WAL to the new file.
+    """
     directory = to.absolute().parent
     if any(os.path.lexists(f"{to}{suffix}") for suffix in SIDE_FILES):
         to.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What of the history is kept: any moment of the last so many days can be restored."""
+"""Retention of the history: any point of the last N days can be restored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from ottla.connect.sqlite.log_port import WritableLog
 
 
 def trim_history(log: WritableLog, before_ms: int) -> int | None:
-    """Gives up what no moment after `before_ms` needs: all before the newest snapshot that is older than that. It is
-    whole, since later entries point to it. Where the log was cut, or None."""
+    """Trims everything before the newest snapshot that is not after `before_ms`. No later point needs it.
+
+    That snapshot is complete, because later entries refer to it. Returns the offset at which the log was trimmed, or
+    None.
+    """
     last = last_item(log)
     if last is None:
         return None

@@ -1,4 +1,5 @@
-"""Keeps a database shipped until it is told to stop: opens the log, ships, and goes on after whatever passes."""
+"""Replicates a database until it is stopped: opens the log, ships transactions, and retries after temporary
+failures."""
 
 from __future__ import annotations
 
@@ -29,22 +30,27 @@ _PASSING = (UnavailableError, UnknownOutcomeError, UnexpectedEndError)
 
 @dataclass(frozen=True, slots=True)
 class ShippingSettings:
+    """The settings of a replicated database."""
+
     database: Path
     open_log: Callable[[], SyncLog]
-    """A new handle that is the single writer."""
+    """Opens the log as its single writer."""
     snapshot_every_s: float = DAY_S
     keep_s: float | None = 7 * DAY_S
-    """Any moment of this time can be restored; None: everything is kept."""
+    """Any point within this time can be restored; None keeps everything."""
     checkpoint_bytes: int = CHECKPOINT_BYTES
     wal_bytes_max: int = 4 << 30
-    """While the log cannot be reached, the WAL grows up to this; then the database is let go; history has a hole."""
+    """Limit on the WAL while the log is unreachable. Beyond it the database is released, and the history has a hole."""
     busy_s: float = BUSY_S
     """How long to wait for another program's lock."""
 
 
 class Shipping:
-    """`news` gets sentences for a person; `progress` hears, about once a second, where it is; `waiting`, why it tries
-    again."""
+    """Runs a shipper and restarts it after failures.
+
+    `news` receives messages for the operator, `progress` the current position about once a second, and `waiting` the
+    reason for a retry.
+    """
 
     def __init__(
         self,
@@ -63,7 +69,7 @@ class Shipping:
         self._retry_s = _FIRST_RETRY_S
 
     def run(self) -> None:
-        """Until `stopping`. ConnectorError, in words, if a person has to do something."""
+        """Runs until `stopping` is set. Raises NeedsHelpError if an operator has to do something."""
         self._source = Source(self._settings.database, self._settings.busy_s)
         progress = ProgressFile(self._source.path)
         try:
@@ -88,7 +94,8 @@ class Shipping:
         except NeedsHelpError:
             raise
         except ConnectorError as trouble:
-            # A program that writes for long. Whoever lets the database go now may miss what it writes.
+            # Another program writes for a long time. Keep the database open: after a release, its transactions could be
+            # missed.
             self._news(f"{trouble}. Tries again")
             self._waiting(str(trouble))
             self._bound_wal(progress)
@@ -132,7 +139,7 @@ class Shipping:
                 snapshots_at = now_s + min(60.0, self._settings.snapshot_every_s)
             self._stopping.wait(pause_s)
             pause_s = min(_IDLE_PAUSE_S, pause_s * 1.2)
-        shipper.poll()  # what was committed until now
+        shipper.poll()  # ship what was committed before the stop
 
     def _look_after_history(self, shipper: Shipper, log: WritableLog) -> None:
         snapshot_s = shipper.newest_snapshot_s()

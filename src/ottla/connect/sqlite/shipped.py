@@ -1,7 +1,7 @@
-"""How far a database is in its log, for programs that use it: `wait_shipped` lets a commit wait for the log.
+"""Lets programs wait until their commits are in the log.
 
-The connector writes its progress into a small file beside the database (NAME-ottla), after the log has acknowledged it,
-and has that file locked while it lives: what a dead one has left there counts for nothing.
+The connector writes its progress to a small file next to the database (NAME-ottla) after the log has acknowledged it.
+It keeps the file locked while it runs, so progress that a dead connector left behind is ignored.
 """
 
 from __future__ import annotations
@@ -29,35 +29,43 @@ _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.005
 _LOCK_EVERY_S = 0.02
 LOCK_PATIENCE_S = 10.0
-"""How long a connector waits for the one before it, whose supervisor was killed and which is about to see that."""
+"""How long a connector waits for the previous one to exit after its supervisor was killed."""
 
 
 class NotShippedError(ConnectorError):
-    """The transaction is committed, but not in the log within the time that was given. It may get there later."""
+    """The transaction is committed, but was not in the log before the timeout. It may still get there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """The content of the progress file."""
+
     salts: Salts
-    """Of the WAL that is followed."""
+    """The salts of the WAL that is being read."""
     previous: Salts
-    """Of the one before it, of which all was shipped."""
+    """The salts of the WAL before it, which was shipped completely."""
     frame: int
     transaction: int
 
     def knows(self, state: WalState) -> bool:
-        """If not, the WAL was begun anew more than once: look again, at what has all that was committed then."""
+        """Returns whether `state` can be compared with this progress.
+
+        If not, the WAL was restarted more than once since. Read the state again: a newer one covers all earlier
+        commits.
+        """
         return state.salts in (self.salts, self.previous)
 
     def has(self, state: WalState) -> bool:
+        """Returns whether everything committed at `state` is in the log."""
         if self.salts == state.salts:
             return self.frame >= state.frames
-        # A WAL without frames: it may be begun anew after all of the one before was shipped, and only then.
+        # A WAL is restarted only after all of the one before was shipped, so an empty WAL has nothing left to ship.
         return self.previous == state.salts or state.frames == 0
 
 
 class ProgressFile:
-    """Written by the connector for other processes, which look at it at the same time. One connector for a database."""
+    """The progress file, which the connector writes while other processes read it. Its lock admits one connector per
+    database."""
 
     def __init__(self, database: Path, patience_s: float = LOCK_PATIENCE_S) -> None:
         self._file = os.open(f"{database}{SUFFIX}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -68,13 +76,14 @@ class ProgressFile:
         self.forget()
 
     def write(self, place: WalPlace, transaction: int) -> None:
+        """Records that everything up to `place` is in the log."""
         if place.salts != self._salts:
             self._previous, self._salts = self._salts, place.salts
         body = _PROGRESS.pack(_MAGIC, *self._salts, *self._previous, place.frame, transaction, 0)[:-4]
         os.pwrite(self._file, body + crc32c(body).to_bytes(4, "big"), 0)
 
     def forget(self) -> None:
-        """Nothing is known."""
+        """Clears the progress."""
         self._salts = self._previous = (0, 0)
         os.pwrite(self._file, bytes(_PROGRESS.size), 0)
 
@@ -84,7 +93,8 @@ class ProgressFile:
 
 
 def _lock(file: int, patience_s: float) -> bool:
-    """Those who wait look for a moment whether it is locked: so more than once."""
+    """Locks the file. Retries, because waiting programs take a shared lock for a moment to see whether a connector
+    runs."""
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -97,7 +107,10 @@ def _lock(file: int, patience_s: float) -> bool:
 
 
 class _Watched:
-    """What a process looks at. Kept open for good: closing the -shm file would drop SQLite's locks in this process."""
+    """The files that `wait_shipped` reads.
+
+    They stay open forever: closing the -shm file would drop SQLite's locks in this process.
+    """
 
     def __init__(self, database: Path) -> None:
         self.index = WalIndex(database)
@@ -106,6 +119,7 @@ class _Watched:
         self._guard = threading.Lock()
 
     def progress(self) -> Progress | None:
+        """Returns the progress; None if there is none or no connector runs."""
         content = self._memory[: _PROGRESS.size]
         if crc32c(content[:-4]) != int.from_bytes(content[-4:], "big"):
             return None
@@ -115,6 +129,7 @@ class _Watched:
         return Progress((salt_1, salt_2), (previous_1, previous_2), frame, transaction)
 
     def _is_kept_up(self) -> bool:
+        """Returns whether a connector holds the lock."""
         with self._guard:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -129,10 +144,10 @@ _watched_guard = threading.Lock()
 
 
 def wait_shipped(database: str | os.PathLike[str], timeout_s: float = 10.0) -> int:
-    """Returns when all that is committed now is in the log: the number of the last transaction there.
+    """Waits until everything that is committed now is in the log. Returns the number of the last transaction there.
 
-    Call it after a commit, in a process that has the database open. NotShippedError after the timeout: the transaction
-    is committed in the database all the same.
+    Call it after a commit, in a process that has the database open. Raises NotShippedError after the timeout; the
+    transaction is committed in the database all the same.
     """
     path = Path(os.fspath(database)).absolute()
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
@@ -161,7 +176,7 @@ def _watch(path: Path) -> _Watched | None:
         with _watched_guard:
             if key not in _watched:
                 if own.st_size < _PROGRESS.size or shared.st_size < LOOK_BYTES:
-                    return None  # just made
+                    return None  # just created
                 _watched[key] = _Watched(path)
             return _watched[key]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Ships what is committed: the loop between a database and its log."""
+"""Ships committed transactions from a database to its log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ottla.connect.sqlite.wal_index import WalState
 
 News = Callable[[str], None]
 OnShipped = Callable[[WalPlace, int], None]
-"""The place in the WAL up to which all is in the log, and the number of the transaction."""
+"""Receives the WAL position up to which everything is in the log, and the transaction's number."""
 CHECKPOINT_BYTES = 4 << 20
 _CHECKPOINT_PATIENCE_S = 0.5
 _CHECKPOINT_PAUSE_S = 1.0
@@ -32,8 +32,11 @@ _CHECKPOINT_PAUSE_S = 1.0
 
 @dataclass
 class Shipper:
-    """One source, one open log. The contract is that of a connector: start, poll, commit, stop; here `poll` does it
-    all. After any error it is of no use; a new one asks the log where to go on."""
+    """Ships the transactions of one source to one open log.
+
+    It resembles a connector's source (start, poll, commit, stop), but `poll` does everything. After any error, discard
+    it; a new one resumes from the end of the log.
+    """
 
     source: Source
     log: WritableLog
@@ -44,9 +47,10 @@ class Shipper:
     def __post_init__(self) -> None:
         self._checkpoint_after = 0.0
 
-    # -- the beginning ------------------------------------------------------------------------------------------------
+    # -- start --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Resumes after the last transaction in the log, or begins a new generation with a snapshot."""
         last = last_item(self.log)
         self._writer = LogWriter(self.log, self.log.tail().end_offset, last)
         attached = attach(self.source, None if last is None else last.part)
@@ -66,7 +70,10 @@ class Shipper:
         self._write_snapshot(attached.image, self._writer.transaction + 1)
 
     def _catch_up(self, attached: Attached) -> None:
-        """What was committed before we came. The hashes are those of the end, so only the last state is known."""
+        """Ships transactions that were committed before the start.
+
+        The hashes are those of the final state, so only the last transaction gets a checksum.
+        """
         end = attached.image.place
         for transaction in self._transactions(attached.wal, attached.place, attached.state):
             checksum = self._hashes.total if transaction.end.frame == end.frame else None
@@ -75,10 +82,10 @@ class Shipper:
         self._writer.flush()
         self._place = end
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
+    # -- poll ---------------------------------------------------------------------------------------------------------
 
     def poll(self) -> bool:
-        """Ships what is new. False if there was nothing."""
+        """Ships new transactions. Returns False if there were none."""
         state = self.source.look()
         start = self._start_in(state)
         if start is None:
@@ -93,14 +100,14 @@ class Shipper:
         return True
 
     def _start_in(self, state: WalState) -> WalPlace | None:
-        """Where new transactions begin, or None if there are none."""
+        """Returns where new transactions begin, or None if there are none."""
         if state.salts == self._place.salts:
             if state.frames < self._place.frame:
                 raise SourceChangedError(f"the WAL of {self.source.path} has gone back")
             return self._place if state.frames > self._place.frame else None
         if not self.source.may_begin_anew:
             raise SourceChangedError(f"the WAL of {self.source.path} has begun anew although it was guarded")
-        if state.frames == 0:  # begun anew, and nothing written yet: SQLite may still find the old one valid
+        if state.frames == 0:  # restarted but still empty: SQLite may still treat the old WAL as valid
             return None
         return WalPlace(state.salts, 0, (0, 0))
 
@@ -148,10 +155,10 @@ class Shipper:
         except (SourceChangedError, NeedsHelpError):
             raise
         except ConnectorError:
-            return  # somebody writes all the time: later
+            return  # another program writes all the time; try again later
 
     def _ship_rest(self) -> None:
-        """While writers are kept out: then nothing is left."""
+        """Ships all remaining transactions. Call it while writers are locked out."""
         state = self.source.look()
         start = self._start_in(state)
         if start is not None:
@@ -161,7 +168,8 @@ class Shipper:
             self._shipped()
 
     def snapshot(self) -> None:
-        """Another one within the history, so that a restore has less to replay, and older ones can go."""
+        """Writes another snapshot within the history, so that restores replay less and older snapshots can be
+        removed."""
         with self.source.writers_kept_out():
             self._ship_rest()
             state = self.source.guard_now()
@@ -179,18 +187,18 @@ class Shipper:
 
         sizes = (image.page_bytes, image.database_pages)
         self._writer.write(Kind.SNAPSHOT, transaction, image.place, sizes, hashed(image.pages(), hashes), checksum)
-        if image.place.frame:  # of a WAL that is begun anew and empty, SQLite may still find the old frames valid
+        if image.place.frame:  # SQLite may still treat the old frames of a restarted, empty WAL as valid
             self._place = image.place
 
     def newest_snapshot_s(self) -> float | None:
-        """The time of the newest snapshot; None if the log no longer has it."""
+        """Returns the time of the newest snapshot; None if the log no longer has it."""
         if self._writer.snapshot_offset < self.log.tail().start_offset:
             return None
         entry = first_entry(self.log, self._writer.snapshot_offset)
         return None if entry is None else read_part(self._writer.snapshot_offset, entry).time_ms / 1000
 
     def facts(self) -> dict[str, Any]:
-        """Where it is, for a person who asks."""
+        """Returns what `ottla connect status` shows."""
         state = self.source.look()
         is_same = state.salts == self._place.salts
         behind = state.frames - self._place.frame if is_same else state.frames

@@ -1,15 +1,17 @@
-"""A database that is followed: the locks by which nothing in its WAL is overwritten before it was read.
+"""A replicated database, with the locks that keep its WAL from being overwritten before it is read.
 
-Writers begin the WAL anew, over what is there, when all of it is in the database file and no reader needs it. So:
+When the whole WAL is in the database file and no reader needs it, the next writer restarts it, overwriting its content.
+To control this:
 
-* There is always a read transaction here, the guard. While it is open, the WAL is not begun anew, and no checkpoint
-  goes further than what the guard had seen when it began. It moves on behind what was shipped: the next one is opened
-  before the last one is closed.
-* When the WAL has grown enough, writers are kept out for a moment; what is left is shipped, and a checkpoint puts all
-  of it into the database file. A guard that begins now needs nothing of the WAL. So the next writer begins it anew,
-  once: under such a guard no checkpoint puts anything into the file, and without one the WAL is not begun anew again.
+- One read transaction, the guard, is always open. While it is open, the WAL is not restarted, and no checkpoint goes
+  beyond what the guard saw when it began. The guard follows what has been shipped: the next one is opened before the
+  last one is closed.
+- When the WAL has grown enough, writers are locked out for a moment. The remaining transactions are shipped, and a
+  checkpoint copies the whole WAL to the database file. A guard that begins now does not need the WAL, so the next
+  writer restarts it, once: under such a guard no checkpoint copies anything, and without a checkpoint the WAL is not
+  restarted again.
 
-Nothing is ever written to the database but what checkpoints of any program write.
+Nothing is ever written to the database except by checkpoints, as any program does them.
 """
 
 from __future__ import annotations
@@ -30,8 +32,10 @@ BUSY_S = 10.0
 
 
 class Source:
+    """An open database."""
+
     def __init__(self, path: Path, busy_s: float = BUSY_S) -> None:
-        """ConnectorError, in words."""
+        """Opens the database. Raises ConnectorError with an explanation."""
         self.path = path = path.absolute()
         self._busy_s = busy_s
         check_database(path)
@@ -40,8 +44,8 @@ class Source:
         try:
             self._guard, self._next_guard = self._connect(busy_s), self._connect(busy_s)
             self._writer, self._checkpointer = self._connect(busy_s), self._connect(busy_s)
-            _begin_read(self._guard)  # SQLite makes the -wal and the -shm file now, or mends the latter
-            # These are closed after the connections: see wal_index.
+            _begin_read(self._guard)  # SQLite now creates the -wal and -shm files, or repairs the latter
+            # These are closed after the connections; `wal_index` says why.
             self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._descriptors.callback(os.close, self.file)
             self.index = WalIndex(path)
@@ -58,9 +62,9 @@ class Source:
             self.close()
             raise
         self._guarded: tuple[Salts, int] = ((0, 0), -1)
-        """At least as much as the guard has seen."""
+        """The state of the WAL when the guard was last moved: at least what the guard has seen."""
         self.may_begin_anew = True
-        """Whether the guard lets a writer begin the WAL anew, once."""
+        """Whether the guard allows a writer to restart the WAL, once."""
 
     def _connect(self, busy_s: float) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=busy_s, isolation_level=None, check_same_thread=False)
@@ -75,16 +79,16 @@ class Source:
         self._connections.clear()
         self._descriptors.close()
 
-    # -- what there is ------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def look(self) -> WalState:
-        """What is committed now. Costs microseconds."""
+        """Returns what is committed now. Takes microseconds."""
         try:
             return self.index.look()
         except UnsteadyIndexError:
             pass
         try:
-            # A writer was killed while it wrote the index. SQLite mends it when the next transaction begins.
+            # A writer was killed while writing the index. SQLite repairs it when the next transaction begins.
             with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_S)) as connection:
                 connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             return self.index.look()
@@ -94,7 +98,7 @@ class Source:
             raise SourceChangedError(f"{self.path}-shm is being written all the time") from None
 
     def check_files(self) -> None:
-        """SourceChangedError if somebody has put other files in their place, or removed them."""
+        """Raises SourceChangedError if a file of the database was replaced or removed."""
         descriptors = {"": self.file, "-wal": self.wal.descriptor, "-shm": self.index.descriptor}
         for suffix, descriptor in descriptors.items():
             name = f"{self.path}{suffix}"
@@ -112,7 +116,8 @@ class Source:
 
     @contextlib.contextmanager
     def writers_kept_out(self, patience_s: float | None = None) -> Iterator[None]:
-        """Nothing is committed meanwhile. ConnectorError if another program writes all the time."""
+        """Locks writers out, so that nothing is committed meanwhile. Raises ConnectorError if the lock cannot be
+        acquired."""
         patience_s = self._busy_s if patience_s is None else patience_s
         try:
             self._writer.execute(f"PRAGMA busy_timeout={int(patience_s * 1000)}")
@@ -125,17 +130,18 @@ class Source:
             self._writer.execute("ROLLBACK")
 
     def move_guard(self) -> None:
-        """Behind all that was committed, which must have been read. Does nothing if the guard is there already."""
+        """Moves the guard to the last commit, which must have been read. Does nothing if the guard is already there."""
         state = self.look()
         if (state.salts, state.frames) == self._guarded or state.frames == 0:
             return
-        # More than the old guard has seen is in the WAL, and not in the file, since the old guard is there. So the
-        # new one needs the WAL, and nobody begins it anew.
+        # The WAL has frames that the old guard has not seen. They are not in the database file, because the old guard
+        # limits checkpoints. So the new guard needs the WAL, and nobody restarts it.
         self._replace_guard()
         self.may_begin_anew = False
 
     def guard_now(self) -> WalState:
-        """A guard of what is committed now; call it while writers are kept out. The WAL may be used up already."""
+        """Moves the guard to the last commit while writers are locked out. The WAL may already be fully
+        checkpointed."""
         self._replace_guard()
         state = self.look()
         self.may_begin_anew = state.is_used_up
@@ -152,8 +158,11 @@ class Source:
         self._guarded = (state.salts, state.frames)
 
     def use_up_wal(self) -> bool:
-        """Puts all of the WAL into the file, so that the next writer begins it anew. Call it while writers are kept
-        out, after everything was read. False if another program reads something older: then later."""
+        """Checkpoints the whole WAL, so that the next writer restarts it.
+
+        Call it while writers are locked out, after everything was read. Returns False if another program reads an older
+        state; try again later.
+        """
         self.move_guard()
         try:
             self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -165,7 +174,7 @@ class Source:
         return True
 
     def image(self, state: WalState) -> Image:
-        """All pages as of `state`, which is guarded: it stays the same while the guard stays."""
+        """Returns all pages as of `state`. It must be guarded, and the image is valid until the guard moves."""
         try:
             return Image.of(self.file, self.wal, state)
         except DamagedWalError as damage:

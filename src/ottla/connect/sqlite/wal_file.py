@@ -1,4 +1,4 @@
-"""Reads committed transactions out of the -wal file: where they end, which pages they wrote, and those pages."""
+"""Reads committed transactions from the -wal file: where they end, and the pages that they wrote."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ _SLICE_BYTES = 4 << 20
 
 
 class Bytes(Protocol):
-    """Something to read frames from: the file, or a copy of a piece of it."""
+    """Something to read frames from: the file, or a copy of a part of it."""
 
     def pread(self, size: int, position: int) -> bytes: ...
 
 
 class WalFile:
+    """The -wal file of a database."""
+
     def __init__(self, database: Path) -> None:
         self._file = os.open(f"{database}-wal", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -48,7 +50,7 @@ class WalFile:
 
 @dataclass(frozen=True, slots=True)
 class WalCopy:
-    """A piece of a WAL that may be overwritten, with its header, in memory."""
+    """A part of a WAL, with its header, copied to memory because the file may be overwritten."""
 
     header: bytes
     start: int
@@ -62,7 +64,7 @@ class WalCopy:
 
 @dataclass(slots=True)
 class WalTransaction:
-    """What one commit wrote. Its pages stay in the WAL until they are asked for: there may be gigabytes of them."""
+    """What one commit wrote. Pages are read from the WAL on demand, because there may be gigabytes of them."""
 
     end: WalPlace
     database_pages: int
@@ -70,12 +72,14 @@ class WalTransaction:
     """The last frame of each page."""
 
     def pages(self, wal: Bytes, page_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """Yields the pages, in the order of their numbers, that are within the database after the commit."""
         for number in sorted(self.frames):
             if number <= self.database_pages:
                 yield number, read_page(wal, self.frames[number], page_bytes)
 
 
 def read_page(wal: Bytes, frame: int, page_bytes: int) -> bytes:
+    """Reads the page of a frame. Raises DamagedWalError if the file is too short."""
     page = wal.pread(page_bytes, frame_position(frame, page_bytes) + FRAME_HEADER_BYTES)
     if len(page) != page_bytes:
         raise DamagedWalError(f"it ends within frame {frame + 1}")
@@ -83,6 +87,7 @@ def read_page(wal: Bytes, frame: int, page_bytes: int) -> bytes:
 
 
 def read_header(wal: Bytes, state: WalState) -> WalHeader:
+    """Reads the header. Raises DamagedWalError if it does not match the wal-index."""
     header = parse_header(wal.pread(HEADER_BYTES, 0))
     if header.salts != state.salts or header.page_bytes != state.page_bytes:
         raise DamagedWalError("its header is not the one that SQLite works with (in the -shm file)")
@@ -90,11 +95,13 @@ def read_header(wal: Bytes, state: WalState) -> WalHeader:
 
 
 def beginning(header: WalHeader) -> WalPlace:
+    """Returns the position before the first frame."""
     return WalPlace(header.salts, 0, header.checksum)
 
 
 def read_transactions(wal: Bytes, start: WalPlace | None, state: WalState) -> Iterator[WalTransaction]:
-    """Those committed from `start` (None: the first frame) up to `state`, checked against the WAL's own checksums."""
+    """Yields the transactions from `start` (None: the first frame) up to `state`, verified with the WAL's own
+    checksums."""
     if state.frames == (0 if start is None else start.frame):
         return
     header = read_header(wal, state)
@@ -125,7 +132,7 @@ def _read_frames(wal: Bytes, header: WalHeader, start: WalPlace, until: int) -> 
 
 
 def continues(wal: Bytes, place: WalPlace, state: WalState) -> bool:
-    """Whether the WAL still has all that came before the place, and so all that came after it."""
+    """Returns whether the WAL still has everything before `place`, and therefore everything after it."""
     if place.salts != state.salts or place.frame > state.frames:
         return False
     if place.frame == 0:
@@ -136,6 +143,7 @@ def continues(wal: Bytes, place: WalPlace, state: WalState) -> bool:
 
 
 def copy_of(wal: Bytes, start: WalPlace, state: WalState) -> WalCopy:
+    """Copies the frames between `start` and `state`."""
     first = frame_position(start.frame, state.page_bytes)
     size = frame_position(state.frames, state.page_bytes) - first
     return WalCopy(wal.pread(HEADER_BYTES, 0), first, wal.pread(size, first))

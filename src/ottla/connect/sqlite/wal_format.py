@@ -1,8 +1,8 @@
-"""SQLite's write-ahead log file, as its file format describes it. Pure: bytes in, values out.
+"""The format of SQLite's write-ahead log file. Pure: bytes in, values out.
 
-A header of 32 bytes; then frames, each a header of 24 bytes and a page. The last frame of a transaction has the size of
-the database in pages; others have 0 there. A WAL that was used up begins anew from its first frame, with new salts:
-frames of another salt behind those are leftovers.
+The file has a header of 32 bytes and then frames, each a header of 24 bytes and a page. The last frame of a transaction
+contains the size of the database in pages; the others have 0 there. A WAL that is fully checkpointed restarts at its
+first frame with new salts; frames with other salts after those are leftovers.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
 _CHECKED_OF_FRAME_HEADER = 8
 UNCHECKED: WalChecksum = (0, 0)
-"""SQLite 3.40.1 commits frames with neither salts nor checksum, where pages that were spilled in a transaction are
-written again after a ROLLBACK TO. Its readers use them, since the index has them. So they count here, and the frame
-behind them is taken as it says it is."""
+"""The checksum of frames without salts and checksum.
+
+SQLite 3.40.1 commits such frames when pages that were spilled in a transaction are written again after a ROLLBACK TO.
+Its readers use them, since the wal-index has them. So they are accepted here, and the checksum of the next frame is
+accepted as it is.
+"""
 
 Salts = tuple[int, int]
 
 
 class DamagedWalError(Exception):
-    """The file is not what SQLite wrote there."""
+    """The file is not what SQLite wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalHeader:
+    """The header of a WAL file."""
+
     page_bytes: int
     salts: Salts
     checksum: WalChecksum
@@ -43,11 +48,11 @@ class WalHeader:
 
 @dataclass(frozen=True, slots=True)
 class WalPlace:
-    """Between two frames of one WAL. The checksum stands for the header and every frame before."""
+    """A position between two frames of a WAL. The checksum covers the header and every frame before it."""
 
     salts: Salts
     frame: int
-    """So many frames are before it."""
+    """The number of frames before this position."""
     checksum: WalChecksum
 
 
@@ -56,6 +61,7 @@ def is_page_size(size: int) -> bool:
 
 
 def parse_header(data: bytes) -> WalHeader:
+    """Parses the header. Raises DamagedWalError."""
     if len(data) < HEADER_BYTES:
         raise DamagedWalError(f"it has {len(data)} bytes, which is less than its header")
     magic, _version, page_bytes, _checkpoint, salt_1, salt_2, first, second = _HEADER.unpack_from(data)
@@ -70,21 +76,23 @@ def parse_header(data: bytes) -> WalHeader:
 
 
 def frame_position(frame: int, page_bytes: int) -> int:
-    """Where the frame of this number begins in the file; the first is 0."""
+    """Returns the file offset of a frame; the first frame is 0."""
     return HEADER_BYTES + frame * (FRAME_HEADER_BYTES + page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
+    """A frame of a WAL file."""
+
     page_number: int
     database_pages: int
-    """After the commit, if this is the last frame of one, else 0."""
+    """The size of the database after the commit if this is the last frame of a transaction, otherwise 0."""
     page: bytes
     end: WalPlace
 
 
 def parse_frames(header: WalHeader, start: WalPlace, data: bytes) -> Iterator[Frame]:
-    """Whole frames that begin at `start`. DamagedWalError at the first that does not continue what was before."""
+    """Yields the complete frames from `start`. Raises DamagedWalError at the first that does not continue the chain."""
     frame_bytes = FRAME_HEADER_BYTES + header.page_bytes
     view = memoryview(data)
     number, checksum = start.frame, start.checksum

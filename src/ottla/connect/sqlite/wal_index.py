@@ -1,11 +1,11 @@
-"""SQLite's wal-index (the -shm file), of which the header says what is committed in the WAL.
+"""SQLite's wal-index (the -shm file), whose header says what is committed in the WAL.
 
-The WAL alone does not: a writer that was killed between its last frame and the header has left a whole transaction in
-the file which did not happen, and which the next writer overwrites. All processes that use the database share this file
-as memory, so looking costs nothing.
+The WAL alone does not: a writer that is killed between its last frame and the header leaves a complete transaction in
+the file that did not commit and that the next writer overwrites. All processes that use the database map this file into
+memory, so reading it costs nothing.
 
-Closing any descriptor of the file drops the locks that this process holds on it, SQLite's own too (POSIX). So it is
-closed after the connections are, or never.
+Closing any descriptor of the file drops all locks that this process holds on it, including SQLite's own (POSIX). So it
+is closed after the connections, or never.
 """
 
 from __future__ import annotations
@@ -36,29 +36,32 @@ _IS_BIG_ENDIAN_MACHINE: Final = struct.pack("=H", 1) == struct.pack(">H", 1)
 
 @dataclass(frozen=True, slots=True)
 class WalState:
-    """As of the last commit."""
+    """The state of the WAL as of the last commit."""
 
     salts: Salts
     frames: int
-    """So many are committed (mxFrame)."""
+    """The number of committed frames (mxFrame)."""
     checksum: WalChecksum
-    """Of the last of them."""
+    """The checksum of the last committed frame."""
     database_pages: int
     page_bytes: int
     backfilled: int
-    """So many have been copied into the database file by checkpoints."""
+    """The number of frames that checkpoints have copied to the database file."""
 
     @property
     def is_used_up(self) -> bool:
-        """All of it is in the database file: the next writer may begin it anew."""
+        """Whether the whole WAL is in the database file, so that the next writer may restart it."""
         return self.backfilled >= self.frames
 
 
 class UnsteadyIndexError(Exception):
-    """The header was never whole: a writer died while it wrote there. The next one that opens the database mends it."""
+    """No consistent header could be read: a writer died while writing it. The next process that opens the database
+    repairs it."""
 
 
 class WalIndex:
+    """A read-only view of the wal-index."""
+
     def __init__(self, database: Path) -> None:
         self._file = os.open(f"{database}-shm", os.O_RDONLY | os.O_CLOEXEC)
         self._memory = mmap.mmap(self._file, LOOK_BYTES, prot=mmap.PROT_READ)
@@ -70,7 +73,7 @@ class WalIndex:
         return self._file
 
     def look(self) -> WalState:
-        """Both copies of the header have to be alike, and their checksum right: SQLite looks like this too."""
+        """Returns the state. As in SQLite, both copies of the header must be equal and their checksum valid."""
         for attempt in range(_TRIES):
             content = self._memory[:LOOK_BYTES]
             if content == self._seen and self._state is not None:

@@ -1,4 +1,4 @@
-"""The pipeline's jobs: archive the log, make tables of change logs, restore them as they were, count clicks.
+"""The pipeline's jobs: archive the log, build tables from change logs, restore tables to a point in time, count clicks.
 
-Each job is built of functions from DataFrames to DataFrames; `ottla pipeline` runs them.
+Each job consists of functions from DataFrames to DataFrames, which `ottla pipeline` runs.
 """

@@ -1,14 +1,15 @@
-"""Archives topics into Parquet, exactly once.
+"""Archives topics to Parquet, exactly once.
 
     store = Store("archive")
     for batch in archive_available(spark, BrokerLog("127.0.0.1:9092"), store, ["orders"]):
         print(batch.rows, batch.lag)
 
-A batch reads ranges of offsets that begin where the manifest ends, writes files that nobody sees, and commits ranges
-and files in one step. Whatever dies in between leaves files that no commit names; the next run removes them and reads
-the same offsets again. There is no checkpoint that could say something else than the archive.
+A batch reads offset ranges that begin where the manifest ends, writes files that no reader sees yet, and commits ranges
+and files in one step. A crash in between leaves files that no commit names; the next run removes them and reads the
+same offsets again. There is no separate checkpoint that could disagree with the archive.
 
-`tell` hears how far the archive is, after each commit: `ArchiveGroup(...).tell` lets retention wait for it.
+`tell` is called with the archive's progress after each commit. With `ArchiveGroup(...).tell`, retention waits for the
+archive.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 Tell = Callable[[Mapping[TopicPartition, int]], None]
 OFFSETS_A_BATCH = 1_000_000
 RETIRED_KEPT_MS = 3_600_000
-"""How long a reader that has loaded the manifest can go on with files that were merged meanwhile."""
+"""How long merged files are kept for readers that loaded the manifest before the merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedBatch:
+    """The result of one batch."""
+
     commit_number: int
     ranges: dict[TopicPartition, OffsetRange]
     lost: dict[TopicPartition, OffsetRange]
@@ -44,7 +47,7 @@ class ArchivedBatch:
     size_bytes: int
     file_count: int
     lag: int
-    """Offsets that were there when the run began and are not archived yet."""
+    """The number of offsets that existed when the run began and are not archived yet."""
     duration_s: float
 
 
@@ -58,7 +61,7 @@ def archive_available(
     accept_loss: bool = False,
     tell: Tell | None = None,
 ) -> Iterator[ArchivedBatch]:
-    """What is in the log when it begins, batch by batch; each is archived when it is yielded."""
+    """Archives what is in the log when it starts. Each batch is archived when it is yielded."""
     with store.writer_lock():
         manifest_log = ManifestLog(store)
         manifest = manifest_log.load()
@@ -66,11 +69,11 @@ def archive_available(
         ends = log.extents(log.partitions(topics))
         while True:
             begun = time.monotonic()
-            starts = log.extents(ends)  # retention goes on meanwhile
+            starts = log.extents(ends)  # retention may have deleted records meanwhile
             extents = {at: OffsetRange(min(starts[at].start, ends[at].end), ends[at].end) for at in ends}
             plan = plan_batch(manifest, extents, offsets_max=offsets_max, accept_loss=accept_loss)
             if not plan.ranges and not plan.lost:
-                _tell(tell, manifest, ends)  # again: whoever told it last may have died before
+                _tell(tell, manifest, ends)  # again, because the run that committed last may have died before this
                 return
             number = manifest.commit_count
             files = write_files(log.read(spark, plan.ranges), store, number, plan.ranges) if plan.ranges else []
@@ -90,7 +93,7 @@ def archive_available(
 
 
 def _tell(tell: Tell | None, manifest: Manifest, partitions: Iterable[TopicPartition]) -> None:
-    """Only after the plan was made, which refuses a topic that was deleted and created again."""
+    """Reports the progress. Call it only after planning, which rejects a topic that was deleted and recreated."""
     if tell is not None:
         ends = {at: manifest.end_of(at) for at in partitions}
         tell({at: end for at, end in ends.items() if end is not None})
@@ -103,8 +106,7 @@ def archive_continuously(
     wait: Callable[[float], object] = time.sleep,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[ArchivedBatch]:
-    """One run of `archive_available` after another, until it is over; new partitions are found at the beginning of
-    each."""
+    """Runs `archive_available` repeatedly until `is_over`. Each run discovers new partitions."""
     while not is_over():
         found_any = False
         for batch in runs():
@@ -117,9 +119,9 @@ def archive_continuously(
 
 
 def sweep(store: Store, manifest: Manifest, at_ms: int, *, retired_kept_ms: int = RETIRED_KEPT_MS) -> list[str]:
-    """Removes what runs that were killed have left, and merged files that no reader needs any more; their paths.
+    """Deletes files that killed runs left behind and merged files that no reader needs any more. Returns their paths.
 
-    Only for who has the writer's lock: the files of a running batch look just like that.
+    The caller must hold the writer lock, because the files of a running batch look the same.
     """
     gone = [each.path for each in store.list_files(PREPARED)]
     for file in store.list_files(DATA, recursive=True):

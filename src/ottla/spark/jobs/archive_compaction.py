@@ -1,7 +1,7 @@
-"""Merges small files of an archive: new files first, then one commit that names them instead of the old ones.
+"""Merges small files of an archive: writes the new files, then replaces the old ones in one commit.
 
-A crash before the commit leaves new files that nobody names, after it old ones: `sweep` removes both. The old ones stay
-for an hour, for readers that have loaded the manifest before.
+A crash before the commit leaves new files that no commit names; after the commit, the old files remain. `sweep` removes
+both. Old files are kept for an hour, for readers that have loaded the manifest before.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ if TYPE_CHECKING:
 FILE_BYTES = 128 * 1024 * 1024
 FILES_MIN = 4
 FILES_A_RUN_LEAVES = 16
-"""Small files of one partition and day that a run of the archive does not yet merge."""
+"""The number of small files per partition and day up to which a run of the archive does not merge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
+    """The result of a compaction."""
+
     merged: int
-    """Files that were merged ..."""
+    """The number of files that were merged."""
     into: int
-    """... into so many."""
+    """The number of files that replaced them."""
     rows: int
 
 
 def groups_to_merge(
     files: Iterable[ArchivedFile], *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN
 ) -> list[list[ArchivedFile]]:
-    """Neighbours of one partition and day that are small, together not larger than `file_bytes`. Pure."""
+    """Returns groups of small adjacent files of one partition and day, each at most `file_bytes` in total. Pure."""
 
     def day(file: ArchivedFile) -> tuple[str, int, str]:
         return file.topic, file.partition, file.date
@@ -67,7 +69,7 @@ def groups_to_merge(
 def compact(
     spark: SparkSession, store: Store, *, file_bytes: int = FILE_BYTES, files_min: int = FILES_MIN
 ) -> Compaction:
-    """Merges what there is to merge, on the workers, in one commit."""
+    """Merges all groups on the workers, in one commit."""
     with store.writer_lock():
         manifest_log = ManifestLog(store)
         manifest = manifest_log.load()
@@ -84,7 +86,7 @@ def compact(
 
 
 def merge(root: str, group: list[ArchivedFile], commit_number: int) -> ArchivedFile:
-    """In a task. A file that is not as it was written is not merged: that would make its damage look whole."""
+    """Merges a group, in a task. Rejects a damaged file, because merging would hide the damage."""
     store = Store(root)
     first, last = group[0], group[-1]
     whole = OffsetRange(first.first_offset, last.last_offset + 1)

@@ -1,8 +1,8 @@
-"""Writes records into Parquet files by topic, day and partition, on Spark's workers.
+"""Writes records to Parquet files by topic, day and partition, on Spark's workers.
 
-A file is named after the range of offsets that its batch was asked for, the commit that will name it, and the attempt
-that wrote it. So a task that runs twice writes two files and never one over the other; the commit names those of the
-attempt that Spark took. Everything else stays unnamed, and the next run removes it.
+The name of a file consists of the offset range of its batch, the commit that will name it, and the attempt that wrote
+it. So a task that runs twice writes two files and never overwrites one. The commit names those of the attempt that
+Spark accepted; the next run removes all others.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ FILE_SCHEMA = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
-"""The topic, the day and the partition are in the path, as every reader of Parquet directories expects."""
+"""The topic, the day and the partition are in the path, as readers of partitioned Parquet directories expect."""
 
 
 def write_files(
     rows: DataFrame, store: Store, commit_number: int, ranges: dict[TopicPartition, OffsetRange]
 ) -> list[ArchivedFile]:
-    """The files are durable when it returns. No reader sees them before a commit names them."""
+    """Writes the rows. The files are durable when it returns, but no reader sees them before a commit names them."""
     prepared = f"{PREPARED}/{uuid.uuid4().hex}.json"
     rows.sparkSession.dataSource.register(ArchiveFiles)
     writer = rows.write.format(FORMAT).mode("append").option("root", store.root).option("prepared", prepared)
@@ -62,7 +62,7 @@ def write_files(
 
 
 class ArchiveFiles(DataSource):
-    """What `write_files` writes to: its tasks give back the entries of their files."""
+    """The data source that `write_files` writes to. Its tasks return the manifest entries of their files."""
 
     @classmethod
     def name(cls) -> str:
@@ -73,11 +73,15 @@ class ArchiveFiles(DataSource):
 
 
 class FilesWritten(WriterCommitMessage):
+    """The message of a task to the driver."""
+
     def __init__(self, files: list[ArchivedFile]) -> None:
         self.entries = [asdict(each) for each in files]
 
 
 class ArchiveFilesWriter(DataSourceArrowWriter):
+    """Writes one batch of an archive."""
+
     def __init__(self, options: dict[str, str]) -> None:
         self._root = options["root"]
         self._prepared = options["prepared"]
@@ -86,7 +90,7 @@ class ArchiveFilesWriter(DataSourceArrowWriter):
         self._ranges = {TopicPartition(topic, part): OffsetRange(start, end) for topic, part, start, end in rows}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Writes the rows of a task."""
         store = Store(self._root)
         attempt = uuid.uuid4().hex[:12]
         open_files: dict[tuple[TopicPartition, str], FileWriter] = {}
@@ -101,13 +105,13 @@ class ArchiveFilesWriter(DataSourceArrowWriter):
         return FilesWritten([each.close() for each in open_files.values()])
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """On the driver's side, in a process of its own: the job finds the entries in a file."""
+        """Writes the entries to a file for the job, because Spark runs this in a process of its own on the driver."""
         entries = [entry for each in messages if isinstance(each, FilesWritten) for entry in each.entries]
         Store(self._root).create(self._prepared, json.dumps(entries).encode())
 
 
 def split(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, str, pa.Table]]:
-    """By partition and day (UTC)."""
+    """Splits a batch by partition and day (UTC)."""
     table = pa.Table.from_batches([batch])
     dates = pc.cast(pc.floor_temporal(pc.cast(table["timestamp"], pa.timestamp("us")), unit="day"), pa.date32())
     table = table.append_column("date", dates)
@@ -124,7 +128,7 @@ def split(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, str, pa.Table
 
 
 def shaped(table: pa.Table) -> pa.Table:
-    """With the columns of the files, in their order and types."""
+    """Converts a table to the columns of the files, in their order and types."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in FILE_SCHEMA
@@ -133,7 +137,7 @@ def shaped(table: pa.Table) -> pa.Table:
 
 
 class FileWriter:
-    """One file: its bytes are counted and summed up as they are written."""
+    """Writes one file, and computes its size and checksum on the way."""
 
     def __init__(self, store: Store, at: TopicPartition, date: str, name: str, asked: OffsetRange) -> None:
         directory = f"{DATA}/topic={at.topic}/date={date}/partition={at.partition}"
@@ -153,6 +157,7 @@ class FileWriter:
         self._timestamps: list[int] = []
 
     def append(self, part: pa.Table) -> None:
+        """Appends rows. Raises ValueError if their offsets are out of order or out of range."""
         bounds = pc.min_max(part["offset"]).as_py()
         if bounds["min"] <= self._last or not self._asked.contains(OffsetRange(bounds["min"], bounds["max"] + 1)):
             raise ValueError(
@@ -175,7 +180,7 @@ class FileWriter:
             self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> ArchivedFile:
-        """Durable when it returns."""
+        """Finishes the file, which is durable when this returns."""
         self._flush()
         self._writer.close()
         self._sink.close()
@@ -198,7 +203,7 @@ class FileWriter:
 
 
 class SummingSink:
-    """A stream that knows the length and the checksum of what went through it."""
+    """A stream that computes the length and the checksum of what is written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""Tells a consumer group how far an archive is, so that retention can wait for it (`ottla.archive.group`).
+"""Commits an archive's progress to a consumer group, so that retention can wait for it (`ottla.archive.group`).
 
-What is told is what the manifest has durably, never more. Who cannot be told hears it with the next batch: until then
-the broker keeps what it would have kept anyway.
+Only what is durable in the manifest is committed. If a commit fails, the next batch repeats it; until then the broker
+merely keeps more records.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ArchiveGroup:
+    """The consumer group of an archive."""
+
     bootstrap: str
     group: str
     warn: Warn
 
     def tell(self, ends: Mapping[TopicPartition, int]) -> None:
-        """For each partition the first offset that is not archived."""
+        """Commits the first offset of each partition that is not archived."""
         if not ends:
             return
 
@@ -43,8 +45,10 @@ class ArchiveGroup:
 
 
 def groups_that_wait(bootstrap: str, topics: Iterable[str]) -> dict[str, str]:
-    """By topic, the group that its retention waits for. Those that wait for nobody are left out, and so is
-    everything of Apache Kafka."""
+    """Returns, by topic, the group that its retention waits for.
+
+    Topics without such a group are omitted, and so are all topics of Apache Kafka.
+    """
 
     async def ask() -> dict[str, str | None]:
         async with Admin(bootstrap, client_id="ottla-pipeline") as admin:

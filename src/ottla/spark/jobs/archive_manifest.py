@@ -1,7 +1,7 @@
-"""The manifest of an archive: which offsets were read, and which files hold their records.
+"""The manifest of an archive: which offsets were read, and which files contain their records.
 
-The state is a fold over commits. It keeps what is wrong instead of refusing it, so that `verify` can say it: ranges
-that overlap stay two ranges, a path that was added twice is remembered.
+The state is a fold over the commits. It records inconsistencies instead of rejecting them, so that `verify` can report
+them: overlapping ranges stay separate, and a path that was added twice is remembered.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ranges = dict[TopicPartition, list[OffsetRange]]
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """Records of one partition and one day (UTC, by their timestamps), in the order of their offsets."""
+    """A file with records of one partition and one day (UTC, by their timestamps), ordered by offset."""
 
     path: str
     topic: str
@@ -41,30 +41,31 @@ class ArchivedFile:
 
     @property
     def span(self) -> OffsetRange:
-        """From its first record to its last. Files of other days may have offsets in between."""
+        """From the first record to the last. Files of other days may have offsets in between."""
         return OffsetRange(self.first_offset, self.last_offset + 1)
 
 
 @dataclass
 class Manifest:
-    """What all commits together say."""
+    """The state after all commits."""
 
     commit_count: int = 0
     ranges: Ranges = field(default_factory=dict)
-    """What was read, in the order of the commits."""
+    """The ranges that were read, in commit order."""
     lost: Ranges = field(default_factory=dict)
-    """What was gone before it was read, and somebody accepted that."""
+    """Ranges that were deleted before they were read, and whose loss the operator accepted."""
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     retired: dict[str, int] = field(default_factory=dict)
-    """Files that were merged into others, and when (ms): they are deleted some time later."""
+    """Files that were merged into others, and when (ms). They are deleted some time later."""
     added_twice: list[str] = field(default_factory=list)
 
     def end_of(self, at: TopicPartition) -> int | None:
-        """Where reading goes on; None if nothing of the partition was read."""
+        """Returns the offset at which reading resumes; None if nothing of the partition was read."""
         known = self.ranges.get(at, []) + self.lost.get(at, [])
         return max((each.end for each in known), default=None)
 
     def archived(self, at: TopicPartition) -> list[OffsetRange]:
+        """Returns the archived ranges of a partition, merged and in order."""
         return joined(self.ranges.get(at, []))
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
@@ -80,7 +81,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One commit: all of it counts, or nothing."""
+    """One commit, which is applied atomically."""
 
     kind: str
     at_ms: int
@@ -91,19 +92,20 @@ class Change:
 
 
 class ManifestLog:
-    """The manifest in its directory."""
+    """The commits of a manifest."""
 
     def __init__(self, store: Store) -> None:
         self._log = CommitLog(store, DIRECTORY)
 
     def load(self) -> Manifest:
-        """DamagedError if commits are missing or unreadable."""
+        """Loads the manifest. Raises DamagedError if commits are missing or unreadable."""
         count, manifest = self._log.fold(Manifest(), _from_checkpoint, _apply)
         manifest.commit_count = count
         return manifest
 
     def commit(self, manifest: Manifest, change: Change) -> Manifest:
-        """The manifest after it. PipelineError if somebody else has committed meanwhile."""
+        """Commits a change and returns the new manifest. Raises PipelineError if another job has committed
+        meanwhile."""
         number = manifest.commit_count
         body = _change_as_json(change)
         self._log.append(number, body)
@@ -131,7 +133,7 @@ def _apply(manifest: Manifest, number: int, body: Json) -> Manifest:
 
 
 def _append(ranges: Ranges, row: list[Any]) -> None:
-    """Ranges that touch become one; those that overlap do not."""
+    """Appends a range. Adjacent ranges are merged; overlapping ones are not."""
     topic, partition, start, end = row
     known = ranges.setdefault(TopicPartition(topic, partition), [])
     if known and known[-1].end == start:

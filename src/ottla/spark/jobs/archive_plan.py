@@ -1,4 +1,4 @@
-"""What the next batch of an archive reads. Pure."""
+"""Plans what the next batch of an archive reads. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ottla.spark.jobs.ranges import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
+    """The ranges of the next batch."""
+
     ranges: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     lost: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     lag: int = 0
-    """Offsets that are left for later batches."""
+    """The number of offsets left for later batches."""
 
 
 def plan_batch(
@@ -26,10 +28,11 @@ def plan_batch(
     offsets_max: int,
     accept_loss: bool = False,
 ) -> BatchPlan:
-    """From where the manifest ends, for each partition its share of `offsets_max` by what is waiting in it.
+    """Plans a batch that continues the manifest. Each partition gets a share of `offsets_max` in proportion to its
+    backlog.
 
-    A partition that the manifest does not know begins with the first offset that is there. LostOffsetsError if
-    retention was faster than the archive, unless that is accepted: then the manifest says what is lost.
+    A partition that is not in the manifest starts at its first available offset. Raises LostOffsetsError if retention
+    was faster than the archive, unless `accept_loss` is set; then the manifest records what is lost.
     """
     waiting: dict[TopicPartition, OffsetRange] = {}
     lost: dict[TopicPartition, OffsetRange] = {}
@@ -57,7 +60,7 @@ def plan_batch(
 
 
 def shares(waiting: Mapping[TopicPartition, OffsetRange], offsets_max: int) -> dict[TopicPartition, OffsetRange]:
-    """The beginning of each range, in proportion; at least one offset of each, so that none starves."""
+    """Takes the beginning of each range, in proportion, and at least one offset of each, so that none starves."""
     total = sum(len(each) for each in waiting.values())
     taken = {}
     for at, each in waiting.items():

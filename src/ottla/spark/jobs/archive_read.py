@@ -1,4 +1,4 @@
-"""Reads an archive: only the files that its manifest names, only those that can have what is asked for."""
+"""Reads an archive: only files that the manifest names, and only those that may contain the requested records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_archive(
     manifest: Manifest,
     ranges: Mapping[TopicPartition, Iterable[OffsetRange]] | None = None,
 ) -> DataFrame:
-    """The records of the ranges, or all of them, with the columns that the live log has too."""
+    """Returns the records of the ranges, or all records, with the same columns as the live log."""
     if ranges is None:
         ranges = {at: manifest.archived(at) for at in manifest.partitions()}
     wanted = [(at, each) for at, many in ranges.items() for each in many if len(each)]
@@ -45,7 +45,8 @@ def read_archive(
 def first_offsets_at(
     spark: SparkSession, store: Store, manifest: Manifest, partitions: Iterable[TopicPartition], time_ms: int
 ) -> dict[TopicPartition, int]:
-    """For each partition the first record that is not before the time; those without one are left out."""
+    """Returns, for each partition, the offset of the first record at or after the time. Partitions without one are
+    omitted."""
     from pyspark.sql import functions as sf
 
     files = [

@@ -1,6 +1,6 @@
-"""Says what is wrong with an archive: gaps, overlaps, files that are missing, doubled or not as they were written.
+"""Verifies an archive: finds gaps, overlaps, and files that are missing, duplicated or damaged.
 
-Gaps and overlaps are those of the ranges that were read. Offsets without a record are no gap: transaction markers take
+Gaps and overlaps refer to the ranges that were read. Offsets without a record are not gaps: transaction markers use
 offsets, and compaction removes records.
 """
 
@@ -27,8 +27,10 @@ NOTES = frozenset({"leftover"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """One result of the verification."""
+
     kind: str
-    """gap, lost, overlap, missing, doubled, different, damaged, manifest; or leftover, which is no fault."""
+    """gap, lost, overlap, missing, doubled, different, damaged, manifest; or leftover, which is not a fault."""
     where: str
     text: str
 
@@ -39,6 +41,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """The result of the verification."""
+
     findings: list[Finding]
     file_count: int
     rows: int
@@ -50,7 +54,7 @@ class Verdict:
 
 
 def verify(store: Store, *, deep: bool = False) -> Verdict:
-    """From the manifest, the directory and the files' footers; `deep` also reads every byte."""
+    """Checks the manifest, the directory and the footers of the files. `deep` also reads every byte."""
     try:
         manifest = ManifestLog(store).load()
     except DamagedError as damage:
@@ -67,7 +71,7 @@ def verify(store: Store, *, deep: bool = False) -> Verdict:
 
 
 def check_ranges(manifest: Manifest) -> Iterator[Finding]:
-    """Pure."""
+    """Finds gaps and overlaps in the ranges that were read. Pure."""
     for at in manifest.partitions():
         read, lost = manifest.ranges.get(at, []), manifest.lost.get(at, [])
         for each in lost:
@@ -80,7 +84,7 @@ def check_ranges(manifest: Manifest) -> Iterator[Finding]:
 
 
 def check_spans(manifest: Manifest) -> Iterator[Finding]:
-    """Pure. Each file lies in what was read; files of one day never share offsets."""
+    """Checks that each file is within the ranges that were read and that files of one day share no offsets. Pure."""
     for path in manifest.added_twice:
         yield Finding("doubled", path, "two commits name this file")
     for at in manifest.partitions():
@@ -97,7 +101,7 @@ def check_spans(manifest: Manifest) -> Iterator[Finding]:
 
 
 def check_directory(store: Store, manifest: Manifest) -> Iterator[Finding]:
-    """What is there against what should be."""
+    """Compares the files in the directory with the manifest."""
     there = {file.path: file.size_bytes for file in store.list_files(DATA, recursive=True)}
     for path, file in manifest.files.items():
         if path not in there:
@@ -107,7 +111,8 @@ def check_directory(store: Store, manifest: Manifest) -> Iterator[Finding]:
 
 
 def _unnamed(store: Store, manifest: Manifest, path: str) -> Finding:
-    """A copy of what is archived would double records for who reads the directory without the manifest."""
+    """Classifies a file that no commit names. A copy of archived records is a fault: it would duplicate them for
+    programs that read the directory without the manifest."""
     try:
         footer = _Footer.read(store, path)
     except (OSError, pa.ArrowException):
@@ -120,7 +125,7 @@ def _unnamed(store: Store, manifest: Manifest, path: str) -> Finding:
 
 
 def check_file(store: Store, file: ArchivedFile, *, deep: bool) -> Iterator[Finding]:
-    """What is missing altogether is somebody else's finding."""
+    """Checks one file. A missing file is ignored, because `check_directory` reports it."""
     if not store.exists(file.path):
         return
     try:

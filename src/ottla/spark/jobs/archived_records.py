@@ -1,8 +1,8 @@
-"""Records of one partition out of an archive, in the order of their offsets: the manifest and pyarrow, no Spark.
+"""Reads the records of one partition from an archive in offset order, with pyarrow and without Spark.
 
-For whoever restores something whose log retention has cut. What the manifest does not name is not read, and on a local
-disk each file is compared with the manifest's checksum before it is believed. (An object store would have to send all
-of a file for that, and has checksums of its own.)
+This is for restoring from a log that retention has truncated. Only files that the manifest names are read, and on a
+local disk each file is verified against the manifest's checksum before it is used. (An object store would have to send
+the whole file for that, and has checksums of its own.)
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ _COLUMNS = ["offset", "value", "timestamp"]
 
 
 class ArchivedRecord(NamedTuple):
+    """A record of an archive."""
+
     offset: int
     value: bytes
     timestamp_ms: int
 
 
 class ArchivedRecords:
+    """The archived records of one partition."""
+
     def __init__(self, place: str, topic: str, partition: int = 0) -> None:
-        """PipelineError if there is no archive, or nothing of the partition in it."""
+        """Opens the archive. Raises PipelineError if there is no archive, or nothing of the partition in it."""
         self.place, self.topic = place, topic
         try:
             self._store = Store(place)
@@ -49,21 +53,21 @@ class ArchivedRecords:
         at = TopicPartition(topic, partition)
         self._files = manifest.files_of(at)
         self.ranges = manifest.archived(at)
-        """What was read from the log; offsets without a record are in them too."""
+        """The ranges that were read from the log, including offsets without a record."""
         self.gaps = gaps(self.ranges)
-        """Between them."""
+        """The gaps between the ranges."""
         self._opened: tuple[str, Any] | None = None
         self._group_read: tuple[tuple[str, int], Any] | None = None
         if not self.ranges:
             raise PipelineError(f"the archive {place} has nothing of {topic}; it has {manifest.topics() or 'nothing'}")
 
     def read(self, first: int, until: int) -> Iterator[list[ArchivedRecord]]:
-        """In chunks of some megabytes. Raises DamagedError."""
+        """Yields records in chunks of a few megabytes. Raises DamagedError."""
         wanted = OffsetRange(first, max(first, until))
         held: list[ArchivedRecord] = []
         held_bytes = 0
         for together in _overlapping([each for each in self._files if wanted.intersection(each.span) is not None]):
-            # Files of two days may share a stretch of offsets, around midnight.
+            # The offsets of two days may be interleaved around midnight.
             for record in heapq.merge(*(self._rows(file, wanted) for file in together), key=attrgetter("offset")):
                 held.append(record)
                 held_bytes += len(record.value)
@@ -85,7 +89,8 @@ class ArchivedRecords:
                     yield ArchivedRecord(offsets[row], values[row].as_py() or b"", times[row].value // 1000)
 
     def _group(self, file: ArchivedFile, parquet: Any, group: int) -> Any:
-        """Whoever looks for a place in the log reads a few records of the same ones many times in a row."""
+        """Reads a row group and caches the last one, because a search in the log reads records of the same group many
+        times."""
         key = file.path, group
         if self._group_read is None or self._group_read[0] != key:
             try:
@@ -118,7 +123,7 @@ class ArchivedRecords:
 
 
 def _span(group: Any) -> OffsetRange:
-    """What a group of rows can have, as far as it says."""
+    """Returns the offsets that a row group may contain, according to its statistics."""
     for number in range(group.num_columns):
         column = group.column(number)
         if column.path_in_schema == "offset" and column.statistics is not None and column.statistics.has_min_max:
@@ -127,7 +132,7 @@ def _span(group: Any) -> OffsetRange:
 
 
 def _overlapping(files: list[ArchivedFile]) -> Iterator[list[ArchivedFile]]:
-    """Files in the order of their offsets; those that share some are together."""
+    """Groups files, in offset order, whose offsets overlap."""
     together: list[ArchivedFile] = []
     end = 0
     for file in files:

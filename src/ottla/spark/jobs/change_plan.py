@@ -1,4 +1,5 @@
-"""From where the changes of a table are read: the archive where it has them, the live log for the rest. Pure."""
+"""Plans where to read the changes of a table: from the archive where possible, and otherwise from the live log.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ RangeLists = dict[TopicPartition, list[OffsetRange]]
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
+    """The ranges to read, by source."""
+
     archive: RangeLists = field(default_factory=dict)
     live: RangeLists = field(default_factory=dict)
     missing: RangeLists = field(default_factory=dict)
-    """In neither."""
+    """Ranges that neither has."""
 
     def check(self) -> None:
-        """LostOffsetsError if something is missing."""
+        """Raises LostOffsetsError if anything is missing."""
         if self.missing:
             named = ", ".join(f"{at} offsets {each}" for at, many in self.missing.items() for each in many)
             raise LostOffsetsError(
@@ -34,6 +37,7 @@ def plan_changes(
     archived: Mapping[TopicPartition, Sequence[OffsetRange]],
     live: Mapping[TopicPartition, OffsetRange],
 ) -> ChangePlan:
+    """Assigns the wanted ranges to the archive and the live log."""
     plan = ChangePlan()
     for at, whole in sorted(wanted.items()):
         from_archive = [common for each in joined(archived.get(at, [])) if (common := whole.intersection(each))]

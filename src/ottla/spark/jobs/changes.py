@@ -1,13 +1,13 @@
-"""Change logs as DataFrames: records to changes, changes to the rows of a table.
+"""Change logs as DataFrames: converts records to changes, and changes to the rows of a table.
 
-A change has the row's key, its value as JSON text, and the operation `u` (is now so) or `d` (is gone). Two envelopes:
+A change has the row's key, its value as JSON text, and the operation `u` (upsert) or `d` (delete). There are two
+envelopes:
 
-- plain: the record's key is the primary key, the value a JSON object; no value is a delete.
-- debezium: the JSON of a Debezium connector, with or without its schema; a tombstone after a delete is a delete too.
+- plain: the record's key is the primary key and its value a JSON object; a record without a value is a delete.
+- debezium: the JSON of a Debezium connector, with or without its schema; a tombstone after a delete is a delete too. A
+  truncate empties the table. It is supported only for topics with one partition, where the order is certain.
 
-  A truncate empties the table: of a topic with one partition, where it is certain what came before it.
-
-A record that is neither has a `reason`. Nothing is guessed about it.
+A record that is neither has a `reason`; nothing is guessed about it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ if TYPE_CHECKING:
 
 UPSERT, DELETE, TRUNCATE = "u", "d", "t"
 STATE_COLUMNS = ["_key", "_partition", "_offset", "_timestamp", "_value"]
-"""Of a table's rows, before those that its values have. Where a row comes from, and its value as it came."""
+"""Columns that precede the fields of the values: where a row comes from, and its unchanged value."""
 _BIGINT_DIGITS = 18
 
 
 class Envelope(StrEnum):
+    """The formats of change logs."""
+
     PLAIN = "plain"
     DEBEZIUM = "debezium"
 
 
 def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool = False) -> DataFrame:
-    """key, value, op, topic, partition, offset, timestamp, and the reason why a record is no change."""
+    """Returns key, value, op, topic, partition, offset, timestamp, and the reason why a record is not a change."""
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
-    # In brackets, so that something after the object is not overlooked: the parser stops at the end of the first value.
+    # In brackets, so that text after the object is detected: the parser stops at the end of the first value.
     parsed = sf.try_parse_json(in_brackets(text))
     rows = records.select(
         sf.col("key").cast("string").alias("_k"),
@@ -68,7 +70,10 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
 
 
 def _is_not_json() -> Column:
-    """Nothing, or more than one value, or something after it. A field that is there twice makes it none too."""
+    """Returns whether the text is empty, has more than one value, or continues after the value.
+
+    An object with a duplicate field is not valid either.
+    """
     from pyspark.sql import functions as sf
 
     return (
@@ -123,10 +128,11 @@ _IS_WRAPPED = "try_variant_get(_p, '$[0].payload', 'variant') IS NOT NULL"
 
 
 def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
-    """The last change of each key, and the last truncate, from nothing or from the rows of a snapshot: the columns of a
-    row, and `_op`.
+    """Returns the last change of each key and the last truncate, starting from nothing or from a snapshot: the columns
+    of a row, and `_op`.
 
-    The order is (partition, offset): a key is always in the same partition, as long as a topic keeps their number.
+    The order is (partition, offset). A key is always in the same partition as long as the number of partitions is
+    constant.
     """
     from pyspark.sql import functions as sf
 
@@ -152,16 +158,18 @@ def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
+    """The result of a fold."""
+
     state: DataFrame
     persisted: DataFrame
-    """What `state` is taken from: for whoever folds to unpersist."""
+    """The persisted DataFrame that `state` is derived from; the caller must unpersist it."""
     rows: int
     changes: int
     bad_records: int
 
 
 def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
-    """`latest` of the good ones, with everything counted in the one pass over the records."""
+    """Applies `latest` to the valid changes and counts everything in one pass over the records."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
@@ -180,7 +188,8 @@ def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
 
 
 def infer_columns(state: DataFrame) -> dict[str, str]:
-    """Names and types of the values' fields, by name. What is neither text, number nor truth becomes JSON text."""
+    """Returns the names and types of the values' fields. Anything except text, numbers and booleans becomes JSON
+    text."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import DataType, StructType
 
@@ -193,7 +202,7 @@ def infer_columns(state: DataFrame) -> dict[str, str]:
 
 
 def parse_columns(ddl: str) -> dict[str, str]:
-    """Of `id BIGINT, name STRING`. PipelineError if Spark does not know that."""
+    """Parses a schema such as `id BIGINT, name STRING`. Raises PipelineError if it is invalid."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
@@ -207,7 +216,7 @@ def parse_columns(ddl: str) -> dict[str, str]:
 
 
 def column_type(inferred: DataType) -> str:
-    """A type that does not change with the next row, as far as JSON allows that: a number has no fixed scale."""
+    """Returns a type that the next row does not change, as far as JSON allows: a number has no fixed scale."""
     from pyspark.sql.types import BooleanType, DecimalType, DoubleType, FloatType, LongType
 
     if isinstance(inferred, BooleanType | LongType):
@@ -218,8 +227,10 @@ def column_type(inferred: DataType) -> str:
 
 
 def with_columns(state: DataFrame, columns: dict[str, str]) -> DataFrame:
-    """The rows with a column for each field, after those of STATE_COLUMNS. Of names that Spark takes for the same one,
-    only the first has a column; `_value` has all."""
+    """Adds a column for each field, after STATE_COLUMNS.
+
+    If Spark considers two names equal, only the first gets a column; `_value` has all fields.
+    """
     from pyspark.sql import functions as sf
 
     chosen = distinct_names(columns, taken=STATE_COLUMNS)
@@ -231,6 +242,7 @@ def with_columns(state: DataFrame, columns: dict[str, str]) -> DataFrame:
 
 
 def distinct_names(names: Sequence[str] | dict[str, str], *, taken: Sequence[str] = ()) -> list[str]:
+    """Returns the names without those that differ from an earlier one only in case."""
     known = {name.lower() for name in taken}
     chosen = []
     for name in names:

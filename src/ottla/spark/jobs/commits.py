@@ -1,8 +1,8 @@
-"""A log of numbered commits: each a small JSON file that is there as a whole or not at all.
+"""A log of numbered commits, each a small JSON file that is created atomically.
 
-Who reads an archive or a table reads its commits, and believes no file that they do not name. A crash can leave files
-that no commit names; it cannot leave half a commit. Now and then a checkpoint holds the state after a commit, so that a
-reader need not read them all.
+Readers of an archive or a table read its commits and ignore files that no commit names. A crash can leave such files,
+but never half a commit. Occasional checkpoints contain the state after a commit, so that a reader need not read all
+commits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Listing:
+    """The numbers of the commits and checkpoints in a directory."""
+
     commits: list[int]
     checkpoints: list[int]
 
 
 class CommitLog:
-    """In one directory of a store. Commits are numbered from 0 without a gap."""
+    """The commits in one directory of a store, numbered from 0 without gaps."""
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
@@ -51,7 +53,10 @@ class CommitLog:
         return self._read(self._commit_path(number))
 
     def fold(self, empty: S, load: Callable[[Json], S], apply: Callable[[S, int, Json], S]) -> tuple[int, S]:
-        """The number of commits, and what they come to, from the last checkpoint on. DamagedError if one is missing."""
+        """Returns the number of commits and the state that they produce, starting from the last checkpoint.
+
+        Raises DamagedError if a commit is missing.
+        """
         listing = self.list()
         at = listing.checkpoints[-1] if listing.checkpoints else -1
         state = load(self._read(self._checkpoint_path(at))) if at >= 0 else empty
@@ -63,12 +68,12 @@ class CommitLog:
         return last + 1, state
 
     def append(self, number: int, body: Json) -> None:
-        """PipelineError if somebody else was faster."""
+        """Writes a commit. Raises PipelineError if another job has written this number."""
         if not self._store.create(self._commit_path(number), _sealed(body)):
             raise PipelineError(f"another job has written commit {number} of {self._store.root}; start this one again")
 
     def write_checkpoint(self, number: int, state: Json) -> None:
-        """The state after the commit of that number."""
+        """Writes the state after the commit with this number."""
         self._store.create(self._checkpoint_path(number), _sealed(state))
 
     def _read(self, path: str) -> Json:

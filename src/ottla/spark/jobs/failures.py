@@ -1,18 +1,18 @@
-"""What a job refuses to do, in a sentence for the person who started it."""
+"""The errors of jobs, as sentences for the user who started them."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """A job cannot do what it was asked. The message says why and what to do."""
+    """A job cannot do what was requested. The message says why and what to do."""
 
 
 class LostOffsetsError(PipelineError):
-    """Records are gone from the broker before a job has read them."""
+    """Records were deleted from the broker before a job read them."""
 
 
 class BadRecordsError(PipelineError):
-    """A change log has records that say nothing about a table."""
+    """A change log has records that are not changes of a table."""
 
 
 class DamagedError(PipelineError):

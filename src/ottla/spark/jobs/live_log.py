@@ -1,4 +1,4 @@
-"""The live log as the jobs see it: where it begins and ends, where a time is in it, and its records as a DataFrame."""
+"""The live log for jobs: where it begins and ends, the offsets of a time, and its records as a DataFrame."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ RECORD_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-"""Of every DataFrame of records, as Spark's Kafka connector has it."""
+"""The schema of every DataFrame of records, as in Spark's Kafka connector."""
 RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 
 
 class LiveLog(Protocol):
-    """What jobs need of a broker."""
+    """The broker operations that jobs use."""
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]: ...
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
-        """From the first offset that is still there to the end of what is committed."""
+        """Returns the ranges from the first available offset to the end of the committed records."""
         ...
 
     def offsets_at(self, partitions: Iterable[TopicPartition], time_ms: int) -> dict[TopicPartition, int | None]:
-        """The first record that is not before the time; None if all are."""
+        """Returns the first offset at or after the time; None if there is none."""
         ...
 
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame: ...
@@ -45,7 +45,7 @@ class LiveLog(Protocol):
 
 @dataclass(frozen=True)
 class BrokerLog:
-    """A cluster of Ottla or Apache Kafka. `options` go to the source, as `spark.read.format("ottla")` has them."""
+    """A cluster of Ottla or Apache Kafka. `options` are passed to `spark.read.format("ottla")`."""
 
     bootstrap: str
     isolation_level: IsolationLevel = "read_committed"
@@ -62,7 +62,7 @@ class BrokerLog:
         wanted = list(partitions)
 
         async def ask(consumer: Consumer) -> dict[TopicPartition, OffsetRange]:
-            # The end first: retention that runs in between cannot make a range of less than nothing out of it.
+            # The end first, so that retention running in between cannot produce a negative range.
             ends = await consumer.end_offsets(wanted)
             starts = await consumer.beginning_offsets(wanted)
             return {at: OffsetRange(starts[at], max(starts[at], ends[at])) for at in wanted}

@@ -1,4 +1,4 @@
-"""Makes a table of a change log: the next snapshot is the last one and the changes since.
+"""Builds a table from a change log: the next snapshot is the last one plus the changes since.
 
 table = Table(Store("tables/customers"))
 materialize(spark, History.open("customers", archive=None, log=BrokerLog(bootstrap)), table, Envelope.DEBEZIUM)
@@ -26,18 +26,20 @@ DEAD_LETTER_ADVICE = "Nothing was changed; --bad-records dead-letter sets them a
 
 @dataclass(frozen=True, slots=True)
 class MaterializeOptions:
+    """Options of a materialization."""
+
     dead_letters: bool = False
-    """Sets records aside that are no changes, with their reasons. Otherwise one of them is a BadRecordsError."""
+    """Writes records that are not changes to dead letters, with their reasons. Otherwise they raise BadRecordsError."""
     incomplete: bool = False
-    """Takes what is left of a log whose beginning is gone. Otherwise that is a LostOffsetsError."""
+    """Uses what is left of a log whose beginning was deleted. Otherwise that raises LostOffsetsError."""
     columns: dict[str, str] | None = None
-    """Names and Spark types of the values' fields; inferred from the rows if not given."""
+    """Names and Spark types of the values' fields; inferred from the rows if None."""
 
 
 def materialize(
     spark: SparkSession, history: History, table: Table, envelope: Envelope, options: MaterializeOptions | None = None
 ) -> Snapshot | None:
-    """The new snapshot; None if nothing has happened since the last one."""
+    """Writes a new snapshot and returns it; None if nothing has changed since the last one."""
     options = options or MaterializeOptions()
     with table.store.writer_lock():
         known = table.require(history.topic, envelope)
@@ -59,7 +61,8 @@ def materialize(
 
 
 def changes_since(history: History, last: Snapshot | None) -> tuple[dict[TopicPartition, OffsetRange], dict[int, int]]:
-    """What the next snapshot reads, and where its history begins. PipelineError if the log is another one."""
+    """Returns what the next snapshot reads, and where its history begins. Raises PipelineError if the log is another
+    one."""
     wanted = {}
     for at, end in history.ends.items():
         start = last.offset_of(at) if last is not None else 0
@@ -79,7 +82,7 @@ def _next(
     wanted: dict[TopicPartition, OffsetRange],
     begins: dict[int, int],
 ) -> Snapshot:
-    """The snapshot to be, before its rows are known."""
+    """Returns the new snapshot, before its rows are known."""
     number = last.number + 1 if last is not None else 0
     return Snapshot(
         number=number,

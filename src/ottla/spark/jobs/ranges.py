@@ -1,7 +1,7 @@
-"""Ranges of offsets: what was read, what is missing, what was read twice. Pure.
+"""Arithmetic on offset ranges: what was read, what is missing, what was read twice. Pure.
 
-A range is what a job asked the broker for, not what it got: transaction markers and compaction leave offsets without a
-record, so the number of records in a range says nothing about whether all of it was read.
+A range is what a job requested from the broker, not what it received. Transaction markers and compaction leave offsets
+without a record, so the number of records does not tell whether a range was read completely.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """`start` inclusive, `end` exclusive."""
+    """A range of offsets; `start` is inclusive, `end` exclusive."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class OffsetRange:
 
 
 def joined(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same offsets in as few ranges as there can be, in order."""
+    """Returns the same offsets in as few ranges as possible, in order."""
     result: list[OffsetRange] = []
     for each in sorted(each for each in ranges if len(each)):
         if result and each.start <= result[-1].end:
@@ -48,13 +48,13 @@ def joined(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def gaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """What lies between them and is in none."""
+    """Returns the ranges between the given ones that none of them covers."""
     whole = joined(ranges)
     return [OffsetRange(before.end, after.start) for before, after in pairwise(whole)]
 
 
 def overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """What is in more than one."""
+    """Returns the ranges that more than one of the given ones covers."""
     found: list[OffsetRange] = []
     end = 0
     for each in sorted(each for each in ranges if len(each)):
@@ -65,7 +65,7 @@ def overlaps(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
 
 
 def without(whole: OffsetRange, taken: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """What of `whole` is in none of the others."""
+    """Returns the parts of `whole` that are in none of `taken`."""
     rest: list[OffsetRange] = []
     start = whole.start
     for each in joined(taken):

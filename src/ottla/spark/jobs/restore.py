@@ -1,8 +1,7 @@
-"""The table of a change log as it was: the newest snapshot that is old enough, and the changes up to the point.
+"""Restores the table of a change log to a point: the newest snapshot before it, and the changes up to it.
 
-A point is a time or an offset for each partition; what is before it counts, what is at it or after it does not. Of a
-time that is, as brokers see it, everything before the first record that is not older: a clock that went back does not
-tear the history of a partition.
+A point is a time or an offset for each partition, exclusive. As on brokers, a time means everything before the first
+record that is not older, so a clock that went back does not split the history of a partition.
 """
 
 from __future__ import annotations
@@ -46,15 +45,17 @@ Point = AtTime | AtOffsets | AtEnd
 
 @dataclass(frozen=True, slots=True)
 class Restored:
+    """A restored table."""
+
     rows: DataFrame
-    """With the columns of the values' fields after those that say where a row comes from."""
+    """The rows: where each comes from, and then the fields of its value."""
     state: DataFrame
-    """Persisted, until `close`."""
+    """Persisted until `close`."""
     cut: dict[TopicPartition, int]
     snapshot: Snapshot | None
     from_archive: int
     from_log: int
-    """Offsets that were read from each."""
+    """The number of offsets read from the log; `from_archive` is that of the archive."""
     row_count: int
     bad_records: int
 
@@ -63,8 +64,10 @@ class Restored:
 
 
 def parse_offsets(text: str, partition_count: int) -> AtOffsets | None:
-    """`1200` of a topic with one partition, `0:1200,1:900` of any; None if it is neither. PipelineError if it does not
-    name every partition."""
+    """Parses `1200` for a topic with one partition, or `0:1200,1:900` for any. Returns None if it is neither.
+
+    Raises PipelineError if it does not name every partition.
+    """
     if text.isdecimal():
         if partition_count != 1:
             raise PipelineError(f"the topic has {partition_count} partitions: name an offset of each, as 0:1200,1:900")
@@ -81,7 +84,7 @@ def parse_offsets(text: str, partition_count: int) -> AtOffsets | None:
 
 
 def cut_at(spark: SparkSession, history: History, point: Point) -> dict[TopicPartition, int]:
-    """For each partition the first offset that does not count."""
+    """Returns, for each partition, the first offset that is not included."""
     ends = history.ends
     if isinstance(point, AtEnd):
         return ends
@@ -95,7 +98,7 @@ def cut_at(spark: SparkSession, history: History, point: Point) -> dict[TopicPar
 
 
 def choose_snapshot(snapshots: list[Snapshot], cut: Mapping[TopicPartition, int]) -> Snapshot | None:
-    """The newest that has nothing later than the cut. Pure."""
+    """Returns the newest snapshot with nothing after the cut. Pure."""
     return next((each for each in reversed(snapshots) if each.is_before(cut)), None)
 
 
@@ -110,7 +113,10 @@ def restore(
     incomplete: bool = False,
     columns: dict[str, str] | None = None,
 ) -> Restored:
-    """LostOffsetsError if changes before the point are nowhere any more, unless `incomplete`."""
+    """Restores a table.
+
+    Raises LostOffsetsError if changes before the point are not available any more, unless `incomplete` is set.
+    """
     cut = cut_at(spark, history, point)
     snapshot = choose_snapshot(table.require(history.topic, envelope), cut) if table is not None else None
     starts = {at: snapshot.offset_of(at) if snapshot is not None else 0 for at in cut}

@@ -1,9 +1,9 @@
-"""A restored table into PostgreSQL, in one transaction: readers have the table that was there, or the restored one.
+r"""Writes a restored table to PostgreSQL in one transaction: readers see either the old table or the restored one.
 
-The rows go by COPY into a table that nobody sees, which then takes the name. Rolled back, nothing of it is left.
+The rows are copied to a hidden table, which is then renamed. A rollback leaves nothing behind.
 
-Text values cross in COPY's text format, where a backslash has one meaning: in CSV a line of a value that is only `\\.`
-would end the copy, and what follows would be lost without a word.
+Values are sent in COPY's text format, in which a backslash has only one meaning. In CSV, a line of a value that is just
+`\.` would end the copy, and the rest would be lost silently.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 SCHEMES = ("postgresql://", "postgres://")
 NAME_BYTES_MAX = 63
-"""PostgreSQL cuts longer names off, and takes two of them for one."""
+"""PostgreSQL truncates longer names, so two of them could become one."""
 CONNECT_TIMEOUT_S = 10
 _ESCAPES = [("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")]
 _NULL = "\\N"
 
 
 def split_url(text: str, default_table: str) -> tuple[str, str]:
-    """`postgresql://host/database#table` into the address and the table; `#schema.table` names a schema too."""
+    """Splits `postgresql://host/database#table` into the address and the table; `#schema.table` also names a schema."""
     url, _, fragment = text.partition("#")
     table = fragment or default_table.replace(".", "_")
     if url in SCHEMES or not all(table.split(".")):
@@ -42,7 +42,7 @@ def split_url(text: str, default_table: str) -> tuple[str, str]:
 
 
 def without_password(url: str) -> str:
-    """As it may be shown."""
+    """Hides the password in a connection string, so that it can be shown."""
     return re.sub(r"^(\w+://[^:@/?#]*):[^/?#]*@|([?&]password=)[^&#]*", _hidden, url)
 
 
@@ -59,7 +59,8 @@ def has_table(url: str, table: str) -> bool:
 def write_table(
     url: str, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, overwrite: bool = False
 ) -> None:
-    """The first column is the primary key. PipelineError if PostgreSQL refuses something; then nothing has changed."""
+    """Writes a table whose primary key is the first column. Raises PipelineError if PostgreSQL rejects something; then
+    nothing has changed."""
     from psycopg.sql import SQL, Identifier
 
     for column in schema:
@@ -112,7 +113,7 @@ def column_type(kind: pa.DataType) -> str:
 
 
 def copy_text(batch: pa.RecordBatch) -> bytes:
-    """Rows in COPY's text format, column by column. Pure."""
+    """Formats rows in COPY's text format, column by column. Pure."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +152,7 @@ def _check_name(name: str) -> None:
 
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """PipelineError for whatever PostgreSQL or the way to it refuses."""
+    """Connects. Raises PipelineError for any error of PostgreSQL or of the connection."""
     try:
         import psycopg
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""Where a restored table goes: Parquet, CSV, SQLite or PostgreSQL. All of it is there afterwards, or nothing."""
+"""Writes a restored table to Parquet, CSV, SQLite or PostgreSQL, completely or not at all."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ DEFAULT_KEY_COLUMN = "_key"
 
 @dataclass(frozen=True, slots=True)
 class Target:
+    """Where to write a restored table."""
+
     kind: str
     path: str
-    """Of a file or a directory; of PostgreSQL its address."""
+    """The path of a file or directory, or the address of a PostgreSQL database."""
     table: str
-    """Of a database."""
+    """The table in a database."""
 
     @property
     def shown(self) -> str:
-        """For people: without a password."""
+        """The target without a password, for messages."""
         if self.kind == "postgresql":
             return f"{restore_postgres.without_password(self.path)}#{self.table}"
         return self.path
 
 
 def parse_target(text: str, default_table: str) -> Target:
-    """`parquet:DIR`, `csv:FILE`, `sqlite:FILE`, `sqlite:FILE#TABLE`, `postgresql://...#TABLE`; by its ending
-    without that. PipelineError if it is none of them."""
+    """Parses `parquet:DIR`, `csv:FILE`, `sqlite:FILE`, `sqlite:FILE#TABLE` or `postgresql://...#TABLE`.
+
+    Without a prefix, the file extension decides. Raises PipelineError if it is none of these.
+    """
     if text.startswith(restore_postgres.SCHEMES):
         return Target("postgresql", *restore_postgres.split_url(text, default_table))
     kind, colon, path = text.partition(":")
@@ -61,9 +65,9 @@ def parse_target(text: str, default_table: str) -> Target:
 
 
 def check_is_free(target: Target, *, overwrite: bool) -> None:
-    """PipelineError if something is there that nobody said may go."""
+    """Raises PipelineError if the target exists and may not be overwritten."""
     if target.kind == "postgresql":
-        # Asked in any case: who cannot be reached should be known before hours of work, not after them.
+        # Always connect: an unreachable server should be known before hours of work, not after.
         if restore_postgres.has_table(target.path, target.table) and not overwrite:
             raise PipelineError(f"{target.shown} is there already; --overwrite replaces it")
         return
@@ -77,7 +81,8 @@ def check_is_free(target: Target, *, overwrite: bool) -> None:
 
 
 def table_for_output(rows: DataFrame, *, key_column: str = DEFAULT_KEY_COLUMN, with_origin: bool = False) -> DataFrame:
-    """The key, then the values' fields. A field that has the key column's name is the key column: it has its type.
+    """Returns the key and then the fields of the values. A field named like the key column is used as the key, with its
+    type.
 
     `with_origin` adds partition, offset and timestamp of the change that each row comes from.
     """
@@ -93,7 +98,7 @@ def table_for_output(rows: DataFrame, *, key_column: str = DEFAULT_KEY_COLUMN, w
 
 
 def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) -> None:
-    """PipelineError if the place is taken."""
+    """Writes the rows. Raises PipelineError if the target exists."""
     check_is_free(target, overwrite=overwrite)
     parent = None if target.kind == "postgresql" else os.path.dirname(os.path.abspath(target.path))
     if parent is not None:
@@ -116,7 +121,8 @@ def write_output(rows: DataFrame, target: Target, *, overwrite: bool = False) ->
 
 @contextlib.contextmanager
 def _instants_with_a_zone(spark: SparkSession) -> Iterator[None]:
-    """Spark writes times as INT96 by default, of which other readers cannot tell that they are UTC."""
+    """Writes timestamps with their time zone. By default Spark writes INT96, which does not tell other readers that it
+    is UTC."""
     name = "spark.sql.parquet.outputTimestampType"
     before = spark.conf.get(name) or "INT96"
     spark.conf.set(name, "TIMESTAMP_MICROS")
@@ -153,7 +159,7 @@ def _write_csv(staged: str, path: str) -> None:
 
 
 def _write_sqlite(staged: str, target: Target) -> None:
-    """In one transaction."""
+    """Writes the table in one transaction."""
     schema, batches = _batches(staged)
     table = _quoted(target.table)
     columns = ", ".join(f"{_quoted(each.name)} {_sqlite_type(each.type)}" for each in schema)
@@ -181,7 +187,7 @@ def _sqlite_type(kind: pa.DataType) -> str:
 
 
 def _sqlite_values(column: pa.Array) -> list[Any]:
-    """SQLite has neither decimals nor timestamps."""
+    """Converts decimals and timestamps, which SQLite does not have, to text."""
     import pyarrow as pa
     import pyarrow.types as types
 

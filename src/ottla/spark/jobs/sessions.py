@@ -1,8 +1,8 @@
-"""Web activity: clicks to sessions and to views of pages, by event time.
+"""Web analytics: derives sessions and page views from clicks, by event time.
 
-A click is a JSON object with `user` and `page`, and a `time` (ISO 8601, or milliseconds); without one, the record's own
-timestamp is the time. The functions work on batches and on streams. On a stream a result is given out once, when the
-watermark has passed it: what comes later than that is left out.
+A click is a JSON object with `user`, `page` and `time` (ISO 8601, or milliseconds); without `time`, the record's own
+timestamp is used. The functions work on batches and on streams. A stream emits a result once, when the watermark has
+passed it; later clicks are dropped.
 
     clicks = good_clicks(parse_clicks(records))
     sessions = find_sessions(clicks, gap="30 minutes", late="10 minutes")
@@ -26,7 +26,7 @@ LATE = "10 minutes"
 
 
 def parse_clicks(records: DataFrame) -> DataFrame:
-    """user, page and time of each record, or the reason why it is no click; the record's own columns stay."""
+    """Adds user, page and time of each record, or the reason why it is not a click, to the record's own columns."""
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
@@ -64,7 +64,7 @@ def good_clicks(parsed: DataFrame) -> DataFrame:
 
 
 def bad_clicks(parsed: DataFrame) -> DataFrame:
-    """As they came, for a dead-letter topic: the reason and the place in headers."""
+    """Returns the unchanged records for a dead-letter topic, with the reason and the origin in headers."""
     from pyspark.sql import functions as sf
 
     def header(name: str, value: Column) -> Column:
@@ -76,8 +76,10 @@ def bad_clicks(parsed: DataFrame) -> DataFrame:
 
 
 def find_sessions(clicks: DataFrame, *, gap: str = GAP, late: str = LATE) -> DataFrame:
-    """user, start, end, clicks, first and last page. A session ends when its user was silent for the gap; `end` is the
-    last click's time and the gap."""
+    """Returns user, start, end, clicks, first and last page of each session.
+
+    A session ends when its user was inactive for the gap; `end` is the time of the last click plus the gap.
+    """
     from pyspark.sql import functions as sf
 
     grouped = clicks.withWatermark("time", late).groupBy("user", sf.session_window("time", gap).alias("session"))
@@ -91,7 +93,7 @@ def find_sessions(clicks: DataFrame, *, gap: str = GAP, late: str = LATE) -> Dat
 
 
 def count_pages(clicks: DataFrame, *, window: str = WINDOW, late: str = LATE) -> DataFrame:
-    """page, start, end, views, and about how many users."""
+    """Returns page, start, end, views, and the approximate number of users of each window."""
     from pyspark.sql import functions as sf
 
     grouped = clicks.withWatermark("time", late).groupBy("page", sf.window("time", window).alias("window"))
@@ -101,7 +103,7 @@ def count_pages(clicks: DataFrame, *, window: str = WINDOW, late: str = LATE) ->
 
 
 def as_records(rows: DataFrame, key: str) -> DataFrame:
-    """A record for each row: one column as the key, all of them as a JSON object."""
+    """Converts each row to a record: one column is the key, and all columns form a JSON object."""
     from pyspark.sql import functions as sf
 
     value = sf.to_json(sf.struct(*rows.columns))
@@ -110,6 +112,8 @@ def as_records(rows: DataFrame, key: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class SessionTopics:
+    """The topics that the job reads and writes."""
+
     clicks: str
     sessions: str
     pages: str
@@ -125,7 +129,7 @@ def session_outputs(
     window: str = WINDOW,
     late: str = LATE,
 ) -> dict[str, DataFrame]:
-    """The records for each of the topics, as streams."""
+    """Returns the records for each output topic, as streams."""
     reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", bootstrap)
     reader = reader.option("subscribe", topics.clicks).option("startingOffsets", "earliest")
     parsed = parse_clicks(reader.option("kafka.isolation.level", "read_committed").load())
@@ -140,8 +144,10 @@ def session_outputs(
 def start_output(
     rows: DataFrame, bootstrap: str, topic: str, checkpoints: str, *, interval: str | None = None
 ) -> StreamingQuery:
-    """A streaming query, exactly once into its topic, with a checkpoint of its own: what is there now, and then its
-    end; or, with an interval such as `1 second`, whatever comes."""
+    """Starts a streaming query that writes to its topic exactly once, with a checkpoint of its own.
+
+    It processes what is available and ends, or, with an interval such as `1 second`, continues.
+    """
     writer = rows.writeStream.format("ottla").outputMode("append").queryName(topic)
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
     if "headers" in rows.columns:

@@ -1,9 +1,9 @@
-"""A directory of an archive or a table: on a local disk now, on an object store by the same calls.
+"""A directory of an archive or a table, on a local disk or an object store.
 
-Everything but one call is pyarrow's file system. The exception is `create`, which makes a file with all of its bytes or
-not at all, and never replaces one: commits depend on it. On a local disk that is a synced file and a hard link. An
-object shows up whole when its stream is closed, but pyarrow has no "only if it is not there": on object stores one
-writer at a time is up to whoever starts the jobs.
+All operations except one are pyarrow's. The exception is `create`, which creates a file atomically and never replaces
+one; commits depend on it. On a local disk it syncs a temporary file and creates a hard link. An object appears
+atomically when its stream is closed, but pyarrow has no "create only if absent". So on object stores the operator must
+ensure that there is only one writer at a time.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _TEMPORARY = ".tmp-"
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
+    """A file in a store."""
+
     path: str
     """Relative to the store."""
     size_bytes: int
 
 
 class Store:
-    """Paths are relative to the root and have `/` between their parts."""
+    """A directory. Paths are relative to its root and separated by `/`."""
 
     def __init__(self, root: str) -> None:
         from pyarrow import fs
@@ -49,11 +51,11 @@ class Store:
         return self._files
 
     def full_path(self, path: str) -> str:
-        """As the file system names it."""
+        """Returns the path in the file system."""
         return posixpath.join(self._base, path) if path else self._base
 
     def spark_path(self, path: str) -> str:
-        """As Spark names it."""
+        """Returns the path for Spark."""
         return f"file://{self.full_path(path)}" if self.is_local else posixpath.join(self.root, path)
 
     def exists(self, path: str) -> bool:
@@ -62,7 +64,7 @@ class Store:
         return bool(self._files.get_file_info(self.full_path(path)).type != fs.FileType.NotFound)
 
     def list_files(self, path: str = "", *, recursive: bool = False) -> list[StoredFile]:
-        """In order; without what a `create` that did not end has left. None if the directory is not there."""
+        """Lists files in order, without leftovers of an unfinished `create`. Empty if the directory does not exist."""
         from pyarrow import fs
 
         selector = fs.FileSelector(self.full_path(path), recursive=recursive, allow_not_found=True)
@@ -76,7 +78,7 @@ class Store:
         return content
 
     def create(self, path: str, content: bytes) -> bool:
-        """Durable when it returns. False if the file is there already: it stays as it is."""
+        """Creates a file, which is durable when this returns. Returns False, and changes nothing, if it exists."""
         full = self.full_path(path)
         self.make_directory(posixpath.dirname(path))
         if self.is_local:
@@ -93,7 +95,7 @@ class Store:
         self._files.create_dir(self.full_path(path), recursive=True)
 
     def sync(self, path: str) -> None:
-        """A file that was written is on stable storage, with its name, when this returns."""
+        """Syncs a file and its name to stable storage."""
         if self.is_local:
             _sync(self.full_path(path))
             self._sync_parents(path)
@@ -104,7 +106,7 @@ class Store:
             _sync(self.full_path(path))
 
     def delete(self, path: str) -> None:
-        """Nothing happens if it is not there."""
+        """Deletes a file. Does nothing if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self.full_path(path))
 
@@ -114,7 +116,7 @@ class Store:
 
     @contextlib.contextmanager
     def writer_lock(self) -> Iterator[None]:
-        """One writer at a time on one machine; the lock goes with its process, however that ends."""
+        """Admits one writer at a time on one machine. The lock is released when its process ends, in whatever way."""
         if not self.is_local:
             yield
             return

@@ -1,4 +1,4 @@
-"""The history of a change log: the archive and the live log as one sequence of changes for each partition."""
+"""The history of a change log: combines the archive and the live log into one sequence of changes per partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAD_RECORDS_SHOWN = 5
 
 @dataclass(frozen=True)
 class History:
-    """What is known of a topic. Without a live log, only what is archived."""
+    """The available changes of a topic. Without a live log, only archived ones."""
 
     topic: str
     archive: Store | None
@@ -34,7 +34,7 @@ class History:
 
     @classmethod
     def open(cls, topic: str, *, archive: Store | None, log: LiveLog | None) -> History:
-        """PipelineError if there is nothing of the topic anywhere."""
+        """Opens the history of a topic. Raises PipelineError if there is nothing of it anywhere."""
         manifest = ManifestLog(archive).load() if archive is not None else Manifest()
         live = log.extents(log.partitions([topic])) if log is not None else {}
         history = cls(topic, archive, manifest, log, live)
@@ -49,14 +49,15 @@ class History:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """One past the last offset that is known of each partition."""
+        """One past the last known offset of each partition."""
         return {
             at: max(self.live[at].end if at in self.live else 0, self.manifest.end_of(at) or 0)
             for at in self.partitions
         }
 
     def offsets_at(self, spark: SparkSession, time_ms: int) -> dict[TopicPartition, int]:
-        """The first offset of each partition that is not before the time: everything that is before it, is before."""
+        """Returns the first offset of each partition at or after the time. All records before that offset are
+        included."""
         found: dict[TopicPartition, int] = {}
         if self.archive is not None:
             found = first_offsets_at(spark, self.archive, self.manifest, self.partitions, time_ms)
@@ -66,11 +67,12 @@ class History:
         return self.ends | found
 
     def plan(self, wanted: Mapping[TopicPartition, OffsetRange]) -> ChangePlan:
+        """Plans where to read the wanted ranges."""
         archived = {at: self.manifest.archived(at) for at in self.partitions}
         return plan_changes(wanted, archived, self.live)
 
     def read(self, spark: SparkSession, plan: ChangePlan) -> DataFrame:
-        """The records of a plan, in no order."""
+        """Returns the records of a plan, in no particular order."""
         parts = []
         if self.archive is not None and plan.archive:
             parts.append(read_archive(spark, self.archive, self.manifest, plan.archive))
@@ -84,7 +86,7 @@ class History:
 
 
 def refuse_bad_records(bad: DataFrame, count: int, advice: str) -> None:
-    """BadRecordsError with the first of them, if there are any."""
+    """Raises BadRecordsError, which names the first bad records, if there are any."""
     if not count:
         return
     first = bad.orderBy("partition", "offset").limit(BAD_RECORDS_SHOWN).collect()

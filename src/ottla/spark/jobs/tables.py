@@ -1,4 +1,4 @@
-"""A table's directory: snapshots as Parquet, and a log of commits that says which offsets each of them covers."""
+"""The directory of a table: snapshots as Parquet, and a commit log that records which offsets each snapshot covers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEAD_LETTERS = "dead_letters"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The table after all changes before the offsets of `covers`."""
+    """The table after all changes before the offsets in `covers`."""
 
     number: int
     topic: str
@@ -29,12 +29,12 @@ class Snapshot:
     at_ms: int
     path: str
     covers: dict[int, int]
-    """Partition to the first offset that is not in it."""
+    """The first offset of each partition that is not included."""
     begins: dict[int, int]
-    """Partition to the first offset that is in it: 0, unless somebody accepted less."""
+    """The first offset of each partition that is included: 0, unless an incomplete history was accepted."""
     rows: int
     changes: int
-    """Read since the snapshot before."""
+    """The number of changes read since the previous snapshot."""
     columns: dict[str, str] = field(default_factory=dict)
     bad_records: int = 0
     dead_letters: str | None = None
@@ -43,25 +43,26 @@ class Snapshot:
         return self.covers.get(at.partition, 0)
 
     def is_before(self, cut: Mapping[TopicPartition, int]) -> bool:
-        """Whether it has nothing that comes later than the cut."""
+        """Returns whether the snapshot has nothing after the cut."""
         limits = {at.partition: end for at, end in cut.items()}
         return all(end <= limits.get(partition, 0) for partition, end in self.covers.items())
 
 
 class Table:
-    """Everything that its commits name. Files that they do not name are left by jobs that were killed."""
+    """The files that the commits name. Other files were left by jobs that were killed."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._log = CommitLog(store, COMMITS)
 
     def snapshots(self) -> list[Snapshot]:
-        """The oldest first. DamagedError if a commit is missing or unreadable."""
+        """Returns the snapshots, oldest first. Raises DamagedError if a commit is missing or unreadable."""
         nothing: list[Snapshot] = []
         _, found = self._log.fold(nothing, _no_checkpoints, lambda known, number, body: [*known, _load(number, body)])
         return found
 
     def commit(self, snapshot: Snapshot) -> None:
+        """Commits a snapshot."""
         body: dict[str, Any] = asdict(snapshot)
         del body["number"]
         for name in ("covers", "begins"):
@@ -72,13 +73,13 @@ class Table:
         return spark.read.parquet(self.store.spark_path(snapshot.path))
 
     def write(self, rows: DataFrame, path: str) -> None:
-        """Durable when it returns; nobody sees it before a commit names it."""
+        """Writes rows, which are durable when this returns. Nobody sees them before a commit names them."""
         rows.write.parquet(self.store.spark_path(path))
         for file in self.store.list_files(path):
             self.store.sync(file.path)
 
     def sweep(self, snapshots: list[Snapshot]) -> list[str]:
-        """Removes what jobs that were killed have left; only for who has the writer's lock."""
+        """Deletes what killed jobs left behind. The caller must hold the writer lock."""
         named = {path for each in snapshots for path in (each.path, each.dead_letters) if path}
         there = {
             "/".join(file.path.split("/")[:2])
@@ -91,7 +92,7 @@ class Table:
         return gone
 
     def require(self, topic: str, envelope: str) -> list[Snapshot]:
-        """The snapshots of this change log. PipelineError if the table is of another one."""
+        """Returns the snapshots of a change log. Raises PipelineError if the table belongs to another one."""
         known = self.snapshots()
         for each in known[-1:]:
             if (each.topic, each.envelope) != (topic, envelope):

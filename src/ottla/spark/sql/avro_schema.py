@@ -1,4 +1,4 @@
-"""Columns from an Avro schema. Pure."""
+"""Derives columns from an Avro schema. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOGICAL = {
 
 
 def avro_columns(text: str) -> tuple[Column, ...]:
-    """SqlError, without a place, for what is no schema of a record."""
+    """Returns the columns of a record schema. Raises SqlError, without a position, if the text is not one."""
     try:
         schema = json.loads(text)
     except ValueError as mistake:
@@ -45,7 +45,8 @@ def _fields(record: dict[str, Any], named: dict[str, Any]) -> list[tuple[str, st
     fields = record.get("fields")
     if not isinstance(fields, list) or not fields:
         raise SqlError(f"the Avro record {record.get('name', '')} has no fields")
-    named = {**named, str(record.get("name", "")).rpartition(".")[2]: None}  # None: inside of itself
+    # None marks a record that is still being resolved, to detect recursion.
+    named = {**named, str(record.get("name", "")).rpartition(".")[2]: None}
     found = []
     for field in fields:
         if not isinstance(field, dict) or "name" not in field or "type" not in field:

@@ -1,4 +1,4 @@
-"""Avro values to rows and back, by fastavro in Spark's Python workers."""
+"""Converts Avro values to rows and back, with fastavro in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ottla.spark.sql.definitions import Definition
 
 CONFLUENT_PREFIX_BYTES = 5
-"""A zero and the number of a schema in a registry. The declared schema counts."""
+"""A zero byte and the id of a schema in a registry. The id is ignored: the declared schema applies."""
 
 
 class AvroCodec:
-    """One schema, in one worker."""
+    """Encodes and decodes one schema, in one worker."""
 
     def __init__(self, schema: str, framing: str) -> None:
         import fastavro
@@ -29,7 +29,7 @@ class AvroCodec:
         self._framing = framing
 
     def decode(self, value: bytes) -> dict[str, Any]:
-        """ValueError with the reason if the bytes are no such record."""
+        """Decodes a record. Raises ValueError with the reason if the bytes are not such a record."""
         is_framed = value[:1] == b"\0" and len(value) >= CONFLUENT_PREFIX_BYTES
         if self._framing == "confluent":
             if not is_framed:
@@ -39,7 +39,7 @@ class AvroCodec:
             try:
                 return self._record(value[CONFLUENT_PREFIX_BYTES:])
             except ValueError:
-                pass  # a plain record may begin with a zero as well
+                pass  # a record without a prefix may begin with a zero too
         return self._record(value)
 
     def _record(self, value: bytes) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class AvroCodec:
         stream = io.BytesIO(value)
         try:
             found = fastavro.schemaless_reader(stream, self._schema, None)
-        except Exception as failure:  # fastavro raises whatever its parsing runs into
+        except Exception as failure:  # fastavro raises whatever its parser runs into
             raise ValueError(
                 f"the value is not Avro of this schema: {type(failure).__name__} {failure}".strip()
             ) from None
@@ -67,6 +67,7 @@ class AvroCodec:
 
 
 def check_available() -> None:
+    """Raises SqlError if fastavro is not installed."""
     try:
         import fastavro  # noqa: F401 - only whether it is there
     except ImportError:
@@ -74,7 +75,7 @@ def check_available() -> None:
 
 
 def decoder(definition: Definition) -> Callable[..., Any]:
-    """A function of Spark's: binary to struct<row, reason>."""
+    """Returns a Spark function from binary to struct<row, reason>."""
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import StringType, StructType
@@ -88,15 +89,16 @@ def decoder(definition: Definition) -> Callable[..., Any]:
     def decode(values: pa.Array) -> pa.Array:
         return decode_all(AvroCodec(schema, framing), values, arrow_type)
 
-    # Spark would otherwise decode once for the filter and once for the columns.
+    # Otherwise Spark would decode once for the filter and once for the columns.
     return arrow_udf(decode, result).asNondeterministic()  # type: ignore[call-overload,no-any-return] # by its hints
 
 
 def decode_all(codec: AvroCodec, values: pa.Array, kind: Any) -> pa.Array:
+    """Decodes values to an Arrow array, with a reason for each value that cannot be decoded."""
     rows = [_decoded(codec, value) for value in values.to_pylist()]
     try:
         return pa.array(rows, kind)
-    except (ValueError, TypeError, OverflowError):  # one of them does not fit: find out which
+    except (ValueError, TypeError, OverflowError):  # one of them does not fit; find out which
         return pa.array([_fitting(row, kind) for row in rows], kind)
 
 
@@ -116,7 +118,7 @@ def _fitting(row: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def encoder(definition: Definition) -> Callable[..., Any]:
-    """A function of Spark's: a struct of the columns to binary."""
+    """Returns a Spark function from a struct of the columns to binary."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     check_available()
@@ -130,7 +132,8 @@ def encoder(definition: Definition) -> Callable[..., Any]:
 
 
 def _without_uuids(schema: Any) -> Any:
-    """UUIDs are texts in Spark and in Avro; only fastavro would make objects of them."""
+    """Removes the logical type uuid: UUIDs are text in Spark and in Avro, but fastavro would convert them to
+    objects."""
     if isinstance(schema, list):
         return [_without_uuids(each) for each in schema]
     if not isinstance(schema, dict):

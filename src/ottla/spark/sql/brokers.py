@@ -1,4 +1,4 @@
-"""What the brokers are asked directly: which topics there are, a few values, and a new topic."""
+"""Requests sent directly to the brokers: list topics, read a few values, create a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT_ID = "ottla-sql"
 
 
 def topic_sizes(servers: str) -> dict[str, int]:
-    """How many partitions each topic has, by name."""
+    """Returns the number of partitions of each topic."""
 
     async def ask() -> dict[str, int]:
         async with Admin(servers, client_id=CLIENT_ID) as admin:
@@ -24,7 +24,7 @@ def topic_sizes(servers: str) -> dict[str, int]:
 
 
 def create_topic(servers: str, name: str, *, partitions: int = -1, configs: Mapping[str, str] | None = None) -> bool:
-    """False if it is there already."""
+    """Creates a topic. Returns False if it exists."""
 
     async def create() -> bool:
         async with Admin(servers, client_id=CLIENT_ID) as admin:
@@ -38,7 +38,7 @@ def create_topic(servers: str, name: str, *, partitions: int = -1, configs: Mapp
 
 
 def sample_values(servers: str, topic: str, *, samples_max: int = SAMPLES_MAX) -> list[bytes | None]:
-    """Some of the last values, of all partitions. No more than `samples_max` of each are read."""
+    """Returns some of the last values of all partitions, about `samples_max` in total."""
 
     async def read() -> list[bytes | None]:
         async with Consumer(servers, client_id=CLIENT_ID, isolation_level="read_committed") as consumer:
@@ -54,7 +54,10 @@ def sample_values(servers: str, topic: str, *, samples_max: int = SAMPLES_MAX) -
 
 
 async def _last_values(consumer: Consumer, at: TopicPartition, begin: int, end: int, wanted: int) -> list[bytes | None]:
-    """Markers of transactions and compacted offsets have no record: where there are too few, it looks further back."""
+    """Returns the last values of a partition.
+
+    Transaction markers and compacted offsets have no record, so if there is no value, it looks further back.
+    """
     span = wanted
     while True:
         start = max(begin, end - span)

@@ -1,10 +1,10 @@
-"""Definitions of streams, tables and queries: a directory of small files, and the checkpoints beside them.
+"""Stores definitions of streams, tables and queries in a directory of small files, next to their checkpoints.
 
-streams/pages.json      what the topic holds
+streams/pages.json      what the topic contains
 queries/pages.json      the statement that fills it
-checkpoints/pages/      how far it is: Spark's
-dead-letters/clicks/    how far the search for bad records is: Spark's
-owed/pages--clicks      a run of the query may have met bad records that nobody searched for
+checkpoints/pages/      the query's progress, written by Spark
+dead-letters/clicks/    the progress of the search for bad records, written by Spark
+owed/pages--clicks      marks a query that may have met bad records that were not searched for yet
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.spark.sql.definitions import Definition, QueryDefinition
 
 
 class Catalog:
-    """Names are the same in upper and lower case, as they are in SQL."""
+    """The definitions in a directory. Names are case-insensitive, as in SQL."""
 
     def __init__(self, directory: str) -> None:
         self._store = Store(directory)
@@ -36,7 +36,7 @@ class Catalog:
         return [Definition.from_json(each) for each in self._read_all("streams")]
 
     def add_stream(self, definition: Definition) -> bool:
-        """False if the name is taken."""
+        """Adds a stream. Returns False if the name is taken."""
         return self._create(_stream_path(definition.name), definition.to_json())
 
     def drop_stream(self, name: str) -> None:
@@ -56,7 +56,7 @@ class Catalog:
         return self._create(_query_path(query.name), query.to_json())
 
     def drop_query(self, name: str) -> None:
-        """With its checkpoint: a later query of this name begins anew."""
+        """Removes a query and its checkpoint, so that a later query of this name starts from the beginning."""
         self._store.delete(_query_path(name))
         self._store.delete_directory(f"checkpoints/{name.lower()}")
 
@@ -69,18 +69,21 @@ class Catalog:
         return self._store.spark_path(f"dead-letters/{name.lower()}")
 
     def owes(self, query: str, stream: str) -> bool:
-        """Whether a run of the query ended without a search for the bad records that it may have met."""
+        """Returns whether a run of the query ended without a search for the bad records that it may have met."""
         return self._store.exists(_owed_path(query, stream))
 
     def owe(self, query: str, stream: str) -> None:
+        """Records that a search for bad records is outstanding."""
         self._store.create(_owed_path(query, stream), b"")
 
     def settle(self, query: str, stream: str) -> None:
+        """Records that the search is done."""
         self._store.delete(_owed_path(query, stream))
 
     @contextlib.contextmanager
     def running(self, kind: str, name: str) -> Iterator[bool]:
-        """False if another process on this machine has it. The lock goes with its process."""
+        """Locks a name. Yields False if another process on this machine has it. The lock is released when its process
+        ends."""
         if not self._store.is_local:
             yield True
             return

@@ -1,4 +1,4 @@
-"""What every statement needs: the brokers, the catalog, a Spark session that starts when it is first used."""
+"""The state shared by all statements: the brokers, the catalog, and a Spark session that starts on first use."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ EVERY = "1 second"
 
 @dataclass(slots=True)
 class Context:
+    """The state shared by all statements."""
+
     servers: str
     catalog: Catalog
     spark: Callable[[], SparkSession]
     tell: Callable[[str], None]
-    """News for a person."""
+    """Prints a message for the user."""
     every: str | None = EVERY
-    """How often a query looks for more; None: it takes what is there and ends."""
+    """How often a query looks for new records; None: it processes what is there and ends."""
     dead_letters: str | None = None
-    """For topics that are not declared: a topic, or `none`."""
+    """The dead-letter topic for topics that are not declared, or `none`."""
     running: dict[str, Running] = field(default_factory=dict)
-    """By the name of the query; dead letters by the name of their topic."""
+    """The running queries by name; searches for dead letters by the name of their topic."""
     sources: dict[str, dict[str, Definition]] = field(default_factory=dict)
-    """What the queries that write topics read, by the name of the query."""
+    """The definitions that each query reads and that have dead letters, by query name."""
 
     def find(self, name: str) -> Definition:
-        """A stream that is declared, or a topic. SqlError without a place if it is neither."""
+        """Returns a declared stream or the inferred definition of a topic. Raises SqlError without a position if there
+        is neither."""
         known = self.catalog.stream(name)
         if known is None:
             return infer(self.servers, name, self.dead_letters)
@@ -47,8 +50,11 @@ class Context:
         return known
 
     def start_dead_letters(self, definition: Definition, *, once: bool | None = None) -> Running | None:
-        """Each bad record of a stream is in its dead-letter topic once, however many queries read the stream: one
-        search with a checkpoint of its own does it for all of them. None if there is nothing to do here."""
+        """Starts the search for bad records of a stream. Returns None if there is nothing to do here.
+
+        Each bad record is written to the dead-letter topic exactly once, however many queries read the stream, because
+        one search with a checkpoint of its own serves them all.
+        """
         topic = definition.dead_letters
         if topic is None:
             return None
@@ -59,7 +65,7 @@ class Context:
             known.stop()
         locks = contextlib.ExitStack()
         if not locks.enter_context(self.catalog.running("dead-letters", definition.name)):
-            locks.close()  # another process does it
+            locks.close()  # another process runs the search
             return None
         if brokers.create_topic(self.servers, topic):
             self.tell(f"created topic {topic}, for records of {definition.name} that do not parse")
@@ -80,8 +86,10 @@ class Context:
         return started
 
     def tend(self) -> list[Progress]:
-        """News of all queries; for streams with bad records the search for them is started. Raises what one failed
-        with."""
+        """Returns the progress of all queries, and starts the search for bad records where there are some.
+
+        Raises the error of a failed query.
+        """
         news: list[Progress] = []
         for running in list(self.running.values()):
             running.poll()
@@ -92,10 +100,12 @@ class Context:
         return news
 
     def is_active(self) -> bool:
+        """Returns whether any query runs."""
         return any(each.poll() for each in self.running.values())
 
     def stop(self) -> None:
-        """A search for bad records stays owed: a batch may have ended whose bad records nobody was told of."""
+        """Stops all queries. Searches for bad records stay outstanding, because bad records of a finished batch may not
+        have been reported yet."""
         for each in list(self.running.values()):
             each.stop()
         self.running.clear()

@@ -1,4 +1,5 @@
-"""Records to rows with the declared columns; what does not parse has a reason, and goes to the dead letters."""
+"""Parses records to rows with the declared columns. A record that cannot be parsed gets a reason and becomes a dead
+letter."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 PARSED, REASON, CORRUPT = "__parsed", "__reason", "__corrupt"
 COLUMNS_NAMED_MAX = 40
-"""Beyond these a misfit is not told by its column: each takes a parser of its own."""
+"""With more columns than this, the reason does not name the mismatched one, because each needs a parser of its own."""
 _TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 def parse_records(records: DataFrame, definition: Definition) -> DataFrame:
-    """The records with what was parsed, and the reason where they cannot be."""
+    """Adds the parsed value to each record, or the reason why it cannot be parsed."""
     from pyspark.sql import functions as sf
 
     if definition.format == "json":
@@ -39,7 +40,7 @@ def parse_records(records: DataFrame, definition: Definition) -> DataFrame:
 
 
 def good_rows(parsed: DataFrame, definition: Definition, names: Collection[str] = ()) -> DataFrame:
-    """The declared columns, and those of the record itself that are among the names."""
+    """Returns the declared columns, and those columns of the record itself that are in `names`."""
     from pyspark.sql import functions as sf
 
     chosen = [_value(definition, column).alias(column.name) for column in definition.columns]
@@ -51,7 +52,7 @@ def good_rows(parsed: DataFrame, definition: Definition, names: Collection[str] 
 
 
 def bad_records(parsed: DataFrame) -> DataFrame:
-    """As they came; after their own headers the reason and the place."""
+    """Returns the unchanged records, with the reason and the origin added to their headers."""
     from pyspark.sql import functions as sf
 
     def header(name: str, value: Column) -> Column:
@@ -65,13 +66,14 @@ def bad_records(parsed: DataFrame) -> DataFrame:
 
 
 def count_bad() -> Column:
+    """Counts the records that cannot be parsed."""
     from pyspark.sql import functions as sf
 
     return sf.count_if(sf.col(REASON).isNotNull())
 
 
 def row_type(definition: Definition, column: DeclaredColumn) -> str:
-    """The event time is a TIMESTAMP, whatever the value has."""
+    """Returns the type of a column in a row. The event time is a TIMESTAMP, whatever its type in the value."""
     return "TIMESTAMP" if column.name == definition.event_time else column.type
 
 
@@ -88,7 +90,7 @@ def _value(definition: Definition, column: DeclaredColumn) -> Column:
 
 
 def _time(value: Column, kind: str) -> Column:
-    """ISO 8601, or milliseconds since 1970."""
+    """Converts ISO 8601 text, or milliseconds since 1970, to a timestamp."""
     from pyspark.sql import functions as sf
 
     if kind.upper() in ("BIGINT", "LONG"):
@@ -132,7 +134,7 @@ def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
 
 
 def _as_read(definition: Definition, column: DeclaredColumn) -> DeclaredColumn:
-    """Times are read as texts, because Spark would take their numbers for seconds."""
+    """Reads times as text, because Spark would interpret numbers as seconds."""
     is_time = row_type(definition, column).upper() in _TIMES
     return DeclaredColumn(column.name, "STRING") if is_time else column
 
@@ -145,7 +147,7 @@ def _from_json(text: Column, columns: list[DeclaredColumn]) -> Column:
 
 
 def _misfit(text: Column, columns: list[DeclaredColumn]) -> Column:
-    """It is JSON: which of the columns it does not fit."""
+    """Names the columns that valid JSON does not fit."""
     from pyspark.sql import functions as sf
 
     if len(columns) > COLUMNS_NAMED_MAX:

@@ -1,4 +1,4 @@
-"""What is known about a stream or a table: where its records are and what they hold. Pure."""
+"""The definition of a stream or table: where its records are and what they contain. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.spark.sql.statements import Column, CreateStream, Options
 FORMATS = ("json", "avro", "string", "bytes")
 FRAMINGS = ("auto", "confluent", "none")
 DELAY = "10 minutes"
-"""How late records may come, unless somebody says otherwise."""
+"""How late records may arrive by default."""
 NO_DEAD_LETTERS = "none"
 RECORD_COLUMNS = {
     "_key": "string",
@@ -24,7 +24,7 @@ RECORD_COLUMNS = {
     "_timestamp": "timestamp",
     "_headers": "array<struct<key:string,value:binary>>",
 }
-"""Of the record itself; there if a statement names them."""
+"""Columns of the record itself, which are available if a statement names them."""
 _DELAY_TEXT = re.compile(r"\s*\d+\s+(?:millisecond|second|minute|hour|day|week)s?\s*", re.IGNORECASE)
 _QUERY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
@@ -33,6 +33,8 @@ _TIME_SOURCES = (*_TIME_TYPES, "BIGINT", "LONG", "STRING")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
+    """A stream or a table."""
+
     name: str
     topic: str
     format: str
@@ -40,15 +42,15 @@ class Definition:
     event_time: str | None = None
     delay: str = DELAY
     key: tuple[str, ...] = ()
-    """The columns that are the record's key: written there, and taken from there if the value lacks one."""
+    """The columns that form the record's key. They are written to it, and read from it if the value lacks them."""
     dead_letters: str | None = None
     avro_schema: str | None = None
     avro_framing: str = "auto"
     is_table: bool = False
     is_declared: bool = True
-    """False: the columns were inferred from samples."""
+    """False if the columns were inferred from samples."""
     query: str | None = None
-    """The statement that fills it, if one of ours does."""
+    """The name of the query that fills it, if there is one."""
     statement: str = ""
 
     def column(self, name: str) -> Column | None:
@@ -65,18 +67,18 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class QueryDefinition:
-    """A query that goes on after a restart, with the checkpoint of its name."""
+    """A query that continues after a restart, with the checkpoint of its name."""
 
     name: str
     target: Definition
     normal: str
-    """The statement, without comments and line ends: a changed one is another query."""
+    """The statement without comments and line breaks. If it changes, it is another query."""
     source: str
     """The statement as it was written."""
     run_id: str
-    """Makes the writes of this query, and of no later one of the same name, once."""
+    """Identifies the writes of this query, as opposed to a later one of the same name, so that each is applied once."""
     sources: Mapping[str, Definition] = field(default_factory=dict)
-    """What it reads. Columns that were inferred when it was made stay as they were then."""
+    """The definitions that it reads. Columns that were inferred when the query was created do not change later."""
 
     def to_json(self) -> dict[str, Any]:
         sources = {name: each.to_json() for name, each in self.sources.items()}
@@ -96,14 +98,14 @@ class QueryDefinition:
 
 
 def dead_letters_of(name: str, chosen: str | None) -> str | None:
-    """The topic; None for none."""
+    """Returns the dead-letter topic; None if there is none."""
     if chosen is None:
         return f"{name}-dead-letters"
     return None if chosen.strip().lower() == NO_DEAD_LETTERS else chosen.strip()
 
 
 def declared(statement: CreateStream, text: str, read_file: Callable[[str], str]) -> Definition:
-    """SqlError, with its place in the text, for what does not fit together."""
+    """Returns the definition of a CREATE STREAM. Raises SqlError with the position of an inconsistency."""
     options = statement.options
     if options.get("topic") is None:
         raise SqlError("WITH (topic = '...') says which topic the stream is", text, statement.position)
@@ -134,7 +136,7 @@ def _with(made: Definition, **changes: Any) -> Definition:
 
 
 def one_of(options: Options, name: str, allowed: tuple[str, ...], text: str) -> str:
-    """The first of them is the default."""
+    """Returns the value of an option. The first allowed value is the default."""
     chosen = (options.get(name) or allowed[0]).lower()
     if chosen not in allowed:
         raise SqlError(f"{name} is one of {', '.join(allowed)}", text, options.positions.get(name, 0))
@@ -207,12 +209,12 @@ def check_delay(delay: str, text: str, position: int) -> None:
 
 
 def default_event_time(columns: tuple[Column, ...]) -> str | None:
-    """The one column that is a time; None if there are none or several."""
+    """Returns the only timestamp column; None if there are none or several."""
     times = [each.name for each in columns if each.type.upper() in _TIME_TYPES]
     return times[0] if len(times) == 1 else None
 
 
 def check_query_name(name: str, text: str, position: int) -> None:
-    """It is a directory and part of a transactional id."""
+    """Raises SqlError if the name is not valid as a directory and as part of a transactional id."""
     if _QUERY_NAME.fullmatch(name) is None or name.startswith("."):
         raise SqlError(f"{name} is no name for a query: letters, digits, '.', '_' and '-', at most 100", text, position)

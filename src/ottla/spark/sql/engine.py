@@ -1,4 +1,4 @@
-"""Runs the statements that are no SELECT."""
+"""Runs all statements except SELECT."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
+    """A table to print."""
+
     headings: tuple[str, ...]
     rows: list[tuple[object, ...]]
     notes: tuple[str, ...] = ()
@@ -38,11 +40,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """A statement that was carried out."""
+
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """Queries that were started."""
+
     queries: tuple[Running, ...]
 
 
@@ -51,7 +57,7 @@ Plain = CreateStream | CreateAs | Insert | Show | Describe | Drop | Resume
 
 
 def execute(context: Context, statement: Plain, text: str) -> Outcome:
-    """SqlError with the place of what is wrong in the text."""
+    """Runs a statement. Raises SqlError with the position of the error."""
     if isinstance(statement, CreateStream):
         return _declare(context, statement, text)
     if isinstance(statement, CreateAs):
@@ -88,7 +94,7 @@ def _declare(context: Context, statement: CreateStream, text: str) -> Done:
 
 
 def _declared_before(known: Definition, made: Definition, statement: CreateStream, text: str) -> Done:
-    """The same words and, of a schema in a file, the same content."""
+    """Accepts the same statement, with the same content if the schema is in a file."""
     if known == made:
         return Done(f"stream {known.name} is declared already, in the same words")
     if statement.if_not_exists:

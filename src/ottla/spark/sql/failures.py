@@ -1,4 +1,4 @@
-"""What is wrong with a statement, and where."""
+"""Errors in statements, with their positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SqlError(PipelineError):
 
 
 def with_place(sentence: str, text: str, position: int) -> str:
-    """`line 2, column 5: ...`, the line, and a mark below the place."""
+    """Returns `line 2, column 5: ...`, followed by the line and a mark below the position."""
     line, column = place(text, position)
     source = text.split("\n")[line - 1]
     mark = "".join("\t" if each == "\t" else " " for each in source[: column - 1])
@@ -24,7 +24,7 @@ def with_place(sentence: str, text: str, position: int) -> str:
 
 
 def place(text: str, position: int) -> tuple[int, int]:
-    """Line and column, both from 1."""
+    """Returns the line and the column, both from 1."""
     position = max(0, min(position, len(text)))
     before = text[:position]
     return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -1,7 +1,7 @@
-"""Columns from samples of JSON values. Pure.
+"""Infers columns from samples of JSON values. Pure.
 
-A field has the type that fits all samples: BOOLEAN, BIGINT, DOUBLE, TIMESTAMP (texts that are all ISO 8601 times),
-STRUCT, ARRAY; where samples disagree, STRING, which has the JSON text of what is no text.
+A field has the type that fits all samples: BOOLEAN, BIGINT, DOUBLE, TIMESTAMP (if all texts are ISO 8601 times), STRUCT
+or ARRAY. If the samples disagree, it is STRING, which has the JSON text of values that are not text.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
+    """The inferred columns."""
+
     columns: tuple[Column, ...]
-    """None if no sample is a JSON object."""
+    """Empty if no sample is a JSON object."""
     fitting: int
-    """How many samples are JSON objects."""
+    """The number of samples that are JSON objects."""
     clash: tuple[str, str] | None = None
-    """Two fields whose names differ in case only: Spark cannot tell them apart."""
+    """Two fields whose names differ only in case, which Spark cannot distinguish."""
 
 
 def infer_columns(values: Iterable[bytes | None]) -> Inferred:
@@ -91,6 +93,7 @@ def infer_columns(values: Iterable[bytes | None]) -> Inferred:
 
 
 def json_object(value: bytes | None) -> dict[str, Any] | None:
+    """Parses a JSON object; None if the value is not one."""
     if value is None:
         return None
     try:
@@ -114,5 +117,5 @@ def quoted(name: str) -> str:
 
 
 def schema_text(columns: Iterable[Column]) -> str:
-    """As Spark reads it."""
+    """Returns the columns as Spark's DDL."""
     return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)

@@ -1,4 +1,4 @@
-"""Reads our statements. What follows SELECT is Spark's, and only cut out here. Pure."""
+"""Parses statements. A SELECT is only extracted here and left to Spark. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ _SELECTS = ("SELECT", "WITH", "VALUES", "FROM")
 
 
 def parse(text: str) -> list[Statement]:
-    """All statements of a text. SqlError with the place of what cannot be read."""
+    """Returns all statements of a text. Raises SqlError with the position of a syntax error."""
     return [_Reader(text, tokens).statement() for tokens in statements_of(text)]
 
 
 class _Reader:
+    """A recursive descent parser for one statement."""
+
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self._text = text
         self._tokens = tokens
@@ -66,7 +68,7 @@ class _Reader:
         return token is not None and token.is_word(*words)
 
     def _take(self, *words: str) -> bool:
-        """These words one after another, if they come now."""
+        """Consumes these words in sequence, if they are next."""
         for ahead, word in enumerate(words):
             token = self._peek(ahead)
             if token is None or not token.is_word(word):
@@ -140,7 +142,7 @@ class _Reader:
         raise self._fail(f"{first.text} is no statement here; there are {STATEMENTS}")
 
     def _select(self) -> Select:
-        """From here to the end."""
+        """Extracts the text from here to the end."""
         token = self._peek()
         if token is None or not (token.is_word(*_SELECTS) or token.is_symbol("(")):
             raise self._fail("SELECT is expected here")
@@ -175,7 +177,7 @@ class _Reader:
         return CreateStream(name, columns, watermark, options, normal, position, if_not_exists)
 
     def _is_query(self) -> bool:
-        """Whether AS follows the options."""
+        """Returns whether AS follows the options."""
         depth = 0
         for token in self._tokens[self._at :]:
             depth += token.is_symbol("(") - token.is_symbol(")")
@@ -214,7 +216,7 @@ class _Reader:
     # Parts.
 
     def _columns(self) -> tuple[tuple[Column, ...], Watermark | None]:
-        """After the opening bracket."""
+        """Parses the columns after the opening parenthesis."""
         columns: list[Column] = []
         watermark = None
         while True:
@@ -253,7 +255,7 @@ class _Reader:
         if not self._next_is("WITH"):
             return Options()
         after = self._peek(1)
-        if after is None or not after.is_symbol("("):  # WITH name AS (...) SELECT: a body of Spark's
+        if after is None or not after.is_symbol("("):  # WITH name AS (...) SELECT, which is left to Spark
             return Options()
         self._at += 2
         values: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What kind of result a SELECT has: rows that are added, or groups that change. Asks Spark's plan of it."""
+"""Determines from Spark's plan whether the result of a SELECT is appended rows or changing groups."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ _GROUPS = ("Aggregate", "Distinct", "Deduplicate")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
+    """The kind of a result."""
+
     is_grouped: bool
     is_cut: bool
-    """ORDER BY or LIMIT: a change of one group may change any row."""
+    """Whether there is an ORDER BY or LIMIT, so that a change of one group may change any row."""
     keys: tuple[str, ...]
-    """The columns that tell a group from all others; none if the SELECT leaves some of them out."""
+    """The columns that identify a group; empty if the SELECT omits some of them."""
     missing: tuple[str, ...]
-    """What it is grouped by, and does not have among its columns."""
+    """The grouping expressions that are not among the columns."""
 
     @property
     def live_mode(self) -> str:
-        """The output mode in which a terminal is told of changes."""
+        """The output mode for showing changes in a terminal."""
         if not self.is_grouped:
             return "append"
         return "update" if self.keys and not self.is_cut else "complete"
 
 
 def shape_of(rows: DataFrame) -> Shape:
-    """`keys` are of the last grouping."""
+    """Analyzes a DataFrame. `keys` refers to the last grouping."""
     plan = rows._jdf.queryExecution().analyzed()
     nodes = list(_walk(plan))
     names = [node.nodeName() for node in nodes]
@@ -46,7 +48,8 @@ def shape_of(rows: DataFrame) -> Shape:
 
 
 def check_mode(rows: DataFrame, mode: str) -> None:
-    """AnalysisException, as at the start of a query, for what no stream can do in this output mode."""
+    """Raises AnalysisException, as at the start of a query, for operations that streams do not support in this output
+    mode."""
     jvm: Any = rows.sparkSession._jvm
     chosen = {
         "append": jvm.org.apache.spark.sql.streaming.OutputMode.Append,
@@ -58,21 +61,21 @@ def check_mode(rows: DataFrame, mode: str) -> None:
 
 
 def _walk(plan: Any) -> Iterator[Any]:
-    """From the top; parts before those beside them."""
+    """Yields the nodes of a plan depth-first, parents before children."""
     yield plan
     for child in _each(plan.children()):
         yield from _walk(child)
 
 
 def _each(items: Any) -> list[Any]:
-    """Of a Scala sequence."""
+    """Converts a Scala sequence to a list."""
     return [items.apply(index) for index in range(items.size())]
 
 
 def _keys(plan: Any, aggregate: Any, columns: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Follows the groups' values from the grouping up to the columns of the result."""
+    """Traces the grouping values from the aggregate up to the columns of the result."""
     groups = _each(aggregate.groupingExpressions())
-    held: dict[int, set[int]] = {}  # by the id of a column: which of the groupings it has
+    held: dict[int, set[int]] = {}  # expression id -> the groupings that the column contains
     for output in _each(aggregate.aggregateExpressions()):
         held[output.exprId().id()] = {number for number, group in enumerate(groups) if _holds(output, group)}
     for node in reversed(_above(plan, aggregate)):
@@ -93,7 +96,7 @@ def _keys(plan: Any, aggregate: Any, columns: list[str]) -> tuple[tuple[str, ...
 
 
 def _above(plan: Any, node: Any) -> list[Any]:
-    """The nodes from the top down to this one, while each has one child."""
+    """Returns the nodes from the top down to this one, as long as each has one child."""
     path = []
     while not plan.equals(node):
         path.append(plan)
@@ -114,7 +117,7 @@ def _inner(expression: Any) -> Any:
 
 
 def _struct_of_window(expression: Any) -> Any:
-    """`window.start` and `window.end` tell windows apart as well as the whole."""
+    """Returns the struct of a field: `window.start` and `window.end` identify windows as well as the whole struct."""
     return expression.child() if _kind(expression) == "GetStructField" else expression
 
 

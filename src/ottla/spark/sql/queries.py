@@ -1,4 +1,4 @@
-"""CREATE ... AS SELECT and INSERT INTO: queries that have a name, a definition and a checkpoint, and can be resumed."""
+"""CREATE ... AS SELECT and INSERT INTO: queries with a name, a definition and a checkpoint, which can be resumed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_END = "a stream without an end has no order and no LIMIT"
 
 
 def start_create(context: Context, statement: CreateAs, text: str) -> Running:
-    """Makes the stream or table, or goes on with it. SqlError with the place of what is wrong."""
+    """Creates the stream or table, or resumes its query. Raises SqlError with the position of the error."""
     check_query_name(statement.name, text, statement.position)
     partitions = statement.options.get("partitions")
     if partitions is not None and (not partitions.isdigit() or int(partitions) < 1):
@@ -60,6 +60,7 @@ def start_create(context: Context, statement: CreateAs, text: str) -> Running:
 
 
 def start_insert(context: Context, statement: Insert, text: str) -> Running:
+    """Starts the query of an INSERT INTO, or resumes it. Raises SqlError with the position of the error."""
     name = statement.options.get("name") or f"insert-into-{statement.into}"
     check_query_name(name, text, statement.options.positions.get("name", statement.position))
     known = _known(context, name, statement.normal, text, statement.position)
@@ -97,7 +98,8 @@ def _known(context: Context, name: str, normal: str, text: str, position: int) -
 
 
 def _open(context: Context, statement: CreateAs | Insert, text: str, known: QueryDefinition | None) -> Opened:
-    """What was inferred when the query was made stays: its state is of these columns."""
+    """Opens the SELECT. Columns that were inferred when the query was created are kept, because its state depends on
+    them."""
     sources = {} if known is None else {name.lower(): each for name, each in known.sources.items()}
 
     def find(name: str) -> Definition:
@@ -122,7 +124,7 @@ def _check_shape(statement: CreateAs, shape: Shape, text: str) -> None:
 
 
 def _check_mode(rows: DataFrame, mode: str, text: str, position: int) -> None:
-    """Before anything is made: what Spark would refuse at the start."""
+    """Reports what Spark would reject at the start, before anything is created."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -167,7 +169,7 @@ def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Def
 
 
 def result_columns(rows: DataFrame) -> tuple[Column, ...]:
-    """Names inside of types keep their case."""
+    """Returns the columns of a result. Names inside of types keep their case."""
     kinds = [(each.name, each.dataType.simpleString().replace("void", "string")) for each in rows.schema.fields]
     return tuple(Column(name, kind if "<" in kind else kind.upper()) for name, kind in kinds)
 
@@ -214,12 +216,12 @@ def _start(context: Context, query: QueryDefinition, opened: Opened, text: str, 
 
 
 def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: Iterable[Definition]) -> Running:
-    """The query; if all is to be done once, it has ended when this returns.
+    """Starts the query. If everything is to run once, the query has ended when this returns.
 
-    Bad records are searched for when the query has met some, or when its last run may have: it is written down that a
-    search is owed before a run begins, and taken back when it has done all that was there and the search is over.
+    The search for bad records runs if the query has met some, or if its last run may have. A search is recorded as
+    outstanding before a run starts. It is settled when the run has processed everything and the search is done.
 
-    SqlError without a place if another process runs it; what Spark refuses is Spark's.
+    Raises SqlError without a position if another process runs the query. Errors of Spark are not converted.
     """
     known = context.running.get(query.name)
     if known is not None:

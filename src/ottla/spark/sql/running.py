@@ -1,4 +1,4 @@
-"""Queries that run: what they did last, how they end, and another start where Spark was too slow for the first."""
+"""Running queries: their progress, their end, and a restart if Spark was too slow for the first start."""
 
 from __future__ import annotations
 
@@ -13,46 +13,51 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SLOW_START = "Python worker failed to connect back"
-"""Spark gives a source's process ten seconds to start, whatever the machine does. Nothing was read: it starts again."""
+"""Spark gives the process of a source ten seconds to start, whatever the load of the machine. Nothing was read by then,
+so the query is started again."""
 STARTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """One trigger of a query."""
+
     name: str
     batch: int
     rows: int
     rows_per_s: float
     duration_s: float
     lag: int | None
-    """Offsets that are not read yet."""
+    """The number of offsets that are not read yet."""
     late: int
-    """Rows that came after their watermark, and were left out."""
+    """The number of rows that arrived after the watermark and were dropped."""
     bad: Mapping[str, int]
-    """Records that did not parse, by stream."""
+    """The number of records that could not be parsed, by stream."""
 
 
 @dataclass(slots=True)
 class Running:
-    """`start` begins the query, or goes on with it: its checkpoint knows where."""
+    """A query. `start` starts or resumes it from its checkpoint."""
 
     name: str
     start: Callable[[], StreamingQuery]
     locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """Closed when it is stopped."""
+    """Released by `stop`."""
     query: StreamingQuery | None = None
     starts: int = 0
     bad: Counter[str] = field(default_factory=Counter)
-    """Records that did not parse, by stream, as far as they were told."""
+    """The number of records reported so far that could not be parsed, by stream."""
     _told: str = ""
-    """The time of the last news: triggers that find nothing have the number of the batch that comes next."""
+    """The timestamp of the last reported progress. Batch numbers do not work, because triggers that find nothing have
+    the number of the next batch."""
 
     def begin(self) -> None:
+        """Starts the query."""
         self.query = self.start()
         self.starts += 1
 
     def poll(self) -> bool:
-        """Whether it runs. Raises what it failed with."""
+        """Returns whether the query runs. Raises the error with which it failed."""
         if self.query is None:
             return False
         if self.query.isActive:
@@ -66,19 +71,20 @@ class Running:
         raise failure
 
     def wait(self) -> None:
-        """Until it ends by itself."""
+        """Waits until the query ends by itself."""
         while self.poll():
             if self.query is not None:
-                with contextlib.suppress(Exception):  # poll tells what it was
+                with contextlib.suppress(Exception):  # poll raises it
                     self.query.awaitTermination()
 
     def stop(self) -> None:
+        """Stops the query and releases its locks."""
         if self.query is not None:
             self.query.stop()
         self.locks.close()
 
     def news(self) -> list[Progress]:
-        """The batches that were not told before."""
+        """Returns the progress that was not reported before."""
         recent: Sequence[Any] = self.query.recentProgress if self.query is not None else ()
         new = [progress_of(self.name, each) for each in recent if each.timestamp > self._told]
         if new:
@@ -89,7 +95,7 @@ class Running:
 
 
 def progress_of(name: str, last: Any) -> Progress:
-    """Of a StreamingQueryProgress."""
+    """Converts a StreamingQueryProgress."""
     bad = {
         metric.removeprefix("bad "): int(row["bad"])
         for metric, row in (last.observedMetrics or {}).items()
@@ -108,7 +114,7 @@ def progress_of(name: str, last: Any) -> Progress:
 
 
 def lag_of(sources: list[tuple[str | None, str | None]]) -> int | None:
-    """How far the ends of the logs are from where the batch ended; None if that is not known."""
+    """Returns the distance between the end of the batch and the ends of the logs; None if it is unknown."""
     behind = 0
     for end, latest in sources:
         try:

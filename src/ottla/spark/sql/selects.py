@@ -1,4 +1,4 @@
-"""SELECT at a terminal: a batch of what is there, or rows as they come."""
+"""SELECT at a terminal: a batch over the existing records, or rows as they arrive."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
     from ottla.spark.sql.statements import Select
 
 ROWS_MAX = 100_000
-"""Of one result on the driver."""
+"""Maximum number of rows of one result on the driver."""
 OBSERVED_S = 2.0
-"""How long after its end a batch may tell what it has counted."""
+"""How long to wait, after a batch has ended, for the metrics that it observed."""
 Rows = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
+    """The result of a batch."""
+
     columns: tuple[str, ...]
     rows: Rows
     bad: dict[str, int]
-    """Records that did not parse, by stream."""
+    """The number of records that could not be parsed, by stream."""
     is_whole: bool
-    """False: there are more rows than were asked for."""
+    """False if there are more rows than were requested."""
 
 
 def select_once(context: Context, select: Select, text: str, *, limit: int | None = None) -> Result:
-    """A batch over what is in the topics now. Bad records are in the dead letters when it returns."""
+    """Runs a batch over the current content of the topics. Bad records are in the dead letters when it returns."""
     from pyspark.errors import PySparkException
 
     views = Views(context.spark(), context.servers, context.find, Reading(streaming=False))
@@ -59,8 +61,10 @@ def select_once(context: Context, select: Select, text: str, *, limit: int | Non
 
 
 def _counted(observation: Observation) -> int:
-    """None where Spark saw that it need not read the topic at all: then `get` would wait for ever, or fails with a row
-    that has no columns."""
+    """Returns the observed count, or 0 if Spark did not need to read the topic at all.
+
+    In that case `Observation.get` would wait forever, or fail with a row that has no columns.
+    """
     counted = cast("Any", observation)._jo
     future = counted.future()
     end_s = time.monotonic() + OBSERVED_S
@@ -82,14 +86,17 @@ def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -
 
 @dataclass(slots=True)
 class LiveSelect:
-    """`on_rows(columns, rows, mode, shape)` is called from a thread of Spark's, batch by batch."""
+    """A running SELECT."""
 
     context: Context
     opened: Opened
     running: Running
 
     def poll(self) -> list[Progress]:
-        """News of the query; starts the search for dead letters when there are some. Raises what it failed with."""
+        """Returns the progress of the query, and starts the search for dead letters if there are some.
+
+        Raises the error with which the query failed.
+        """
         self.running.poll()
         news = self.running.news()
         for definition in self.opened.sources.values():
@@ -99,10 +106,11 @@ class LiveSelect:
 
 
 OnRows = Callable[[Sequence[str], Rows, str, Shape], None]
+"""Called as `on_rows(columns, rows, mode, shape)` for each batch, from a thread of Spark."""
 
 
 def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *, start: str, every: str) -> LiveSelect:
-    """Begins. SqlError with the place of what Spark refuses."""
+    """Starts a SELECT whose rows are passed to `on_rows`. Raises SqlError with the position of what Spark rejects."""
     from pyspark.errors import AnalysisException
 
     opened, shape = _open_live(context, select, text, start)
@@ -127,10 +135,13 @@ def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *,
 
 
 def _open_live(context: Context, select: Select, text: str, start: str) -> tuple[Opened, Shape]:
-    """Plain rows come in batches of a bounded size; groups are counted over all that is there at once, so that nothing
-    is late only because one partition is read before another."""
+    """Opens a SELECT as a stream.
 
-    find = functools.cache(context.find)  # columns are inferred once
+    Plain rows are read in batches of bounded size. Groups are computed over everything available at once, so that no
+    row is late merely because one partition is read before another.
+    """
+
+    find = functools.cache(context.find)  # infer columns only once
 
     def open_with(offsets_max: int | None) -> Opened:
         reading = Reading(streaming=True, start=start, offsets_max=offsets_max)

@@ -1,4 +1,4 @@
-"""The names in a SELECT become views of Spark: streams that are declared, or topics whose columns are inferred."""
+"""Resolves the names in a SELECT to Spark views: declared streams, or topics whose columns are inferred."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BAD = "bad"
 ROWS_A_BATCH = 10_000
-"""Of plain rows on their way to a terminal."""
+"""Maximum number of plain rows per batch for a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,16 @@ class Reading:
 
 @dataclass(slots=True)
 class Opened:
-    """A SELECT that Spark understands, and what it reads."""
+    """A SELECT that Spark has analyzed, and what it reads."""
 
     rows: DataFrame
     sources: dict[str, Definition]
     observations: dict[str, Observation]
-    """Of a batch: how many records were bad, by stream."""
+    """The number of bad records by stream, for a batch."""
 
 
 def read_records(spark: SparkSession, servers: str, topic: str, reading: Reading) -> DataFrame:
+    """Returns the records of a topic as a DataFrame."""
     reader = spark.readStream if reading.streaming else spark.read
     made = reader.format("ottla").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
     made = made.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed")
@@ -56,17 +57,22 @@ def read_records(spark: SparkSession, servers: str, topic: str, reading: Reading
 
 
 def metric_name(stream: str) -> str:
+    """Returns the name of the metric that counts the bad records of a stream."""
     return f"{BAD} {stream}"
 
 
 def dead_letter_records(spark: SparkSession, servers: str, definition: Definition) -> DataFrame:
-    """From the beginning. What retention removed before anybody looked is not missed."""
+    """Returns the bad records from the beginning. Records that retention deleted before they were read are not an
+    error."""
     reading = Reading(streaming=True, options={"failOnDataLoss": "false"})
     return bad_records(parse_records(read_records(spark, servers, definition.topic, reading), definition))
 
 
 def infer(servers: str, topic: str, dead_letters: str | None = None) -> Definition:
-    """SqlError, without a place, if there is no such topic or nothing to infer columns from."""
+    """Infers the definition of a topic from its last values.
+
+    Raises SqlError, without a position, if there is no such topic or nothing to infer columns from.
+    """
     if topic not in brokers.topic_sizes(servers):
         raise SqlError(f"there is no stream and no topic {topic}")
     samples = brokers.sample_values(servers, topic)
@@ -91,7 +97,7 @@ def infer(servers: str, topic: str, dead_letters: str | None = None) -> Definiti
 
 
 class Views:
-    """Opens SELECTs in a session of its own, so that the views of one statement are not those of another."""
+    """Opens a SELECT in a session of its own, so that the views of different statements are separate."""
 
     def __init__(self, spark: SparkSession, servers: str, find: Callable[[str], Definition], reading: Reading) -> None:
         keep_quiet()
@@ -107,7 +113,7 @@ class Views:
         return self._spark
 
     def open(self, select: Select, text: str) -> Opened:
-        """SqlError with the place of a name that Spark and we do not know."""
+        """Opens a SELECT. Raises SqlError with the position of a name that neither Spark nor the catalog knows."""
         from pyspark.errors import AnalysisException
 
         while True:
@@ -136,7 +142,7 @@ class Views:
         self._sources[name] = definition
 
     def _rows(self, definition: Definition, select: Select) -> DataFrame:
-        """With a watermark, and the bad records counted on the way."""
+        """Returns the rows with a watermark, and counts bad records."""
         from pyspark.sql import Observation
 
         records = read_records(self._spark, self._servers, definition.topic, self._reading)
@@ -154,7 +160,7 @@ class Views:
 
 
 def last_of_each_key(records: DataFrame) -> DataFrame:
-    """A table as it is now; keys do not change their partition."""
+    """Returns the current content of a table. Keys do not change their partition."""
     from pyspark.sql import functions as sf
 
     whole = sf.max_by(sf.struct(*records.columns), sf.col("offset")).alias("last")
@@ -162,5 +168,5 @@ def last_of_each_key(records: DataFrame) -> DataFrame:
 
 
 def columns_of(definition: Definition) -> tuple[Column, ...]:
-    """As a SELECT sees them."""
+    """Returns the columns as a SELECT sees them."""
     return tuple(Column(each.name, row_type(definition, each)) for each in definition.columns)

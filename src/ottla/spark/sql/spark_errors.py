@@ -1,4 +1,4 @@
-"""Spark's errors in our words, with their place in the statement."""
+"""Translates Spark's errors, with their positions in the statement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _NO_WATERMARK = (
 
 
 def keep_quiet() -> None:
-    """PySpark writes each error that it raises to stderr too, with the JVM's stack, as JSON."""
+    """Silences the loggers with which PySpark writes each error that it raises to stderr, as JSON with the JVM's
+    stack."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -28,7 +29,7 @@ def keep_quiet() -> None:
 
 
 def missing_relation(failure: PySparkException) -> list[str] | None:
-    """The parts of the name that Spark has no table or view for; None for any other error."""
+    """Returns the parts of a name that is neither a table nor a view; None for any other error."""
     if failure.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     named = (failure.getMessageParameters() or {}).get("relationName", "")
@@ -48,7 +49,7 @@ def position_of(failure: PySparkException, text: str) -> int | None:
     try:
         contexts = failure.getQueryContext()
         return contexts[0].startIndex() if contexts else None
-    except Exception:  # some errors have a context without a place
+    except Exception:  # some errors have a context without a position
         return None
 
 
@@ -69,7 +70,7 @@ def sentence_of(failure: PySparkException) -> str:
 
 
 def plain_message(text: str) -> str:
-    """The first lines of a message, without its class, its state and the plan."""
+    """Returns the first lines of a message, without its class, its SQLSTATE and the plan."""
     head = text.strip().split("\n\n")[0]
     head = _PLACE.sub("", _STATE.sub("", _CLASS.sub("", head)))
     lines = [line.strip() for line in head.splitlines() if not line.lstrip().startswith(("'", "+-", "==", "JVM"))]

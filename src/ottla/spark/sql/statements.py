@@ -1,4 +1,4 @@
-"""The statements that `ottla sql` knows. Bodies of SELECT stay text: Spark reads them."""
+"""The statements of `ottla sql`. The body of a SELECT stays text, which Spark parses."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """A column of a stream."""
+
     name: str
     type: str
-    """As Spark writes types: BIGINT, STRUCT<a: STRING>."""
+    """In Spark's notation: BIGINT, STRUCT<a: STRING>."""
     position: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
+    """WATERMARK FOR column DELAY delay."""
+
     column: str
     delay: str
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
+    """The body of a SELECT."""
+
     body: str
-    """The text up to the end of the SELECT, with what is before it blanked, so that places in it are right."""
+    """The text up to the end of the SELECT. The text before it is replaced by spaces, so that positions are correct."""
     names: frozenset[str]
-    """All names in it, in lower case: which of the record's own columns it may mean."""
+    """All names in it, in lower case, to find the columns of the record itself that it may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """A topic that is there, with its columns."""
+    """Declares the columns of an existing topic."""
 
     name: str
     columns: tuple[Column, ...]
@@ -54,29 +60,31 @@ class CreateStream:
 
 @dataclass(frozen=True, slots=True)
 class CreateAs:
-    """A query that goes on: into a stream, or with upserts into a table."""
+    """A continuous query that writes a stream, or upserts a table."""
 
     name: str
     is_table: bool
     options: Options
     select: Select
     normal: str
-    """To compare it with: without comments, one space between any two tokens."""
+    """The statement for comparison: without comments, with one space between tokens."""
     source: str = field(compare=False)
-    """As it was written."""
+    """The statement as it was written."""
     position: int = field(compare=False, default=0)
     if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
+    """A continuous query that writes to an existing topic."""
+
     into: str
     options: Options
     select: Select
     normal: str
-    """To compare it with: without comments, one space between any two tokens."""
+    """The statement for comparison: without comments, with one space between tokens."""
     source: str = field(compare=False)
-    """As it was written."""
+    """The statement as it was written."""
     position: int = field(compare=False, default=0)
 
 
@@ -103,7 +111,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Runs queries that are defined: the one that is named, or all."""
+    """Runs defined queries: the named one, or all."""
 
     name: str | None
     position: int = field(compare=False, default=0)

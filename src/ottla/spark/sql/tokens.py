@@ -1,4 +1,4 @@
-"""Cuts SQL into tokens and statements, so that a semicolon in a text or a comment is no end. Pure."""
+"""Splits SQL into tokens and statements; a semicolon in a text or a comment does not end a statement. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ottla.spark.sql.failures import SqlError
 
 
 class Kind(Enum):
+    """The kinds of tokens."""
+
     NAME = "name"
     QUOTED = "quoted name"
     """In backticks."""
@@ -22,15 +24,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A token of a statement."""
+
     kind: Kind
     text: str
-    """As it was written, with its quotes."""
+    """The token as it was written, with its quotes."""
     start: int
     end: int
 
     @property
     def value(self) -> str:
-        """What the quotes are around."""
+        """The token without quotes and escapes."""
         if self.kind is Kind.QUOTED:
             return self.text[1:-1].replace("``", "`")
         if self.kind is Kind.TEXT:
@@ -67,14 +71,14 @@ _UNENDED = {"'": "a text", '"': "a text", "`": "a name in backticks"}
 
 
 def tokens_of(text: str, start: int = 0, end: int | None = None) -> list[Token]:
-    """Without spaces and comments. SqlError for a quote or a comment without an end."""
+    """Returns the tokens without spaces and comments. Raises SqlError for an unterminated quote or comment."""
     return list(_tokens(text, start, len(text) if end is None else end))
 
 
 def _tokens(text: str, position: int, end: int) -> Iterator[Token]:
     while position < end:
         found = _PATTERN.match(text, position, end)
-        if found is None or found.lastgroup is None:  # the last alternative takes any character
+        if found is None or found.lastgroup is None:  # the last alternative matches any character
             raise SqlError("this cannot be read", text, position)
         kind, piece = _KINDS.get(found.lastgroup), found.group()
         if kind is Kind.SYMBOL:
@@ -88,7 +92,7 @@ def _tokens(text: str, position: int, end: int) -> Iterator[Token]:
 
 
 def statements_of(text: str) -> list[list[Token]]:
-    """The tokens of each statement, without the semicolons between them."""
+    """Returns the tokens of each statement, without the semicolons between them."""
     found: list[list[Token]] = [[]]
     for token in tokens_of(text):
         if token.is_symbol(";"):
@@ -99,7 +103,7 @@ def statements_of(text: str) -> list[list[Token]]:
 
 
 def is_ended(text: str) -> bool:
-    """Whether a prompt has all of a statement: the last token is a semicolon. Open quotes wait for more."""
+    """Returns whether a prompt has a complete statement: the last token is a semicolon. Open quotes wait for more."""
     try:
         found = tokens_of(text)
     except SqlError:
@@ -108,7 +112,7 @@ def is_ended(text: str) -> bool:
 
 
 def normal_text(tokens: list[Token]) -> str:
-    """The same for two statements that differ in spaces and comments only."""
+    """Returns a text that is the same for two statements that differ only in spaces and comments."""
     return " ".join(token.text for token in tokens)
 
 

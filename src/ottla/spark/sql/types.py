@@ -1,4 +1,4 @@
-"""Whether a text is a type that a value can have, told without Spark: a declaration need not wait for a JVM. Pure."""
+"""Checks types without Spark, so that a declaration need not wait for a JVM. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ _DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC"})
 
 
 def is_type(text: str) -> bool:
+    """Returns whether the text is a type that a value can have."""
     try:
         tokens = tokens_of(text)
     except SqlError:
@@ -39,7 +40,7 @@ def is_type(text: str) -> bool:
 
 
 def _type(tokens: list[Token], at: int) -> int:
-    """Where the type that begins here ends; -1 if none does."""
+    """Returns where the type that begins here ends; -1 if there is none."""
     if at < 0 or at >= len(tokens) or tokens[at].kind is not Kind.NAME:
         return -1
     name = tokens[at].text.upper()

@@ -1,4 +1,4 @@
-"""Rows into topics: as records, exactly once, under a checkpoint of the query's name."""
+"""Writes rows to topics as records, exactly once, with a checkpoint named after the query."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
     from ottla.spark.sql.statements import Column as DeclaredColumn
 
 NULL_KEY = "null"
-"""A compacted topic takes no record without a key."""
+"""The key of rows whose key is null: a compacted topic accepts no record without a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
+    """Where and how a query writes."""
+
     servers: str
     topic: str
     query_name: str
     checkpoint: str
     every: str | None
-    """An interval such as `1 second`; None: what is there now, and then the end."""
+    """An interval such as `1 second`; None: process what is there now and end."""
 
 
 def as_records(rows: DataFrame, definition: Definition) -> DataFrame:
-    """key, if the definition has one, and value."""
+    """Returns the value and, if the definition has one, the key of each record."""
     from pyspark.sql import functions as sf
 
     columns = [_column(name) for name in rows.columns]
@@ -52,7 +54,7 @@ def as_records(rows: DataFrame, definition: Definition) -> DataFrame:
 
 
 def key_text(rows: DataFrame, names: Sequence[str], *, is_table: bool) -> Column:
-    """One column as it is, several as a JSON object."""
+    """Returns one column as it is, or several as a JSON object."""
     from pyspark.sql import functions as sf
 
     if len(names) > 1:
@@ -64,7 +66,8 @@ def key_text(rows: DataFrame, names: Sequence[str], *, is_table: bool) -> Column
 
 
 def fitted(rows: DataFrame, definition: Definition) -> DataFrame:
-    """The columns of a stream that is declared, by their names, with its types. SqlError for one it does not have."""
+    """Converts rows to the columns of a declared stream, by name, with its types. Raises SqlError for an unknown
+    column."""
     from pyspark.sql import functions as sf
 
     given = {name.lower() for name in rows.columns}
@@ -84,12 +87,13 @@ def fitted(rows: DataFrame, definition: Definition) -> DataFrame:
 
 
 def check_single(rows: DataFrame, format_: str) -> None:
+    """Raises SqlError if the format has one column and the rows have more."""
     if format_ in ("string", "bytes") and len(rows.columns) != 1:
         raise SqlError(f"format '{format_}' is one column; this SELECT has {len(rows.columns)}")
 
 
 def start_appends(records: DataFrame, writing: Writing) -> StreamingQuery:
-    """The sink's transactions make each micro-batch be there once."""
+    """Starts a query whose sink writes each micro-batch exactly once, with transactions."""
     writer = records.writeStream.format("ottla").outputMode("append").queryName(writing.query_name)
     writer = writer.option("kafka.bootstrap.servers", writing.servers).option("topic", writing.topic)
     if "headers" in records.columns:
@@ -102,10 +106,10 @@ def start_appends(records: DataFrame, writing: Writing) -> StreamingQuery:
 
 
 def start_upserts(rows: DataFrame, definition: Definition, writing: Writing, run_id: str) -> StreamingQuery:
-    """Each group that a micro-batch has changed, as a record with the group as its key.
+    """Starts a query that writes each group changed by a micro-batch as a record, with the group as its key.
 
-    Spark's Python sinks have no update mode, so each batch is a write of its own, named by the query's run and the
-    batch's number: one that is run again is not there twice.
+    Spark's Python sinks have no update mode. So each batch is a separate write, identified by the query's run and the
+    batch number, and running it again does not write duplicates.
     """
 
     def write(batch: DataFrame, number: int) -> None:
