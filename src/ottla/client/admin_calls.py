@@ -101,9 +101,7 @@ class AdminCalls:
         return await question()
 
     async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
-        """Calls the controller if the metadata names one that answers, otherwise any broker, which forwards the
-        request.
-        """
+        """Calls the controller, or any broker if the controller is unknown or unreachable; brokers forward it."""
         backoff = Backoff()
         for _ in range(CONTROLLER_TRIES):
             await self._metadata.refresh()

@@ -58,7 +58,7 @@ class Batch:
         first_delivery, second_delivery = self.delivery.cut(at)
         payloads = []
         for part in (records[:at], records[at:]):
-            # effectively unlimited, so that each half takes all its rows
+            # Effectively unlimited, so that each half takes all its rows
             encoder = RowEncoder(len(self.payload) * 1024)
             for record in part:
                 encoder.append(record.key, record.value, record.headers, record.timestamp_ms)

@@ -222,9 +222,7 @@ class Consumer(ConsumerLookups):
         await self._seek_to(LATEST, partitions)
 
     async def seek_to_committed(self) -> None:
-        """Returns to the committed offsets (else to the first returned record), for a program that aborted a
-        transaction.
-        """
+        """Returns to the committed offsets, else to the first returned record. For use after an aborted transaction."""
         positions = self._require_group().positions
         for reader in self._subscription.readers.values():
             reader.return_to_committed()

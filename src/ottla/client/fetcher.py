@@ -31,9 +31,7 @@ from ottla.wire.produce import TopicKey
 PURPOSE = "fetch"
 RETRY_PAUSE_S = 0.1
 FOLLOWER_TIMEOUT_MS = 5000
-"""Timeout of a fetch from a follower, beyond the long poll. It is short, because the leader has everything that the
-follower has.
-"""
+"""Timeout of a fetch from a follower, beyond the long poll. Short, because the leader has the same records."""
 BUSY_WAIT_MS = 20
 """The long poll while another partition of the same broker has a full buffer and may need data any moment."""
 _NO_SESSION, _FULL_FETCH = 0, -1
@@ -221,9 +219,7 @@ class Fetcher:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _wanted(self, broker_id: int, now_s: float) -> tuple[dict[TopicPartition, _Asked], bool]:
-        """Returns the partitions to request from this broker, and whether some are left out because their buffer is
-        full.
-        """
+        """Returns the partitions to request from this broker, and whether some were omitted due to full buffers."""
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
         for at, reader in self._readers.items():

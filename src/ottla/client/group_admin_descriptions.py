@@ -11,9 +11,7 @@ from ottla.wire.primitives import MalformedRequest
 
 CLASSIC, CONSUMER = "classic", "consumer"
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of classic groups whose members consume topics. Connect, for example, uses groups for other
-purposes.
-"""
+"""The protocol type of classic groups whose members consume topics. Connect, for one, uses groups differently."""
 DEAD = "Dead"
 
 

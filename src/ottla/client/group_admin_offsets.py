@@ -115,9 +115,7 @@ class GroupOffsetAdmin(GroupAdminCalls):
     async def log_ends(
         self, partitions: Iterable[tuple[str, int]], *, isolation_level: int = READ_COMMITTED
     ) -> dict[TopicPartition, LogEnds]:
-        """Returns both ends of each log, or the reason why they are unknown. Does not wait for deleted topics or lost
-        leaders.
-        """
+        """Returns both ends of each log, or why they are unknown. Does not wait for deleted topics or lost leaders."""
         wanted = {TopicPartition(*at) for at in partitions}
         topics = {at.topic for at in wanted}
         self._metadata.want(topics)

@@ -22,9 +22,7 @@ class GroupSettings:
     instance_id: str | None = None
     protocol: str = "classic"
     assignors: Sequence[str] = DEFAULT_ASSIGNORS
-    """Classic protocol: the assignors that this member supports. The group uses one that all members support, by
-    majority vote.
-    """
+    """Classic protocol: the supported assignors. The group votes for one that all members support."""
     remote_assignor: str | None = None
     """Consumer protocol: the coordinator's assignor; None leaves the choice to the coordinator."""
     session_timeout_ms: int = 45_000

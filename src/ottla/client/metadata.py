@@ -157,8 +157,7 @@ class Metadata:
             now_s = loop.time()
             left_ms = timeout_ms - (now_s - started_s) * 1000
             if isinstance(failure, UnknownTopicError):
-                # Counted from the first such reply, because a broker that did not reply may have used up the time
-                # before.
+                # Counted from the first such reply: a broker that did not reply may have used up the time before.
                 unknown_since_s = now_s if unknown_since_s is None else unknown_since_s
                 left_ms = min(left_ms, unknown_for_ms - (now_s - unknown_since_s) * 1000)
             else:

@@ -37,9 +37,7 @@ class Placement:
         timestamp_ms: int,
         future: asyncio.Future[RecordMetadata],
     ) -> None:
-        """Adds one record. Raises DeliveryError for an unknown partition, and TypeError or similar for an invalid
-        record.
-        """
+        """Adds a record. Raises DeliveryError for an unknown partition, TypeError or similar for an invalid record."""
         if partition is None:
             partition = self._settings.partitioner(key, len(view.partitions))
         sticky = partition is None

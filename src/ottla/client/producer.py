@@ -224,8 +224,7 @@ class Producer:
             self._open_transaction(number)
         future = self.send_nowait(topic, value, key, headers, timestamp_ms, partition)
         if topic in self._unplaced:
-            # The topic's metadata is being fetched. Records waiting for it do not count in the buffer, so bound them
-            # here.
+            # The topic's metadata is being fetched. Records waiting for it are not in the buffer: bound them here.
             await self._until_placed(topic)
         batch_bytes = self._settings.batch_bytes
         if self._room.used_bytes // batch_bytes != used_before // batch_bytes:

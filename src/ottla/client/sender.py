@@ -332,8 +332,7 @@ class Sender:
             case Outcome.OUT_OF_ORDER | Outcome.PRODUCER_FORGOTTEN:
                 self._settle_sequence(queue, batch, error, result.log_start_offset)
             case Outcome.FENCED if self._gate is not None and error is not ErrorCode.producer_fenced:
-                # Only the coordinator knows whether this producer was fenced or this is a leftover of an older
-                # transaction.
+                # Only the coordinator knows whether this producer was fenced or the batch is from an old transaction.
                 self._give_up(queue, batch, DeliveryError(f"{_describe(queue, batch)} refused: {reason}", error))
             case Outcome.FENCED:
                 self.abandon(ProducerFencedError(f"another producer took over: {reason}", error))

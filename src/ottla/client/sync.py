@@ -49,9 +49,7 @@ Sending = Callable[..., Coroutine[Any, Any, "asyncio.Future[RecordMetadata]"]]
 
 
 def _enqueued(sending: Sending) -> Callable[..., Coroutine[Any, Any, Future[RecordMetadata]]]:
-    """Wraps `enqueue` to return a future for any thread. It cannot be cancelled, because a sent record cannot be
-    unsent.
-    """
+    """Wraps `enqueue` to return a future for any thread. It cannot be cancelled: a record cannot be unsent."""
 
     async def work(client: Any, *arguments: Any) -> Future[RecordMetadata]:
         inner = await sending(client, *arguments)
@@ -256,7 +254,7 @@ class SyncConsumer(Facade):
                 self._take(self._chunk, None)
         record = self._taken[0]
         self._given += 1
-        self._is_handed = True  # must be the last statement that a signal could interrupt
+        self._is_handed = True  # last: a signal must not interrupt anything after it
         return record
 
     def fetch_records(self, max_records: int = 500, timeout_ms: float | None = None) -> list[ConsumerRecord]:
@@ -266,7 +264,7 @@ class SyncConsumer(Facade):
             self._take(max_records, timeout_ms)
         records = list(islice(self._taken, max_records))
         rest = deque(islice(self._taken, max_records, None))
-        self._taken = rest  # must be the last statement that a signal could interrupt
+        self._taken = rest  # last: a signal must not interrupt anything after it
         return records
 
     def _take(self, max_records: int, timeout_ms: float | None) -> None:

@@ -213,8 +213,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
             "producer_epoch": transaction.producer_epoch,
             "transaction_result": False,
             "topics": [{"name": transaction.topic, "partition_indexes": [transaction.partition]}],
-            # -1 means that no marker of this producer was ever written there. Any epoch that is not refused as too old
-            # will do.
+            # -1 means that this producer has no marker there. Any epoch that is not refused as too old works.
             "coordinator_epoch": max(transaction.coordinator_epoch, FIRST_COORDINATOR_EPOCH),
         }
 

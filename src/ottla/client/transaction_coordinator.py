@@ -39,9 +39,7 @@ class TransactionCoordinators:
         return await self._until_answered(self._own, PURPOSE, lambda: request)
 
     async def ask_group(self, group_id: str, request: Callable[[], Request]) -> Any:
-        """Asks a group's coordinator. `request` is called for each attempt, because the member may have a newer
-        generation.
-        """
+        """Asks a group's coordinator. Calls `request` for each attempt, as the member may have a newer generation."""
         coordinator = self._groups.get(group_id)
         if coordinator is None:
             coordinator = self._groups[group_id] = Coordinator(self._brokers, self._metadata, group_id)

@@ -19,9 +19,7 @@ class Verdict(Enum):
     ABORT = auto()
     """This transaction cannot be committed, but the next one can."""
     FENCED = auto()
-    """Another producer has started with the transactional id, or the coordinator aborted a transaction that took too
-    long.
-    """
+    """Another producer started with the transactional id, or the coordinator aborted a slow transaction."""
     STOP = auto()
 
 

@@ -238,7 +238,7 @@ class Transactions:
         )
 
     async def _end(self, commit: bool) -> None:
-        # so that no request of this transaction is in flight when its end is requested
+        # Held so that no request of this transaction is in flight when its end is requested
         async with self._sending_offsets:
             await (self._commit() if commit else self._abort())
 
@@ -323,7 +323,7 @@ class Transactions:
         if task.cancelled():
             self._stop(TransactionUnresolvedError("the program ended while a transaction was being ended"))
         else:
-            # marks it as retrieved: the caller raises it, and a stopped producer raises it at its next use
+            # Marks it as retrieved: the caller raises it, and a stopped producer raises it at its next use
             task.exception()
 
     # Failures.

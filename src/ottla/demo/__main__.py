@@ -60,9 +60,7 @@ def _verdict(console: Console, story: Story) -> bool:
 
 
 def _kv(console: Console, directory: Path, demo: Demo) -> bool:
-    """Runs the key-value store. Returns True also if the example is absent: it is in the repository, not in the
-    package.
-    """
+    """Runs the key-value store. Returns True also if the example is absent, as it is not part of the package."""
     from ottla.demo.kv import SERVER, WRITES, run_kv
 
     if not SERVER.exists():

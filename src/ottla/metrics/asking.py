@@ -17,7 +17,7 @@ ASKING_TIMEOUT_S = 3.0
 @asynccontextmanager
 async def asking(broker: Broker) -> AsyncIterator[Admin]:
     """Opens an admin client. Raises ClientError, or TimeoutError if a query takes too long for a page."""
-    from ottla.client import Admin  # most pages need nobody else
+    from ottla.client import Admin  # most pages need no other broker
 
     endpoint = broker.endpoint
     address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host

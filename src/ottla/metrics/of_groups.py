@@ -95,7 +95,7 @@ class GroupLags:
 
     async def _ask(self, page: Page, elsewhere: dict[str, set[tuple[str, int]]]) -> None:
         """Adds the lags of partitions on other brokers. Lags that cannot be determined in time are left out."""
-        from ottla.client import ClientError  # most brokers have a replica of everything that they coordinate
+        from ottla.client import ClientError  # rarely needed: most brokers have the replicas
 
         try:
             async with asking(self._broker) as admin:

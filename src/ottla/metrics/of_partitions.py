@@ -84,9 +84,7 @@ def _progress(partition: Partition, page: Page, labels: str, size_bytes: int) ->
 
 
 def _lag(partition: Partition, follower: Follower | None, page: Page, labels: str, now_ms: float) -> None:
-    """Adds the lag of one follower. A follower that never fetched lacks every record, and its lag in seconds is
-    unknown.
-    """
+    """Adds a follower's lag. A follower that never fetched lacks every record, and its lag in seconds is unknown."""
     start, end = partition.log_start_offset, partition.log_end_offset
     acknowledged_end = start if follower is None else max(follower.acknowledged_end, start)
     page.add_line(declared.REPLICA_LAG_RECORDS, labels, max(end - acknowledged_end, 0))

@@ -206,7 +206,7 @@ class _Worker:
         await asyncio.wait({self._pump})
         assert self._process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            # drain it: the end of an unread pipe is never noticed
+            # Drain it: the end of an unread pipe is never noticed
             while await self._process.stdout.read(_BUFFER_BYTES):
                 pass
         await self._process.wait()

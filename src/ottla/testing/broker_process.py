@@ -133,9 +133,7 @@ class BrokerProcess:
         self._end(signal.SIGKILL, timeout_s=10)
 
     def stop(self, timeout_s: float = 20) -> int:
-        """Sends SIGTERM and returns the exit code. Kills a broker that does not end in time and raises
-        BrokerEndedError.
-        """
+        """Sends SIGTERM and returns the exit code. After the timeout, kills the broker and raises BrokerEndedError."""
         try:
             return self._end(signal.SIGTERM, timeout_s)
         except subprocess.TimeoutExpired:

@@ -187,9 +187,7 @@ class Cluster(GroupWaits):
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = -1, **configs: object) -> None:
-        """Creates a topic. Configs have Kafka's names with `_` for `.`: `retention_ms=1000`,
-        `cleanup_policy="compact"`.
-        """
+        """Creates a topic. Configs are Kafka's with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
         thread, broker = self._any()
         named = {key.replace("_", "."): _config_value(value) for key, value in configs.items()}
         creating = broker.create_topic(name, partitions, named, replication_factor=replication_factor)

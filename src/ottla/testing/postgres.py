@@ -143,7 +143,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts the server and waits until it accepts connections."""
-        import psycopg  # of the extra `postgres`
+        import psycopg  # from the extra `postgres`
 
         self.spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
