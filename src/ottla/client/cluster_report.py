@@ -81,7 +81,7 @@ class ClusterReport:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether no broker, disk or replica is missing. Reassignments in progress are healthy."""
+        """Whether all partitions are fully replicated and all brokers and disks are available."""
         failed = any(broker.problem is not None for broker in self.brokers)
         return not (self.offline or self.under_min_isr or self.under_replicated or self.away or failed)
 

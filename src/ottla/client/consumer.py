@@ -183,7 +183,7 @@ class Consumer(ConsumerLookups):
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Without a group, reads every partition of these topics, and later ones from their beginning.
+        """Without a group, reads all partitions of these topics; those added later are read from their beginning.
 
         In a group, reads the partitions that the group assigns to this consumer. A compiled regular expression
         subscribes to all topics whose whole name matches. Callbacks receive a list of partitions while the program

@@ -31,7 +31,7 @@ class TablePart(NamedTuple):
 
 
 class Delivery(Protocol):
-    """The receiver of a batch's outcome. Exactly one of `delivered` and `failed` is called, once."""
+    """The receiver of a batch's outcome: either `delivered` or `failed` is called, once, unless it was cut."""
 
     @property
     def count(self) -> int:
@@ -47,7 +47,7 @@ class Delivery(Protocol):
         ...
 
     def cut(self, at: int) -> tuple[Delivery, Delivery]:
-        """Splits the delivery after `at` records."""
+        """Splits the delivery after `at` records. Its two parts replace it."""
         ...
 
 

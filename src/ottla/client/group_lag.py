@@ -80,7 +80,7 @@ class GroupLag:
     lag: int
     """The sum over all partitions whose lag is known."""
     lag_seconds: float | None
-    """The maximum over all partitions, or None if it is unknown for all of them."""
+    """The maximum over all partitions where it is known, or None if it is known for none of them."""
 
     def first_unread(self) -> dict[TopicPartition, int]:
         """Returns the first unread offset of each partition with lag."""

@@ -60,7 +60,7 @@ class WritableLog(ReadableLog, Protocol):
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of this writer, or None if the log has none."""
+        """The epoch of this writer, or None if it has not fenced the log."""
         ...
 
     async def ready(self) -> None:
