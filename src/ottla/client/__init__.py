@@ -1,7 +1,12 @@
 """Clients of the Kafka protocol: producer, consumer and admin, by record and by Arrow table.
 
-`Producer`, `Consumer` and `Admin` are for asyncio; `SyncProducer`, `SyncConsumer` and `SyncAdmin` are the same for
-plain scripts and threads. They speak to Ottla and to Apache Kafka 3.0 or later.
+    from ottla.client import Consumer, Producer
+
+    async with Producer("127.0.0.1:9092") as producer:
+        await producer.send("orders", b"value", b"key")
+
+`Producer`, `Consumer` and `Admin` are for asyncio. `SyncProducer`, `SyncConsumer` and `SyncAdmin` are their blocking
+counterparts for plain scripts and threads. They work with Ottla and with Apache Kafka 3.0 or later.
 """
 
 from __future__ import annotations
@@ -149,7 +154,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name when it is first used: a broker imports the connection from here, and no consumer."""
+    """Imports a name on first use: a broker imports only the connection from here, not the consumer."""
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """murmur2 as Kafka's Java client computes it, for one key and for a column of keys.
 
-`ottla.client.partitioner` has the plain Python twin, which the tests compare with this.
+`ottla.client.murmur2` has the pure Python twin, which the tests compare with this.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -41,7 +41,7 @@ def murmur2(const uint8_t[::1] data not None):
 
 def partition_column(const uint8_t[::1] values not None, const int64_t[::1] ends not None,
                      int32_t partition_count, int32_t[::1] into not None):
-    """The partition of each key: key i is values[ends[i]:ends[i + 1]]."""
+    """Computes the partition of each key. Key i is values[ends[i]:ends[i + 1]]."""
     cdef Py_ssize_t count = into.shape[0]
     cdef Py_ssize_t at
     cdef const uint8_t* base = &values[0] if values.shape[0] > 0 else NULL

@@ -1,8 +1,4 @@
-"""The admin client: topics, partitions, configurations, records, groups, transactions, the cluster and its disks.
-
-async with Admin("127.0.0.1:9092") as admin:
-    await admin.create_topic("orders", partitions=3, configs={"ottla.durability": "disk"})
-"""
+"""The admin client: topics, partitions, configurations, records, groups, transactions, the cluster and its disks."""
 
 from __future__ import annotations
 
@@ -49,12 +45,20 @@ from ottla.model.errors import ErrorCode
 SET, DELETE = 0, 1
 RESOURCES_A_REQUEST = 500
 HIGH_WATERMARK = -1
-"""Deletes every record that is acknowledged."""
+"""As an offset for `delete_records`: deletes every acknowledged record."""
 _SET_FOR_TOPIC = "topic"
 
 
 class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
-    """Each call raises a ClientError that says what was refused and why."""
+    """Administers a cluster. Each call raises a ClientError that says what was refused and why.
+
+    Example:
+
+        async with Admin("127.0.0.1:9092") as admin:
+            await admin.create_topic("orders", partitions=3, configs={"ottla.durability": "disk"})
+            for topic in await admin.list_topics():
+                print(topic.name, topic.partition_count)
+    """
 
     # Topics.
 
@@ -68,10 +72,10 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """-1 leaves a number to the broker's defaults. TopicExistsError if it is there already.
+        """Creates a topic. Raises TopicExistsError if it already exists.
 
-        An assignment has the broker ids of each partition's replicas, the preferred leader first. It takes the place of
-        both numbers.
+        -1 selects the broker's default. An assignment lists the broker ids of each partition's replicas, the preferred
+        leader first; it replaces both numbers.
         """
         topic = {
             "name": name,
@@ -91,12 +95,14 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
             await self._until_known(name)
 
     async def delete_topic(self, name: str) -> None:
+        """Deletes a topic. Raises UnknownTopicError if it does not exist."""
         body = {"topics": [{"name": name, "topic_id": None}], "topic_names": [name], "timeout": self._timeout}
         reply = await self._call_controller(DELETE_TOPICS, body, f'deleting topic "{name}"')
         for result in reply.responses:
             check(result, f'topic "{name}"')
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
+        """Lists the topics by name; `internal` includes internal topics."""
         view, _ = await self._again(lambda: fetch_all(self._brokers))
         return [
             TopicListing(
@@ -111,7 +117,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         ]
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Partitions with their offsets and sizes, and the configuration that was set for the topic."""
+        """Returns the partitions with their offsets and sizes, and the configuration that was set for the topic."""
         view = await self._topic(name)
         ends = await self._ends(view)
         sizes = await self._sizes(name)
@@ -135,9 +141,9 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Grows a topic to `total` partitions. Keys move to other partitions from then on.
+        """Grows a topic to `total` partitions. From then on, keys may map to other partitions.
 
-        An assignment has the broker ids of each new partition's replicas, the preferred leader first.
+        An assignment lists the broker ids of each new partition's replicas, the preferred leader first.
         """
         placed = None if assignment is None else [{"broker_ids": list(replicas)} for replicas in assignment]
         body = {
@@ -150,14 +156,14 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
             check(result, f'topic "{name}"')
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
-        """Deletes what lies before the offsets (HIGH_WATERMARK: everything); the new first offsets."""
+        """Deletes the records before these offsets (HIGH_WATERMARK deletes all). Returns the new first offsets."""
         return {
             TopicPartition(topic, partition): await self._delete_before(TopicPartition(topic, partition), offset)
             for (topic, partition), offset in before.items()
         }
 
     async def _delete_before(self, at: TopicPartition, offset: int) -> int:
-        """Asks the next leader if this one is gone: to delete the same twice does no harm."""
+        """Retries with the next leader if this one is gone; deleting the same records twice does no harm."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
         backoff = Backoff(min_ms=20)
@@ -187,7 +193,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
     async def describe_configs(
         self, topic: str | None = None, *, broker_id: int | None = None, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """Of a topic or of a broker, sorted by name."""
+        """Returns the configuration of a topic or of a broker, sorted by name."""
         kind, name = _resource(topic, broker_id)
         body = {
             "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": None}],
@@ -212,7 +218,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         return sorted(entries, key=lambda each: each.name)
 
     async def describe_topic_configs(self, topics: Iterable[str], key: str) -> dict[str, str | None]:
-        """One configuration of many topics, by their names; those that are gone meanwhile are left out."""
+        """Returns one configuration value of many topics, by topic. Topics deleted meanwhile are left out."""
         names = list(topics)
         found: dict[str, str | None] = {}
         for start in range(0, len(names), RESOURCES_A_REQUEST):
@@ -239,7 +245,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         delete: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Sets some values and resets others to their defaults; the rest stays as it is."""
+        """Sets some values and resets others to their defaults. All other values stay unchanged."""
         kind, name = _resource(topic, broker_id)
         changes = [{"name": key, "config_operation": SET, "value": value} for key, value in (set_values or {}).items()]
         changes += [{"name": key, "config_operation": DELETE, "value": None} for key in delete]
@@ -255,6 +261,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
     # The cluster.
 
     async def describe_cluster(self) -> ClusterDescription:
+        """Returns the cluster id, the controller and the brokers."""
         body = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": False}
         reply = await self._ask(DESCRIBE_CLUSTER, body, "describing the cluster")
         check(reply, "the cluster")
@@ -264,9 +271,10 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
     async def describe_log_dirs(
         self, topic: str | None = None, *, broker_id: int | None = None
     ) -> list[LogDirDescription]:
-        """The disks of every broker or of one; only one topic's partitions if it is named.
+        """Returns the disks of every broker or of one broker, with all partitions or only those of `topic`.
 
-        A disk that its broker calls failed is refused, but for the question about one broker: there `error` says so.
+        A disk that its broker reports as failed raises an error. With `broker_id`, the result has it in `error`
+        instead.
         """
         await self._metadata.refresh()
         found: list[LogDirDescription] = []
@@ -293,7 +301,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         return {at.partition: (first[at].offset, last[at].offset) for at in led}
 
     async def _sizes(self, topic: str) -> dict[int, int]:
-        """The largest replica of each partition."""
+        """Returns the size of the largest replica of each partition."""
         sizes: dict[int, int] = {}
         for directory in await self.describe_log_dirs(topic):
             for each in directory.partitions:

@@ -1,4 +1,4 @@
-"""What every call of the admin client is made of: connections, metadata, and the way to the controller."""
+"""The basis of all admin calls: connections, metadata, and requests to the controller."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 
 class AdminCalls:
+    """Sends requests to any broker or to the controller, and retries where that is safe."""
+
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str],
@@ -48,7 +50,7 @@ class AdminCalls:
         await self.close()
 
     async def start(self) -> None:
-        """Connects. NoBrokerError if nobody answers."""
+        """Connects. Raises NoBrokerError if no broker answers."""
         try:
             await self._metadata.refresh()
         except BaseException:
@@ -56,6 +58,7 @@ class AdminCalls:
             raise
 
     async def close(self) -> None:
+        """Closes all connections."""
         await self._brokers.close()
 
     @property
@@ -70,7 +73,7 @@ class AdminCalls:
             self._metadata.forget([name])
 
     async def _until_known(self, name: str) -> None:
-        """A topic that was created is unknown to some brokers for a moment; a user expects it to be there."""
+        """Waits until a new topic is known: some brokers learn of it a moment later, but a user expects it to exist."""
         self._metadata.mark_stale()
         await self._metadata.topic(name, timeout_ms=self._timeout_ms, unknown_for_ms=self._timeout_ms)
         self._metadata.forget([name])
@@ -81,14 +84,14 @@ class AdminCalls:
         return await self._brokers.connection(broker_id)
 
     async def _ask(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
-        """Of any broker. A question may be asked again, of another one, when a broker goes away over it."""
+        """Asks any broker. If the connection is lost, asks again, possibly another broker."""
         return await self._again(lambda: self._ask_once(api, body, what))
 
     async def _ask_once(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
         return await call(await self._brokers.any_connection(), api, body, what=what)
 
     async def _again(self, question: Callable[[], Awaitable[T]]) -> T:
-        """For what may be done twice."""
+        """Runs a call that may safely run twice, and retries it when a connection is lost."""
         backoff = Backoff()
         for _ in range(TRIES - 1):
             try:
@@ -98,7 +101,7 @@ class AdminCalls:
         return await question()
 
     async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
-        """The controller's node if the metadata names one that answers, else any broker, which passes it on."""
+        """Calls the controller, or any broker if the controller is unknown or unreachable; brokers forward it."""
         backoff = Backoff()
         for _ in range(CONTROLLER_TRIES):
             await self._metadata.refresh()
@@ -115,6 +118,7 @@ class AdminCalls:
 
 
 def check(result: Any, what: str) -> None:
+    """Raises a BrokerRefusedError if the result has an error code."""
     if result.error_code:
         raise refused(result.error_code, what, getattr(result, "error_message", None))
 

@@ -1,7 +1,7 @@
-"""The Kafka APIs that the client calls, and how one is called.
+"""The Kafka APIs that the client calls, and the function that calls them.
 
-A request is written once, as plain dictionaries with every field that any version has; what the negotiated version
-does not have is left out. Produce and Fetch, the hot ones, go through `ottla.wire.produce` and `ottla.wire.fetch`.
+A request is written once, as nested dictionaries with the fields of all versions; fields that the negotiated version
+lacks are left out. Produce and Fetch are on the hot path and use `ottla.wire.produce` and `ottla.wire.fetch` instead.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from ottla.wire.schema import decode, encode, request_type, response_type
 
 @dataclass(frozen=True, slots=True)
 class ClientApi:
+    """An API and the versions of it that this client speaks."""
+
     key: int
     name: str
     versions: tuple[int, int]
-    """What this client speaks. The lowest are those of Apache Kafka 3.0, the first with topic ids throughout."""
+    """The lowest versions are those of Apache Kafka 3.0, the first release with topic ids throughout."""
 
 
 PRODUCE = ClientApi(0, "Produce", (9, 13))
@@ -64,7 +66,7 @@ CONSUMER_GROUP_HEARTBEAT = ClientApi(68, "ConsumerGroupHeartbeat", (0, 1))
 CONSUMER_GROUP_DESCRIBE = ClientApi(69, "ConsumerGroupDescribe", (0, 1))
 
 TRANSACTION_VERSION = "transaction.version"
-"""A feature of the cluster. With 2 (KIP-890) the following requests have versions of their own."""
+"""A cluster feature. At level 2 (KIP-890), the following requests have separate versions."""
 PRODUCE_IN_V1 = ClientApi(0, "Produce", (9, 11))
 PRODUCE_IN_V2 = ClientApi(0, "Produce", (12, 13))
 END_TXN_IN_V1 = ClientApi(26, "EndTxn", (3, 4))
@@ -76,7 +78,7 @@ TXN_OFFSET_COMMIT_IN_V2 = ClientApi(28, "TxnOffsetCommit", (5, 5))
 async def call(
     connection: Connection, api: ClientApi, body: Mapping[str, Any], *, what: str, timeout_ms: int | None = None
 ) -> Any:
-    """Sends a request and decodes its reply, an entity of kio's schema of the negotiated version."""
+    """Sends a request and decodes the reply into an entity of kio's schema for the negotiated version."""
     version = connection.version_for(api.key, api.versions, api.name)
     request = build(request_type(api.key, version), body)
     reply = await connection.request(api.key, version, [encode(request)], what=what, timeout_ms=timeout_ms)
@@ -84,6 +86,7 @@ async def call(
 
 
 def decode_reply(connection: Connection, api: ClientApi, version: int, reply: memoryview) -> Any:
+    """Decodes a reply. If it is malformed, ends the connection and raises ConnectionLostError."""
     try:
         entity, _ = decode(response_type(api.key, version), reply)
     except MalformedRequest as damage:
@@ -94,7 +97,7 @@ def decode_reply(connection: Connection, api: ClientApi, version: int, reply: me
 
 
 def build(entity_type: Any, values: Mapping[str, Any]) -> Any:
-    """An entity from nested dictionaries. Fields that this version does not have are dropped."""
+    """Builds an entity from nested dictionaries. Drops fields that this version does not have."""
     nested = _nested_types(entity_type)
     chosen: dict[str, Any] = {}
     for name, value in values.items():
@@ -109,7 +112,7 @@ def build(entity_type: Any, values: Mapping[str, Any]) -> Any:
 
 @cache
 def _nested_types(entity_type: Any) -> dict[str, Any]:
-    """Each field's name, and its entity type if it holds entities (alone, optional or in a tuple)."""
+    """Maps each field to its entity type, or None if it holds no entities (single, optional or in a tuple)."""
     return {field.name: _entity_in(field.type) for field in fields(entity_type)}
 
 
@@ -124,14 +127,14 @@ def _entity_in(annotation: Any) -> Any:
 
 
 async def negotiate(connection: Connection, software_version: str) -> None:
-    """Asks for the broker's API versions. A broker that is older than our question answers in version 0."""
+    """Requests the broker's API versions. A broker that does not know our request version replies in version 0."""
     version = API_VERSIONS.versions[1]
     body = {"client_software_name": "ottla", "client_software_version": software_version}
     while True:
         request = encode(build(request_type(API_VERSIONS.key, version), body))
         what = "asking for the API versions"
         reply = await connection.request(API_VERSIONS.key, version, [request], what=what)
-        unsupported = int.from_bytes(reply[:2], "big") == 35  # UNSUPPORTED_VERSION, then a body of version 0
+        unsupported = int.from_bytes(reply[:2], "big") == 35  # UNSUPPORTED_VERSION, followed by a body of version 0
         if unsupported and version > 0:
             version = 0
             continue
@@ -147,7 +150,7 @@ async def negotiate(connection: Connection, software_version: str) -> None:
 async def open_connection(
     address: Any, *, client_id: str, software_version: str, connect_timeout_ms: int, request_timeout_ms: int
 ) -> Connection:
-    """A connection that knows what its broker speaks."""
+    """Opens a connection and negotiates API versions."""
     connection = await Connection.open(
         address, client_id=client_id, timeout_ms=connect_timeout_ms, request_timeout_ms=request_timeout_ms
     )

@@ -1,4 +1,4 @@
-"""Batches on the producer's side: one that still takes records, and one that is closed and on its way."""
+"""Batches of the producer: open ones, which still accept records, and closed ones, which are sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class Identity(NamedTuple):
-    """An idempotent producer's name at the broker."""
+    """The producer id and epoch of an idempotent producer."""
 
     producer_id: int
     epoch: int
@@ -25,30 +25,32 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A closed batch: bytes that never change in a retry, except that a restarted numbering signs them again."""
+    """A closed batch. Retries send the same bytes, except that a new producer id or sequence is written into them."""
 
     payload: bytearray
     delivery: Delivery
     buffered_bytes: int
-    """What it takes of the producer's buffer until it is acknowledged or given up."""
+    """Bytes that the batch occupies in the producer's buffer until it is acknowledged or given up."""
     deadline_s: float
     identity: Identity | None = None
     sequence: int = NO_SEQUENCE
     in_flight: bool = False
     may_be_written: bool = False
-    """A request with it left, and no answer excluded that it is in the log."""
+    """Whether a request with this batch was sent and no reply has ruled out that it is in the log."""
 
     @property
     def count(self) -> int:
+        """The number of records."""
         return self.delivery.count
 
     def number(self, identity: Identity, sequence: int) -> None:
+        """Assigns the producer id, epoch and sequence, and writes them into the batch."""
         self.identity = identity
         self.sequence = sequence
         set_producer(self.payload, identity.producer_id, identity.epoch, sequence)
 
     def cut_in_two(self) -> tuple[Batch, Batch]:
-        """The same records in two batches that together take up the same sequences."""
+        """Splits the records into two batches that together use the same sequences."""
         records = decode_batch(self.payload)
         header = read_header(self.payload)
         traits = Traits(compression=header.compression, transactional=header.is_transactional)
@@ -56,7 +58,8 @@ class Batch:
         first_delivery, second_delivery = self.delivery.cut(at)
         payloads = []
         for part in (records[:at], records[at:]):
-            encoder = RowEncoder(len(self.payload) * 1024)  # no budget: each half has its rows
+            # Effectively unlimited, so that each half takes all its rows
+            encoder = RowEncoder(len(self.payload) * 1024)
             for record in part:
                 encoder.append(record.key, record.value, record.headers, record.timestamp_ms)
             payloads.append(seal(encoder.take(), traits))
@@ -70,7 +73,7 @@ class Batch:
 
 
 class OpenBatch:
-    """Takes records up to a number of bytes."""
+    """Accepts records up to a number of bytes."""
 
     __slots__ = ("_encoder", "_futures", "_timestamps", "deadline_s", "last_bytes", "ready_at_s", "size_bytes")
 
@@ -80,7 +83,7 @@ class OpenBatch:
         self._futures: list[asyncio.Future[RecordMetadata]] = []
         self.size_bytes = 0
         self.last_bytes = 0
-        """What the last record took."""
+        """The size of the last record."""
         self.ready_at_s = ready_at_s
         self.deadline_s = deadline_s
 
@@ -92,7 +95,7 @@ class OpenBatch:
         timestamp_ms: int,
         future: asyncio.Future[RecordMetadata],
     ) -> bool:
-        """False if the record does not fit any more."""
+        """Adds a record. Returns False if it does not fit."""
         if not self._encoder.append(key, value, headers, timestamp_ms):
             return False
         self._timestamps.append(timestamp_ms)
@@ -103,5 +106,6 @@ class OpenBatch:
         return True
 
     def close(self, traits: Traits) -> Batch:
+        """Encodes the records as a closed batch."""
         payload = seal(self._encoder.take(), traits, never_larger=True)
         return Batch(payload, RecordsDelivery(self._futures, self._timestamps), self.size_bytes, self.deadline_s)

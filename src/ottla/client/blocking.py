@@ -1,4 +1,4 @@
-"""Turns methods of an asyncio client into methods that block, with the same arguments and the same types."""
+"""Turns methods of an asyncio client into blocking methods with the same arguments and types."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 
 class AsyncClient(Protocol):
+    """A client that a `Facade` can wrap."""
+
     async def start(self) -> None: ...
 
     async def __aexit__(
@@ -25,7 +27,7 @@ class AsyncClient(Protocol):
 
 
 def same_arguments(constructor: Callable[P, object]) -> Callable[[Any], Callable[Concatenate[Any, P], None]]:
-    """For an `__init__` that passes everything on to this constructor."""
+    """Decorates an `__init__` that passes all its arguments on to this constructor."""
 
     def decorate(init: Any) -> Callable[Concatenate[Any, P], None]:
         of_self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -37,7 +39,7 @@ def same_arguments(constructor: Callable[P, object]) -> Callable[[Any], Callable
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """The method for a facade: `self.call` runs it with the facade's client."""
+    """Returns a blocking version of a coroutine method for a `Facade`, which runs it with `self.call`."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> T:
@@ -48,7 +50,7 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
 
 
 def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """The same for a method that does not wait. It runs where the rest of the client does."""
+    """Does the same for a method that does not wait. It still runs on the client's event loop."""
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> T:
@@ -62,7 +64,7 @@ def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 
 
 class Facade:
-    """A client that blocks. It is created on the loop, and started by `with`, by `start` or by its first use."""
+    """A blocking client. It is created on the event loop and started by `with`, by `start` or by its first use."""
 
     def __init__(self, create: Callable[[], AsyncClient]) -> None:
         self._thread = shared_loop_thread()
@@ -75,7 +77,7 @@ class Facade:
         self._client, self._starting = self._thread.call(on_the_loop)
 
     def start(self) -> None:
-        """Connects. NoBrokerError if nobody answers."""
+        """Connects. Raises NoBrokerError if no broker answers."""
 
         async def nothing(client: Any) -> None:
             pass
@@ -83,11 +85,11 @@ class Facade:
         self.call(nothing)
 
     def close(self) -> None:
-        """As the asyncio client closes: a producer flushes, a consumer commits and leaves its group."""
+        """Closes like the asyncio client: a producer flushes, a consumer commits and leaves its group."""
         self._close(None, None, None)
 
     def call(self, work: Callable[[Any], Coroutine[Any, Any, T]], give_back: Callable[[T], None] | None = None) -> T:
-        """Runs it with the client, which is started before. `LoopThread.call` explains `give_back`."""
+        """Runs a coroutine function with the client, which is started first. `LoopThread.call` explains `give_back`."""
 
         async def started() -> T:
             await self._ensure_started()
@@ -98,14 +100,14 @@ class Facade:
     async def _ensure_started(self) -> None:
         if self._is_closed:
             raise ClientClosedError("the client is closed")
-        async with self._starting:  # another thread may use it for the first time, too
+        async with self._starting:  # two threads may use the client for the first time at once
             if not self._is_started:
                 await self._client.start()
                 self._is_started = True
                 self._on_started()
 
     def _on_started(self) -> None:
-        """On the loop."""
+        """Called on the event loop after the first start."""
 
     def _close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -118,7 +120,7 @@ class Facade:
                 await self._before_close()
                 await self._client.__aexit__(kind, error, trace)
             finally:
-                self._is_closed = True  # not before: callbacks use the client while it closes
+                self._is_closed = True  # not earlier, because callbacks use the client while it closes
 
         self._thread.call(work)
 

@@ -1,7 +1,7 @@
-"""The connections of one client: found again by node id, opened on demand, reopened with a growing pause.
+"""The connections of one client, by node id: opened on demand and reopened with exponential backoff.
 
-A long poll must not delay other requests on its connection, so connections have a purpose: a node's fetches travel
-on another one than questions about metadata.
+A long poll must not delay other requests on its connection, so each connection has a purpose: fetches from a node use a
+different connection than metadata requests.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ DEFAULT_PORT = 9092
 BACKOFF_MIN_MS = 50
 BACKOFF_MAX_MS = 1000
 BOOTSTRAP = -1
-"""The node id of "whichever of the bootstrap servers answers"."""
+"""A node id that means any bootstrap server that answers."""
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[Address]:
-    """`"host:port,host:port"` or a list of them. IPv6 addresses stand in brackets."""
+    """Parses `"host:port,host:port"` or a list of addresses. IPv6 addresses are in brackets."""
     entries = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = [_parse_address(entry.strip()) for entry in entries if entry.strip()]
     if not addresses:
@@ -38,7 +38,7 @@ def _parse_address(entry: str) -> Address:
 
 
 class Backoff:
-    """A pause that doubles with each failure and is spread out, so that clients do not come back all at once."""
+    """Exponential backoff with jitter, so that clients do not reconnect all at once."""
 
     def __init__(self, min_ms: float = BACKOFF_MIN_MS, max_ms: float = BACKOFF_MAX_MS) -> None:
         self._min_ms = min_ms
@@ -46,16 +46,18 @@ class Backoff:
         self._failures = 0
 
     def succeeded(self) -> None:
+        """Resets the backoff."""
         self._failures = 0
 
     def next_pause_ms(self) -> float:
+        """Returns the pause before the next attempt and doubles it for the one after."""
         pause_ms = min(self._max_ms, self._min_ms * 2.0**self._failures)
         self._failures = min(self._failures + 1, 16)
         return pause_ms * random.uniform(0.8, 1.2)
 
 
 class Brokers:
-    """All connections of a producer, consumer or admin."""
+    """All connections of a producer, consumer or admin client."""
 
     def __init__(
         self,
@@ -78,10 +80,11 @@ class Brokers:
 
     @property
     def bootstrap_text(self) -> str:
+        """The bootstrap servers as text, for messages."""
         return ",".join(map(str, self._bootstrap))
 
     def update_nodes(self, nodes: Iterable[tuple[int, Address]]) -> None:
-        """What the newest metadata says. A node that moved gets new connections."""
+        """Applies new metadata. Connections to a node that moved are closed."""
         self._nodes = dict(nodes)
         for (node_id, purpose), connection in list(self._open.items()):
             if node_id != BOOTSTRAP and self._nodes.get(node_id) != connection.address:
@@ -89,12 +92,12 @@ class Brokers:
                 connection.end()
 
     def opened(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The connection if there is one now."""
+        """Returns the open connection, or None."""
         connection = self._open.get((node_id, purpose))
         return connection if connection is not None and connection.is_open else None
 
     async def connection(self, node_id: int, purpose: str = "") -> Connection:
-        """Waits out the pause after a failure, then tries once. Raises NoBrokerError if that fails."""
+        """Returns a connection, opening one if needed. Waits out the backoff, then tries once. Raises NoBrokerError."""
         found = self.opened(node_id, purpose)
         if found is not None:
             return found
@@ -117,7 +120,7 @@ class Brokers:
             self._open[key] = task.result()
 
     async def any_connection(self) -> Connection:
-        """Any broker: an open connection, else a node of the metadata, else a bootstrap server."""
+        """Returns a connection to any broker: an open one, else to a known node, else to a bootstrap server."""
         for (_, purpose), connection in self._open.items():
             if connection.is_open and purpose == "":
                 return connection
@@ -170,12 +173,12 @@ class Brokers:
         return connection
 
     async def close(self) -> None:
-        """For good."""
+        """Closes all connections and refuses new ones."""
         self._closed = True
         await self.disconnect()
 
     async def disconnect(self) -> None:
-        """Whoever needs a connection again gets a new one."""
+        """Closes all connections. Later calls open new ones."""
         opening = list(self._opening.values())
         for task in opening:
             task.cancel()

@@ -1,4 +1,4 @@
-"""How a cluster is doing, gathered from what its brokers tell: works on Apache Kafka too."""
+"""A health report of a cluster, built from what its brokers report. Works with Apache Kafka too."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ MIN_INSYNC = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class BrokerReport:
+    """The state of one broker."""
+
     id: int
     host: str
     port: int
     rack: str | None
     machine: str
-    """Replicas of a partition never share it, unless the brokers are told so."""
+    """The machine of the broker. Replicas of a partition never share a machine unless configured otherwise."""
     leaders: int
     replicas: int
     data_bytes: int | None = None
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
     problem: str | None = None
-    """Why its disk is not known, or cannot be used."""
+    """Why the broker's disk is unknown or unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
+    """The replication state of one partition."""
+
     topic: str
     partition: int
     leader: int | None
@@ -42,14 +46,16 @@ class PartitionReport:
     isr: list[int]
     min_insync: int
     is_offline: bool
-    """Nobody leads it: it takes no writes, and cannot be read."""
+    """The partition has no leader, so it can be neither written nor read."""
     is_under_min_isr: bool
-    """Writes with acks=all are refused."""
+    """Writes with acks=all are rejected."""
     is_under_replicated: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentReport:
+    """A partition whose replicas are being moved."""
+
     topic: str
     partition: int
     replicas: list[int]
@@ -59,13 +65,15 @@ class ReassignmentReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
+    """The state of the cluster and all partitions that need attention."""
+
     cluster_id: str
     controller: int | None
     topics: int
     partitions: int
     brokers: list[BrokerReport]
     away: list[int] = field(default_factory=list)
-    """Brokers that have replicas and are not there."""
+    """Ids of brokers that have replicas but are not in the cluster."""
     offline: list[PartitionReport] = field(default_factory=list)
     under_min_isr: list[PartitionReport] = field(default_factory=list)
     under_replicated: list[PartitionReport] = field(default_factory=list)
@@ -73,11 +81,20 @@ class ClusterReport:
 
     @property
     def is_healthy(self) -> bool:
+        """Whether all partitions are fully replicated and all brokers and disks are available."""
         failed = any(broker.problem is not None for broker in self.brokers)
         return not (self.offline or self.under_min_isr or self.under_replicated or self.away or failed)
 
 
 async def report_cluster(admin: Admin) -> ClusterReport:
+    """Collects the report.
+
+    Example:
+
+        async with Admin("127.0.0.1:9092") as admin:
+            report = await report_cluster(admin)
+            print(report.is_healthy, report.under_replicated)
+    """
     cluster = await admin.describe_cluster()
     topics = await admin.describe_all_partitions()
     reassignments = await admin.list_partition_reassignments()
@@ -111,7 +128,7 @@ async def report_cluster(admin: Admin) -> ClusterReport:
 
 
 async def seats(admin: Admin) -> list[Seat]:
-    """The brokers that are there, as plans need them."""
+    """Returns the live brokers in the form that replica plans need."""
     cluster = await admin.describe_cluster()
     return [Seat(broker.id, await _machine(admin, broker), broker.rack) for broker in cluster.brokers]
 
@@ -119,7 +136,7 @@ async def seats(admin: Admin) -> list[Seat]:
 def _partition(
     topic: str, described: PartitionDescription, minimum: int | None, moving: Reassignment | None
 ) -> PartitionReport:
-    """A replica that is only just coming is not missing, and one that goes need not be in sync."""
+    """Builds a partition's report. A replica being added is not missing, and one being removed need not be in sync."""
     settled = described.replicas if moving is None else [each for each in moving.target if each not in moving.adding]
     expected = len(described.replicas) if moving is None else len(moving.target)
     needed = expected // 2 + 1 if minimum is None else minimum
@@ -137,7 +154,7 @@ def _partition(
 
 
 async def _minimums(admin: Admin, topics: Iterable[str]) -> Mapping[str, int]:
-    """What the topics say. Those that are not here have Ottla's default, a majority of the replicas."""
+    """Returns the topics' settings. A topic that is missing has Ottla's default, a majority of the replicas."""
     found = await admin.describe_topic_configs(topics, MIN_INSYNC)
     return {name: int(value) for name, value in found.items() if value is not None and value.isdecimal()}
 
@@ -173,6 +190,6 @@ async def _broker(admin: Admin, broker: BrokerDescription, leaders: int, replica
 
 
 def _known(sizes: Iterable[int]) -> int | None:
-    """The sum, if every disk says how large it is."""
+    """Returns the sum, or None unless every disk reports its size."""
     known = list(sizes)
     return sum(known) if known and min(known) >= 0 else None

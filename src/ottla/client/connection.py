@@ -1,7 +1,7 @@
-"""One connection to one broker: requests are pipelined, replies come back in the order of the requests.
+"""One connection to one broker. Requests are pipelined, and replies arrive in the order of the requests.
 
-A reply that does not come in time ends the connection, because every later reply waits behind it. Whoever waits on
-a connection that ends gets `ConnectionLostError`: the broker may or may not have done what was asked.
+A late reply ends the connection, because every later reply waits behind it. Callers that wait on a connection that ends
+get `ConnectionLostError`: the broker may or may not have executed the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CORRELATION_WRAPS_AT = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request whose reply is still to come."""
+    """A request without a reply so far."""
 
     api_key: int
     version: int
@@ -42,6 +42,8 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """The host and port of a broker."""
+
     host: str
     port: int
 
@@ -50,7 +52,16 @@ class Address:
 
 
 class Connection(FrameReader):
-    """Open with `Connection.open`. `versions` and `features` are what the broker said in its ApiVersions reply."""
+    """A connection, opened with `Connection.open`.
+
+        connection = await Connection.open(
+            Address("127.0.0.1", 9092), client_id="tool", timeout_ms=10_000, request_timeout_ms=30_000
+        )
+        reply = await connection.request(api_key, version, [body], what="listing the groups")
+        connection.end()
+
+    `versions` and `features` come from the broker's ApiVersions reply.
+    """
 
     def __init__(
         self, address: Address, client_id: str, request_timeout_ms: int, allocate: Allocate = bytearray
@@ -79,27 +90,29 @@ class Connection(FrameReader):
         request_timeout_ms: int,
         allocate: Allocate = bytearray,
     ) -> Connection:
-        """Connects. Raises NoBrokerError with the reason if that does not work out. `allocate` is for large replies."""
+        """Connects. Raises NoBrokerError with the reason on failure. `allocate` provides buffers for large replies."""
         connection = cls(address, client_id, request_timeout_ms, allocate)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await connection._loop.create_connection(lambda: connection, address.host, address.port)
-        except OSError as cause:  # TimeoutError is one of them
+        except OSError as cause:  # includes TimeoutError
             raise connect_failed(str(address), cause) from cause
         return connection
 
     @property
     def is_open(self) -> bool:
+        """Whether requests can be sent."""
         return self._ended is None
 
     @property
     def in_flight(self) -> int:
+        """The number of requests without a reply."""
         return len(self._waiting)
 
     def request(
         self, api_key: int, version: int, body: Buffers, *, what: str, timeout_ms: int | None = None
     ) -> asyncio.Future[memoryview]:
-        """Sends at once. The future gives the reply's body, a view of a buffer of its own."""
+        """Sends a request at once. The future returns the reply's body, a view of a separate buffer."""
         reply: asyncio.Future[memoryview] = self._loop.create_future()
         if self._ended is not None:
             reply.set_exception(self._ended)
@@ -113,13 +126,13 @@ class Connection(FrameReader):
         return reply
 
     def send_unanswered(self, api_key: int, version: int, body: Buffers) -> None:
-        """For produce requests with acks=0, the only ones without a reply."""
+        """Sends a produce request with acks=0, the only request without a reply."""
         if self._ended is not None:
             raise self._ended
         self._write(api_key, version, body)
 
     def version_for(self, api_key: int, ours: tuple[int, int], name: str) -> int:
-        """The highest version that both sides speak."""
+        """Returns the highest version that both sides speak. Raises UnsupportedByBrokerError if there is none."""
         theirs = self.versions.get(api_key)
         if theirs is None:
             raise UnsupportedByBrokerError(f"the broker at {self.address} has no {name} API")
@@ -132,7 +145,7 @@ class Connection(FrameReader):
         return version
 
     def end(self, reason: ClientError | None = None) -> None:
-        """Closes the socket and fails whatever still waits. Idempotent."""
+        """Closes the socket and fails all requests without a reply. Idempotent."""
         if self._ended is not None:
             return
         self._ended = reason or ConnectionLostError(f"the connection to {self.address} was closed by this client")
@@ -145,10 +158,10 @@ class Connection(FrameReader):
         for one in waiting:
             if not one.reply.done():
                 one.reply.set_exception(self._ended)
-                one.reply.exception()  # a request that nobody awaits any more is not worth a warning
+                one.reply.exception()  # marks it as retrieved, because the caller may no longer await it
 
     async def wait_ended(self) -> None:
-        """Returns once the socket is closed."""
+        """Waits until the socket is closed."""
         if self._transport is not None:
             await asyncio.shield(self._gone)
 
@@ -176,10 +189,10 @@ class Connection(FrameReader):
             self._timer.cancel()
         self._timer = self._loop.call_at(at_s, self._on_timer)
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio.Transport
 
     def frame_received(self, frame: memoryview) -> None:
         if not self._waiting:

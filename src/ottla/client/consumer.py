@@ -1,16 +1,4 @@
-"""The consumer: by record and by Arrow table, alone or as a member of a group.
-
-    async with Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
-        consumer.subscribe(["orders"])
-        async for record in consumer:
-            ...
-
-Data is fetched ahead in the background. `position` moves when records are handed out, so a program that stores
-its positions together with its results goes on exactly where it stopped. With a `group_id` the group stores them:
-what was handed out counts as processed when the program asks for more.
-
-With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
-"""
+"""The consumer: by record and by Arrow table, alone or as a member of a group."""
 
 from __future__ import annotations
 
@@ -49,7 +37,20 @@ if TYPE_CHECKING:
 
 
 class Consumer(ConsumerLookups):
-    """Start it with `async with`, or with `start` and `close`. `GroupSettings` explains what concerns groups."""
+    """Reads partitions. Start it with `async with`, or with `start` and `close`.
+
+        async with Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["orders"])
+            async for record in consumer:
+                ...
+
+    Data is prefetched in the background. `position` advances when records are returned, so a program that stores its
+    positions together with its results resumes exactly where it stopped. With a `group_id`, the group stores the
+    positions: returned records count as processed when the program asks for more (`GroupSettings` explains the group
+    settings).
+
+    With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
+    """
 
     def __init__(
         self,
@@ -129,17 +130,17 @@ class Consumer(ConsumerLookups):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After a failure of the program, what it was working on is not committed."""
+        """Closes the consumer. After an exception, records that the program was working on are not committed."""
         await self._close(all_processed=error is None)
 
     async def start(self) -> None:
-        """Connects. NoBrokerError if nobody answers."""
+        """Connects. Raises NoBrokerError if no broker answers."""
         if self._fetcher is not None:
             return
         try:
             await self._metadata.refresh()
         except BaseException:
-            await self._brokers.disconnect()  # it may be started again
+            await self._brokers.disconnect()  # so that it can be started again
             raise
         self._fetcher = Fetcher(
             self._settings, self._brokers, self._metadata, self._subscription.readers, self._on_metadata
@@ -148,7 +149,7 @@ class Consumer(ConsumerLookups):
             self._group.start(self._fetcher.notify, self._fetcher.wake)
 
     async def close(self) -> None:
-        """In a group: commits (with `auto_commit`) what was handed out, calls `on_revoked`, and leaves."""
+        """Closes. In a group, first commits returned records (with `auto_commit`), calls `on_revoked`, and leaves."""
         await self._close(all_processed=True)
 
     async def _close(self, *, all_processed: bool) -> None:
@@ -163,10 +164,10 @@ class Consumer(ConsumerLookups):
                 await self._fetcher.close()
             await self._brokers.close()
 
-    # What to read.
+    # Assignment and positions.
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Reads exactly these partitions. Those that were assigned before keep their position."""
+        """Reads exactly these partitions. Partitions that were already assigned keep their position."""
         if self._group is not None:
             self._group.check_assignable()
         self._subscription.assign(TopicPartition(*each) for each in partitions)
@@ -182,11 +183,12 @@ class Consumer(ConsumerLookups):
         on_revoked: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Without a group: every partition of these topics, also those that are added later (from their beginning).
+        """Without a group, reads all partitions of these topics; those added later are read from their beginning.
 
-        In a group: those that the group gives to this consumer. A compiled regular expression subscribes to all topics
-        whose whole name matches. The callbacks get a list of partitions while the program waits for records:
-        `on_revoked` before they are given up, `on_lost` (else `on_revoked`) when they were taken away.
+        In a group, reads the partitions that the group assigns to this consumer. A compiled regular expression
+        subscribes to all topics whose whole name matches. Callbacks receive a list of partitions while the program
+        waits for records: `on_revoked` before partitions are given up, `on_lost` (else `on_revoked`) after they were
+        taken away.
         """
         if isinstance(topics, str):
             raise TypeError("subscribe takes a list of topics")
@@ -201,42 +203,40 @@ class Consumer(ConsumerLookups):
 
     @property
     def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted."""
         return sorted(self._subscription.readers)
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """The next record from this partition is the one at this offset or, if it is not there, the next one."""
+        """Continues the partition at this offset or, if no record has it, at the next record."""
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
         self._reader(partition).seek(offset)
         self._wake()
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """All assigned partitions unless some are named."""
+        """Seeks to the first offset of these partitions, or of all assigned ones."""
         await self._seek_to(EARLIEST, partitions)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """The end at the moment of this call."""
+        """Seeks to the end of these partitions as of this call, or of all assigned ones."""
         await self._seek_to(LATEST, partitions)
 
     async def seek_to_committed(self) -> None:
-        """What was handed out since the last commit comes again: for a program whose transaction was aborted.
-
-        Where nothing is committed yet, from the first record that was handed out.
-        """
+        """Returns to the committed offsets, else to the first returned record. For use after an aborted transaction."""
         positions = self._require_group().positions
         for reader in self._subscription.readers.values():
             reader.return_to_committed()
-        positions.look_up()  # what does not work out here goes on in the background
+        positions.look_up()  # if the lookup fails here, it continues in the background
         await positions.find()
         self._wake()
 
     def rewind(self, first: Mapping[TopicPartition, int]) -> None:
-        """Hands out again what was handed out from these offsets on, in partitions that are still assigned."""
+        """Returns records from these offsets on again, for partitions that are still assigned."""
         self._subscription.rewind(first)
         self._wake()
 
     async def position(self, partition: tuple[str, int]) -> int:
-        """The offset of the next record that will be handed out."""
+        """Returns the offset of the next record to be returned."""
         reader = self._reader(partition)
         while reader.position is None:
             if reader.wants_committed:
@@ -248,11 +248,12 @@ class Consumer(ConsumerLookups):
         return reader.position
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Nothing is handed out from these partitions until `resume`. They stay assigned."""
+        """Stops returning records from these partitions until `resume`. They stay assigned."""
         for each in partitions:
             self._reader(each).paused = True
 
     def resume(self, *partitions: tuple[str, int]) -> None:
+        """Returns records from these partitions again."""
         for each in partitions:
             self._reader(each).paused = False
         self._wake()
@@ -261,32 +262,33 @@ class Consumer(ConsumerLookups):
 
     @property
     def paused(self) -> list[TopicPartition]:
+        """The paused partitions, sorted."""
         return sorted(at for at, reader in self._subscription.readers.items() if reader.paused)
 
     # Groups.
 
     async def commit(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> None:
-        """Returns when the group has these offsets, or else the positions: after all that was handed out.
+        """Commits these offsets (of the next records to read), or by default the positions after all returned records.
 
-        An offset is that of the next record to read. CommitFailedError: the group has gone on without this consumer.
+        Raises CommitFailedError if the group continued without this consumer.
         """
         await self._require_group().commit(self._to_commit(offsets))
 
     def commit_nowait(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None
     ) -> asyncio.Task[None]:
-        """The same in the background: what is there to be committed is settled now. Commits keep their order."""
+        """Commits in the background the offsets as of this call. Commits keep their order."""
         return asyncio.create_task(self._require_group().commit(self._to_commit(offsets)))
 
     async def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, of the assigned partitions unless some are named; None if there is nothing."""
+        """Returns the group's committed offsets, or None, for these or else all assigned partitions."""
         chosen = self.assignment if partitions is None else [TopicPartition(*each) for each in partitions]
         return await self._require_group().committed(chosen)
 
     def progress(self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None) -> GroupProgress:
-        """What a transaction commits for the group: these offsets, or else the positions."""
+        """Returns the offsets that a transaction commits for the group: these, or else the positions."""
         group = self._require_group()
         if group.settings.auto_commit or self._settings.isolation_level != READ_COMMITTED:
             raise ClientError(
@@ -301,12 +303,12 @@ class Consumer(ConsumerLookups):
 
     @property
     def in_group(self) -> bool:
-        """Whether this consumer is a member now and has all that its group gave it, which may be nothing."""
+        """Whether this consumer is a member and has its whole assignment, which may be empty."""
         return self._group is not None and self._group.is_settled
 
     @property
     def group_identity(self) -> Identity | None:
-        """With what this consumer signs its commits: member id, generation and instance id. None if it is no member."""
+        """The member id, generation and instance id that sign this consumer's commits. None if it is not a member."""
         return None if self._group is None else self._group.identity
 
     def _to_commit(
@@ -342,7 +344,7 @@ class Consumer(ConsumerLookups):
                     break
 
     async def fetch_records(self, max_records: int = 500, timeout_ms: float | None = None) -> list[ConsumerRecord]:
-        """Waits until there is a record, then returns what is there, at most `max_records`. Empty after the timeout."""
+        """Waits for a record, then returns up to `max_records` available ones, or none after the timeout."""
         records: list[ConsumerRecord] = []
         deadline_s = _deadline_s(timeout_ms)
         while not records and (ready := await self._ready(deadline_s)):
@@ -360,9 +362,10 @@ class Consumer(ConsumerLookups):
         return records
 
     async def fetch_table(self, max_bytes: int = 64 * 1024 * 1024, timeout_ms: float | None = None) -> pyarrow.Table:
-        """The same as an Arrow table: topic, partition, offset, timestamp, key, value, headers, without deserializers.
+        """Like `fetch_records`, but returns an Arrow table and applies no deserializers.
 
-        `max_bytes` counts batches as they came (compressed, if they are); at least one batch is returned.
+        The columns are topic, partition, offset, timestamp, key, value and headers. `max_bytes` counts batches as
+        received (compressed, if they are); at least one batch is returned.
         """
         from ottla.client.read_tables import take_record_batch, to_table
 
@@ -389,11 +392,11 @@ class Consumer(ConsumerLookups):
     async def fetch_range(
         self, partition: tuple[str, int], until: int, *, max_bytes: int = 4 * 1024 * 1024, timeout_ms: float
     ) -> tuple[pyarrow.RecordBatch, bool] | None:
-        """The next rows of one partition before the offset `until`; None when the position has come there.
+        """Returns the next rows of one partition before the offset `until`, or None once the position reaches it.
 
-        With them comes whether their timestamps are the broker's. What a reader does not see (markers, what was
-        aborted, what compaction removed) is passed over. RequestTimedOutError if nothing comes. What is after `until`
-        is not asked for, until something else is read or a range that is longer.
+        The second result is whether the broker set the timestamps. Invisible records (markers, aborted or compacted
+        records) are skipped. Raises RequestTimedOutError if no data arrives. Offsets from `until` on are not fetched
+        until another read or a longer range asks for them.
         """
         from ottla.client.read_tables import take_typed_batch
 
@@ -402,7 +405,7 @@ class Consumer(ConsumerLookups):
             reader.fetch_end = until
             self._wake()
         deadline_s = _deadline_s(timeout_ms)
-        if reader.position is None:  # it may come to be at the end, where nothing more comes
+        if reader.position is None:  # it may turn out to be at the end, where no data would arrive
             await self.position(partition)
         while reader.position is None or reader.position < until:
             if not await self._ready(deadline_s, keep_ends=True):
@@ -420,10 +423,7 @@ class Consumer(ConsumerLookups):
         return None
 
     async def _ready(self, deadline_s: float | None, *, keep_ends: bool = False) -> list[PartitionReader]:
-        """The partitions that have data, as soon as one has. Empty when the time is over.
-
-        `keep_ends`: those of ranges hold.
-        """
+        """Waits for partitions with data; empty after the deadline. `keep_ends` keeps the limits of `fetch_range`."""
         if not keep_ends:
             self._lift_ends()
         if self._group is None:
@@ -443,7 +443,7 @@ class Consumer(ConsumerLookups):
                 await group.attend()
             failure = self._subscription.take_failure()
             if failure is not None:
-                fetcher.wake()  # what failed is tried again, and nobody else says so
+                fetcher.wake()  # the failed partition is retried, and nothing else wakes the fetcher
                 raise failure
             ready = [each for each in self._subscription.readers.values() if each.has_data and not each.paused]
             if ready:
@@ -460,7 +460,7 @@ class Consumer(ConsumerLookups):
         if limited:
             self._wake()
 
-    # The rest.
+    # Internals.
 
     async def _seek_to(self, end: int, partitions: Iterable[tuple[str, int]]) -> None:
         chosen = [TopicPartition(*each) for each in partitions] or self.assignment

@@ -1,4 +1,4 @@
-"""What a consumer can ask about logs without reading them: their ends, offsets by time, a topic's partitions."""
+"""Consumer queries that read no records: log ends, offsets by time, and a topic's partitions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ottla.client.partition_reader import EARLIEST, LATEST
 
 
 class ConsumerLookups:
+    """A mixin of `Consumer`."""
+
     _settings: FetchSettings
     _brokers: Brokers
     _metadata: Metadata
@@ -23,20 +25,22 @@ class ConsumerLookups:
     async def offsets_for_time(
         self, times: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after the time in milliseconds; None if there is none."""
+        """Returns for each partition the first record at or after the time in milliseconds, or None."""
         found = await self._list_offsets(times)
         return {at: (result if result.offset >= 0 else None) for at, result in found.items()}
 
     async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
+        """Returns the first offset of each partition."""
         found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
         return {at: result.offset for at, result in found.items()}
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """One past the last record that a reader may see."""
+        """Returns the offset after the last visible record of each partition."""
         found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
         return {at: result.offset for at, result in found.items()}
 
     async def partitions(self, topic: str) -> list[TopicPartition]:
+        """Returns the partitions of a topic."""
         view = await self._metadata.topic(topic, timeout_ms=self._settings.request_timeout_ms)
         return [TopicPartition(topic, index) for index in view.partitions]
 

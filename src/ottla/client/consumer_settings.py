@@ -1,4 +1,4 @@
-"""Names that a consumer is told, and what brokers call them."""
+"""Maps consumer settings to the numbers of the protocol."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ T = TypeVar("T")
 
 
 def reset_to(auto_offset_reset: str) -> int | None:
-    """What to look up for a partition without a usable offset."""
+    """Returns the timestamp to look up for a partition without a usable offset; None means to fail instead."""
     return _one_of("auto_offset_reset", _RESETS, auto_offset_reset)
 
 
 def isolation_number(isolation_level: str) -> int:
+    """Returns the number of an isolation level."""
     return _one_of("isolation_level", _ISOLATION, isolation_level)
 
 

@@ -1,6 +1,6 @@
-"""Who waits for a batch: one future for each record, or one for a whole table.
+"""Completes the futures of a batch: one for each record, or one for a whole table.
 
-A batch can be cut in two on its way (it was too large), so a delivery can be cut in two as well.
+A batch that is too large for the broker is split in two, so a delivery can be split as well.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 UNKNOWN_OFFSET = -1
-"""The broker took the records but did not say where: acks=0, or a duplicate of long ago."""
+"""The broker accepted the records but did not return an offset: acks=0, or an old duplicate."""
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is in the log."""
+    """The position of a record in the log."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class RecordMetadata(NamedTuple):
 
 
 class TablePart(NamedTuple):
-    """Where consecutive rows of a table are in the log."""
+    """The position of consecutive table rows in the log."""
 
     partition: int
     base_offset: int
@@ -31,22 +31,28 @@ class TablePart(NamedTuple):
 
 
 class Delivery(Protocol):
-    """Hears once how its records fared."""
+    """The receiver of a batch's outcome: either `delivered` or `failed` is called, once, unless it was cut."""
 
     @property
-    def count(self) -> int: ...
-
-    def delivered(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
-        """`append_time_ms` is -1 unless the broker stamps records with its own clock."""
+    def count(self) -> int:
+        """The number of records."""
         ...
 
-    def failed(self, reason: Exception) -> None: ...
+    def delivered(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
+        """Reports success. `append_time_ms` is -1 unless the broker sets timestamps with its own clock."""
+        ...
 
-    def cut(self, at: int) -> tuple[Delivery, Delivery]: ...
+    def failed(self, reason: Exception) -> None:
+        """Reports failure."""
+        ...
+
+    def cut(self, at: int) -> tuple[Delivery, Delivery]:
+        """Splits the delivery after `at` records. Its two parts replace it."""
+        ...
 
 
 class RecordsDelivery:
-    """A future for each record, in order."""
+    """Has a future for each record, in order."""
 
     __slots__ = ("futures", "timestamps")
 
@@ -71,7 +77,7 @@ class RecordsDelivery:
         for future in self.futures:
             if not future.done():
                 future.set_exception(reason)
-                future.exception()  # `flush` and `close` raise it too, so a future that nobody looks at is no secret
+                future.exception()  # marks it as retrieved; `flush` and `close` raise it too
 
     def cut(self, at: int) -> tuple[Delivery, Delivery]:
         return (
@@ -81,7 +87,7 @@ class RecordsDelivery:
 
 
 class TableDelivery:
-    """Gathers the parts of one table; `done` is set when the last one has arrived, or at the first failure."""
+    """Collects the parts of one table. `done` is set when the last part arrives, or at the first failure."""
 
     def __init__(self) -> None:
         self.done: asyncio.Future[list[TablePart]] = asyncio.get_running_loop().create_future()
@@ -90,23 +96,27 @@ class TableDelivery:
         self._all_handed_over = False
 
     def part(self, order: int, count: int) -> TablePartDelivery:
+        """Creates the delivery of one batch. `order` is its place in the table."""
         self._outstanding += 1
         return TablePartDelivery(self, (order,), count)
 
     def all_handed_over(self) -> None:
-        """No further parts will come."""
+        """Marks the last part as handed over."""
         self._all_handed_over = True
         self._finish_if_complete()
 
     def one_more_part(self) -> None:
+        """Counts one more outstanding part, after a split."""
         self._outstanding += 1
 
     def arrived(self, order: tuple[int, ...], part: TablePart) -> None:
+        """Records a delivered part."""
         self._parts[order] = part
         self._outstanding -= 1
         self._finish_if_complete()
 
     def failed(self, reason: Exception) -> None:
+        """Records a failed part."""
         self._outstanding -= 1
         if not self.done.done():
             self.done.set_exception(reason)
@@ -118,7 +128,7 @@ class TableDelivery:
 
 
 def merge_parts(parts: Sequence[TablePart]) -> list[TablePart]:
-    """Joins parts that follow one another in the log."""
+    """Merges parts that are adjacent in the log."""
     merged: list[TablePart] = []
     for part in parts:
         last = merged[-1] if merged else None
@@ -136,7 +146,7 @@ def _follows(last: TablePart, part: TablePart) -> bool:
 
 
 class TablePartDelivery:
-    """One batch of a table. `order` sorts the parts; the halves of a cut come one after another in its place."""
+    """The delivery of one batch of a table. `order` sorts the parts; the halves of a split keep its place."""
 
     __slots__ = ("_order", "_table", "count")
 

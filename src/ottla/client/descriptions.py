@@ -1,4 +1,4 @@
-"""What the admin client tells of a cluster: values, ready for `dataclasses.asdict` and JSON."""
+"""Results of the admin client: plain values, ready for `dataclasses.asdict` and JSON."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
+    """One entry of a list of topics."""
+
     name: str
     id: str
     partition_count: int
@@ -31,6 +33,8 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
+    """The leader, replicas, offsets and size of a partition."""
+
     index: int
     leader: int | None
     leader_epoch: int
@@ -43,10 +47,12 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
+    """One configuration value."""
+
     name: str
     value: str | None
     source: str
-    """Where the value comes from; `default` if nobody set it."""
+    """Where the value comes from; `default` if it was never set."""
     read_only: bool = False
     sensitive: bool = False
     documentation: str | None = None
@@ -58,16 +64,20 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
+    """A topic with its partitions and configuration."""
+
     name: str
     id: str
     internal: bool
     partitions: list[PartitionDescription]
     configs: dict[str, str | None] = field(default_factory=dict)
-    """Only what was set for this topic."""
+    """Only the values set for this topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
+    """The address of a broker."""
+
     id: int
     host: str
     port: int
@@ -76,6 +86,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """The cluster id, the controller and the brokers."""
+
     cluster_id: str
     controller_id: int
     brokers: list[BrokerDescription]
@@ -83,6 +95,8 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDirPartition:
+    """The size and lag of one replica on a disk."""
+
     topic: str
     partition: int
     size_bytes: int
@@ -91,27 +105,29 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
+    """A disk of a broker."""
+
     broker_id: int
     path: str
     total_bytes: int
     usable_bytes: int
     partitions: list[LogDirPartition]
     error: str | None = None
-    """What the broker says of a disk that it cannot use."""
+    """The broker's error for a disk that it cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition that is on its way to other replicas."""
+    """A partition whose replicas are being moved."""
 
     replicas: list[int]
-    """All of them now, those that come and those that go too."""
+    """All current replicas, including those being added and removed."""
     adding: list[int]
     removing: list[int]
 
     @property
     def target(self) -> list[int]:
-        """The replicas that will be there in the end."""
+        """The replicas after the reassignment."""
         return [broker_id for broker_id in self.replicas if broker_id not in self.removing]
 
 

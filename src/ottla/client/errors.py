@@ -1,6 +1,11 @@
-"""What can go wrong for a user of the client, one type for each thing that a program would handle differently.
+"""The exceptions of the client, one type for each case that a program would handle differently.
 
-Each message is a sentence for a person: what happened, where, and what to do next.
+Each message is a sentence for a person: what happened, where, and what to do next. For example:
+
+    try:
+        await producer.send("orders", b"value")
+    except DeliveryError as error:
+        print(error, error.may_be_written)
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from ottla.model.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """Everything that the client raises on purpose."""
+    """The base class of all errors that the client raises on purpose."""
 
 
 class NoBrokerError(ClientError):
@@ -20,19 +25,19 @@ class NoBrokerError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """A connection ended while a request was on its way: the broker may or may not have done what was asked."""
+    """The connection ended during a request. The broker may or may not have executed it."""
 
 
 class RequestTimedOutError(ClientError):
-    """A broker did not answer in time: it may or may not have done what was asked."""
+    """A broker did not reply in time. It may or may not have executed the request."""
 
 
 class UnsupportedByBrokerError(ClientError):
-    """The broker does not know an API, or only at versions that this client does not speak."""
+    """The broker lacks an API, or has no version of it that this client speaks."""
 
 
 class BrokerRefusedError(ClientError):
-    """The broker answered with an error code."""
+    """The broker replied with an error code."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -40,53 +45,54 @@ class BrokerRefusedError(ClientError):
 
     @property
     def retriable(self) -> bool:
+        """Whether Kafka calls the error retriable."""
         return self.error.retriable
 
 
 class UnknownTopicError(BrokerRefusedError):
-    """The topic, or the partition of it, does not exist."""
+    """The topic or partition does not exist."""
 
 
 class TopicExistsError(BrokerRefusedError):
-    """A topic of this name is already there."""
+    """A topic with this name already exists."""
 
 
 class UnknownGroupError(BrokerRefusedError):
-    """There is no group of this name."""
+    """There is no group with this name."""
 
 
 class GroupNotEmptyError(BrokerRefusedError):
-    """The group has members, and what was asked goes only without them."""
+    """The group has members, and the request requires an empty group."""
 
 
 class UnknownTransactionalIdError(BrokerRefusedError):
-    """No coordinator has the transactional id."""
+    """No coordinator knows the transactional id."""
 
 
 class FencedInstanceError(BrokerRefusedError):
-    """Another consumer has joined the group with the same `group_instance_id`. This one has stopped."""
+    """Another consumer joined the group with the same `group_instance_id`. This one has stopped."""
 
 
 class CommitFailedError(BrokerRefusedError):
-    """The group has gone on without this consumer, so its partitions may have other owners: nothing was committed.
+    """The group continued without this consumer, so its partitions may have other owners. Nothing was committed.
 
-    The next fetch joins the group again; what was read since the last commit is read again by whoever has it now.
+    The next fetch rejoins the group. Records read since the last commit are read again by the current owner.
     """
 
 
 class RebalancingError(BrokerRefusedError):
-    """Offsets cannot be committed while the group is being assigned anew. Fetch, then commit again."""
+    """Offsets cannot be committed during a rebalance. Fetch, then commit again."""
 
 
 class OffsetOutOfRangeError(BrokerRefusedError):
-    """The wanted offset is not in the log, and `auto_offset_reset` is "none"."""
+    """The requested offset is not in the log, and `auto_offset_reset` is "none"."""
 
 
 class DeliveryError(ClientError):
     """Records were not acknowledged.
 
-    `error` is the broker's code if it gave one. If `may_be_written`, a request with them had left and no answer
-    excluded that they are in the log.
+    `error` is the broker's error code, if any. `may_be_written` means that a request with the records was sent and no
+    reply has ruled out that they are in the log.
     """
 
     def __init__(self, message: str, error: ErrorCode | None = None, *, may_be_written: bool = False) -> None:
@@ -96,32 +102,34 @@ class DeliveryError(ClientError):
 
 
 class RecordTooLargeError(DeliveryError):
-    """One record alone is larger than the producer or the broker takes."""
+    """A single record exceeds the size limit of the producer or of the broker."""
 
 
 class DeliveryTimedOutError(DeliveryError):
-    """`delivery_timeout_ms` passed."""
+    """`delivery_timeout_ms` expired."""
 
 
 class ProducerFencedError(DeliveryError):
-    """Another producer took over this producer's id with a higher epoch. This one must not write any more."""
+    """Another producer took over this producer's id with a higher epoch. This producer must not write any more."""
 
 
 class TransactionAbortedError(DeliveryError):
-    """The transaction was aborted, so no reader of committed records sees any of it. It can be tried again."""
+    """The transaction was aborted, so read_committed consumers see none of its records. It can be retried."""
 
 
 class TransactionUnresolvedError(DeliveryError):
-    """No coordinator said what became of the transaction: it is committed or aborted as a whole. This producer has
-    stopped; a new one with the same `transactional_id` begins when that is settled."""
+    """The outcome of the transaction is unknown: it is committed or aborted as a whole.
+
+    This producer has stopped. A new one with the same `transactional_id` starts once the outcome is settled.
+    """
 
 
 class TransactionStateError(ClientError):
-    """Something was asked that does not go now: sending outside of a transaction, or a second one within a first."""
+    """The call is not valid in this state, such as sending outside of a transaction or nesting transactions."""
 
 
 class SequenceLostError(DeliveryError):
-    """The broker no longer has what it acknowledged to this producer, so order and exactness cannot be promised."""
+    """The broker lost records that it acknowledged to this producer, so order and exactly-once are not guaranteed."""
 
 
 class BufferFullError(ClientError):
@@ -129,11 +137,11 @@ class BufferFullError(ClientError):
 
 
 class ClientClosedError(ClientError):
-    """The producer, consumer or admin was closed."""
+    """The producer, consumer or admin client was closed."""
 
 
 class CorruptBatchError(ClientError):
-    """A record batch does not match its checksum or cannot be decoded. It is never handed out."""
+    """A record batch fails its checksum or cannot be decoded. Its records are never returned."""
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
         super().__init__(
@@ -146,7 +154,7 @@ class CorruptBatchError(ClientError):
 
 
 class SerializationError(ClientError):
-    """A `key_serializer` or `value_serializer` failed. Nothing was sent; its exception is the cause of this one."""
+    """A `key_serializer` or `value_serializer` failed. Nothing was sent. `__cause__` is its exception."""
 
     def __init__(self, topic: str, what: str, cause: Exception) -> None:
         super().__init__(f"the {what}_serializer failed for a record of {topic!r}: {type(cause).__name__}: {cause}")
@@ -157,8 +165,8 @@ class SerializationError(ClientError):
 class DeserializationError(ClientError):
     """A `key_deserializer` or `value_deserializer` failed. The consumer's position stays before the record.
 
-    `data` has the bytes of the key or of the value (`what`). To skip the record: `consumer.seek(error.at, error.offset
-    + 1)`.
+    `data` has the bytes of the key or of the value (`what`). To skip the record, call `consumer.seek(error.at,
+    error.offset + 1)`.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, what: str, data: bytes, cause: Exception) -> None:
@@ -174,6 +182,7 @@ class DeserializationError(ClientError):
 
     @property
     def at(self) -> tuple[str, int]:
+        """The topic and the partition."""
         return self.topic, self.partition
 
 
@@ -228,12 +237,12 @@ _SENTENCES: dict[ErrorCode, str] = {
 
 
 def error_name(error: ErrorCode) -> str:
-    """Kafka's own spelling, which a search engine finds."""
+    """Returns Kafka's spelling, which search engines find."""
     return error.name.upper()
 
 
 def refused(error: ErrorCode, what: str, message: str | None = None) -> BrokerRefusedError:
-    """The exception for a broker's error code; `what` is the thing that failed: `topic "orders"`."""
+    """Returns the exception for a broker's error code. `what` names what failed, such as `topic "orders"`."""
     ours = _SENTENCES.get(error)
     reason = ours if ours is not None and (message is None or error in _SPECIFIC) else message
     kind = _SPECIFIC.get(error, BrokerRefusedError)
@@ -241,7 +250,7 @@ def refused(error: ErrorCode, what: str, message: str | None = None) -> BrokerRe
 
 
 def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
-    """One sentence for the ways in which a connection does not come about."""
+    """Returns the exception for a failed connection attempt."""
     return NoBrokerError(f"no broker answered at {address}: {_why(cause)}. Is `ottla up` running?")
 
 

@@ -1,4 +1,4 @@
-"""What came back from a fetch for one partition, and what of it a consumer may see. Pure."""
+"""The result of a fetch for one partition, and which of its batches a consumer may see. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ READ_COMMITTED = 1
 
 
 class TopicPartition(NamedTuple):
+    """A topic name and a partition number; accepted wherever a `(topic, partition)` tuple is."""
+
     topic: str
     partition: int
 
@@ -23,36 +25,39 @@ class TopicPartition(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
+    """A record as the consumer returns it."""
+
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
     key: Any
-    """Bytes, or what the consumer's `key_deserializer` made of them. None if the record has no key."""
+    """Bytes, or the result of the consumer's `key_deserializer`. None if the record has no key."""
     value: Any
-    """Bytes, or what the consumer's `value_deserializer` made of them. None if the record is a tombstone."""
+    """Bytes, or the result of the consumer's `value_deserializer`. None if the record is a tombstone."""
     headers: Headers
 
     @property
     def at(self) -> TopicPartition:
+        """The topic and the partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 class FetchedBatch(NamedTuple):
-    """A batch as it came. Only records at or after `from_offset` were asked for: a batch is never cut."""
+    """A batch as received. A batch is never cut, so records before `from_offset` must be skipped."""
 
     batch: Batch
     from_offset: int
     visible: bool
-    """False for control batches and for aborted transactions: they move the position and show nothing."""
+    """False for control batches and aborted transactions, which only advance the position."""
 
 
 def visible_batches(
     batches: Iterable[Batch], from_offset: int, aborted: Sequence[tuple[int, int]] | None
 ) -> Iterator[FetchedBatch]:
-    """Marks what a reader may see. `aborted` (producer id, first offset) is None for read_uncommitted.
+    """Marks the batches that a reader may see. `aborted` (producer id, first offset) is None for read_uncommitted.
 
-    An aborted transaction reaches from its first offset to the marker that ends it.
+    An aborted transaction extends from its first offset to its abort marker.
     """
     starts = sorted(aborted or (), key=lambda each: each[1])
     open_aborts: set[int] = set()

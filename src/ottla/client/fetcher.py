@@ -1,7 +1,7 @@
-"""Keeps a consumer's buffers filled: one loop for each broker from which an assigned partition is read.
+"""Keeps a consumer's buffers filled, with one loop for each broker that assigned partitions are read from.
 
-A loop asks for the partitions whose buffer has room, waits for the answer, puts it into the buffers and asks again,
-while the user works on what is there. Brokers hold a fetch back until there is something to send (a long poll).
+A loop requests the partitions whose buffer has room, waits for the reply, fills the buffers and repeats, while the user
+processes buffered records. Brokers delay a fetch until there is data to send (a long poll).
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from ottla.wire.produce import TopicKey
 PURPOSE = "fetch"
 RETRY_PAUSE_S = 0.1
 FOLLOWER_TIMEOUT_MS = 5000
-"""Beyond the long poll: the leader has everything that a follower has, so nobody waits long for one."""
+"""Timeout of a fetch from a follower, beyond the long poll. Short, because the leader has the same records."""
 BUSY_WAIT_MS = 20
-"""The long poll while another partition of the same broker has a full buffer: it may want data again any moment."""
+"""The long poll while another partition of the same broker has a full buffer and may need data any moment."""
 _NO_SESSION, _FULL_FETCH = 0, -1
 
 
 class FetchSettings(NamedTuple):
+    """The consumer settings that concern fetches."""
+
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -45,7 +47,7 @@ class FetchSettings(NamedTuple):
     buffer_bytes_max: int
     isolation_level: int
     reset_to: int | None
-    """The look-up for a partition without a usable offset; None raises OffsetOutOfRangeError."""
+    """The timestamp to look up for a partition without a usable offset; None raises OffsetOutOfRangeError."""
     request_timeout_ms: int
     rack: str = ""
     replica_lease_ms: int = 300_000
@@ -59,9 +61,9 @@ class _Asked(NamedTuple):
 
 
 class Fetcher:
-    """`readers` belongs to the consumer, which adds and removes partitions and calls `wake`.
+    """Fetches in the background. The consumer owns `readers`, adds and removes partitions, and calls `wake`.
 
-    `on_metadata` is called after each refresh.
+    `on_metadata` is called after each metadata refresh.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Fetcher:
         self._supervisor.add_done_callback(self._on_task_ended)
 
     def wake(self) -> None:
-        """A partition wants data, or wants to be looked up."""
+        """Wakes all loops, because a partition needs data or an offset lookup."""
         self._changed.set()
         self._wake_loops()
 
@@ -95,11 +97,11 @@ class Fetcher:
             event.set()
 
     def notify(self) -> None:
-        """Whoever waits for data looks again: there may be a failure to report."""
+        """Makes waiting readers check again, for instance because there is a failure to report."""
         self._arrived.set()
 
     async def wait_arrived(self, timeout_s: float | None) -> bool:
-        """Until a buffer got something or a partition failed; False if the time is over."""
+        """Waits until data arrives or a partition fails. Returns False after the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._arrived.wait()
@@ -109,19 +111,20 @@ class Fetcher:
         return True
 
     async def close(self) -> None:
+        """Stops all loops."""
         tasks = [self._supervisor, *(task for task, _ in self._loops.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _on_task_ended(self, task: asyncio.Task[None]) -> None:
-        """The loops never end by themselves: if one does, whoever waits for data must hear of it."""
+        """Reports the failure of a loop to the readers. Loops never end by themselves."""
         if not task.cancelled() and (fault := task.exception()) is not None:
             failure = ClientError(f"the consumer's background task failed: {type(fault).__name__}: {fault}")
             failure.__cause__ = fault
             self._fail_all(failure)
 
-    # Who leads what, and where partitions start.
+    # Leaders and initial offsets.
 
     async def _supervise(self) -> None:
         """Finds leaders and offsets, and starts a loop for each leader."""
@@ -132,7 +135,7 @@ class Fetcher:
                 if self._metadata.needs_refresh:
                     await self._metadata.refresh()
                     self._on_metadata()
-                    self._wake_loops()  # a partition may have a leader now that had none
+                    self._wake_loops()  # a partition without a leader may have one now
                 await self._look_up()
                 backoff.succeeded()
             except PASSING_FAILURES:
@@ -143,7 +146,7 @@ class Fetcher:
                 self._wake_loops()
             self._start_loops()
             if any(self._metadata.leader(*at) is None for at in self._readers):
-                self._metadata.mark_stale()  # it will have one again, and nobody tells us
+                self._metadata.mark_stale()  # it will get a leader, but no event says when
             pause_s = backoff.next_pause_ms() / 1000 if self._unsettled() else 1.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -173,9 +176,9 @@ class Fetcher:
         for at, result in found.items():
             reader = self._readers.get(at)
             if reader is None or reader.generation != asked[at] or reader.lookup != wanted[at]:
-                continue  # the user has moved on meanwhile
+                continue  # the position has changed meanwhile
             if result.offset < 0:
-                reader.lookup = LATEST  # nothing is as late as the time that was asked for
+                reader.lookup = LATEST  # no record is as late as the requested time
             else:
                 reader.looked_up(result.offset)
         self.wake()
@@ -189,7 +192,7 @@ class Fetcher:
                 task.add_done_callback(self._on_task_ended)
                 self._loops[broker_id] = (task, event)
 
-    # One broker.
+    # Fetches from one broker.
 
     async def _fetch_from(self, broker_id: int, event: asyncio.Event) -> None:
         backoff = Backoff()
@@ -216,7 +219,7 @@ class Fetcher:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _wanted(self, broker_id: int, now_s: float) -> tuple[dict[TopicPartition, _Asked], bool]:
-        """The partitions to ask this broker for, and whether some of it are left out because they have enough."""
+        """Returns the partitions to request from this broker, and whether some were omitted due to full buffers."""
         asked: dict[TopicPartition, _Asked] = {}
         some_full = False
         for at, reader in self._readers.items():
@@ -232,7 +235,7 @@ class Fetcher:
         return asked, some_full
 
     def _until_retry_s(self, broker_id: int, now_s: float) -> float | None:
-        """By the time at which nothing was wanted: what becomes due in between is not missed."""
+        """Returns the time from `now_s` to the next retry, so that a partition due since then is not missed."""
         pauses = [
             reader.not_before_s - now_s
             for at, reader in self._readers.items()
@@ -294,7 +297,7 @@ class Fetcher:
     def _on_partition(self, asked: _Asked, result: FetchedPartition) -> None:
         reader = asked.reader
         if reader.generation != asked.generation or reader.fetch_offset != asked.offset:
-            return  # the user has moved on; this answers an older question
+            return  # the position has changed; this replies to an older request
         if result.error:
             self._on_error(asked, error_code(result.error))
             return
@@ -312,14 +315,14 @@ class Fetcher:
             self._fail(reader, reader.damaged_at(reader.fetch_offset or asked.offset, damage))
             return
         if count == 0:
-            reader.fetch_bytes_max *= 2  # the broker cut the first batch, which is larger than what we asked for
+            reader.fetch_bytes_max *= 2  # the broker returned only part of the first batch, which exceeds our limit
         self._arrived.set()
 
     def _on_error(self, asked: _Asked, error: ErrorCode) -> None:
         reader, offset = asked.reader, asked.offset
         reader.not_before_s = self._loop.time() + RETRY_PAUSE_S
         if asked.of_follower:
-            # Whatever it is, the leader knows better: a follower may lack what the leader has.
+            # Whatever the error is, go back to the leader: a follower may lack records that the leader has.
             self._replicas.leave(reader.at)
             self.wake()
         elif error == ErrorCode.offset_out_of_range:
@@ -329,8 +332,8 @@ class Fetcher:
             else:
                 self._fail(reader, refused(error, f"offset {offset} of {reader.at}"))
         elif error == ErrorCode.corrupt_message:
-            # Kafka calls it retriable, for producers. A reader that tries again by itself would wait for ever; but in a
-            # cluster, a leader that is damaged gives way.
+            # Kafka calls this error retriable, but that is meant for producers. A reader that retries would wait
+            # forever. In a cluster, however, a damaged leader is replaced.
             self._metadata.mark_stale()
             self._fail(reader, reader.damaged_at(offset, CorruptRecords("the broker cannot read it")))
         elif error in LEADER_MOVED or error.retriable:
@@ -344,7 +347,7 @@ class Fetcher:
         self._arrived.set()
 
     def _fail_all(self, failure: ClientError) -> None:
-        """A refusal that names no partition; each of them is affected."""
+        """Applies a failure that names no partition to all partitions."""
         fatal = not isinstance(failure, BrokerRefusedError) or not failure.retriable
         for reader in self._readers.values():
             if fatal and reader.failure is None:

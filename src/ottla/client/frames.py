@@ -1,7 +1,7 @@
-"""Cuts a byte stream into frames (a 4-byte size, then that many bytes) without copying large ones.
+"""Splits a byte stream into frames (a 4-byte size, then that many bytes) without copying large ones.
 
-Small frames pass through one shared buffer and are copied out of it; a frame that does not fit is read straight
-into a buffer of its own, which the frame's view then keeps alive.
+Small frames pass through one shared buffer and are copied out of it. A frame that does not fit is read directly into
+its own buffer, which the frame's view keeps alive.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ FRAME_BYTES_MAX = 512 * 1024 * 1024
 
 
 class NotKafkaError(Exception):
-    """The bytes cannot be a Kafka broker's replies."""
+    """The bytes cannot be replies of a Kafka broker."""
 
 
 class FrameReader(asyncio.BufferedProtocol):
-    """Subclasses take frames in `frame_received` and the end of all sense in `stream_damaged`."""
+    """A protocol that calls `frame_received` for each frame and `stream_damaged` if the bytes are not frames."""
 
     def __init__(self, allocate: Allocate = bytearray) -> None:
         self._allocate = allocate
@@ -31,9 +31,11 @@ class FrameReader(asyncio.BufferedProtocol):
         self._large_end = 0
 
     def frame_received(self, frame: memoryview) -> None:
+        """Called with each complete frame."""
         raise NotImplementedError
 
     def stream_damaged(self, reason: str) -> None:
+        """Called when the stream cannot be parsed any further."""
         raise NotImplementedError
 
     def get_buffer(self, sizehint: int) -> memoryview:

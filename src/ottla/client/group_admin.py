@@ -1,4 +1,4 @@
-"""Consumer groups for administrators: which there are, who is in them, and how far they are behind."""
+"""Administration of consumer groups: list, describe, delete, and compute lag."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ from ottla.client.metadata import PASSING_FAILURES
 from ottla.model.errors import ErrorCode
 
 TYPES_FROM = 5
-"""The version of ListGroups that knows types."""
+"""The first version of ListGroups with group types."""
 _NOT_THIS_TYPE = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
 
 
 class GroupAdmin(GroupOffsetAdmin):
+    """The group calls of the admin client."""
+
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Of every broker, by name; only those in some states or of some types, if any are given."""
+        """Lists the groups of every broker by name, optionally only those in some states or of some types."""
         body = {"states_filter": list(states), "types_filter": list(types)}
         found: dict[str, GroupListing] = {}
 
         async def attempt() -> ClientError | None:
-            """All brokers anew: the groups of one that went away meanwhile are at others now."""
+            """Asks all brokers again: if one goes away meanwhile, its groups move to others."""
             found.clear()
             try:
                 await self._metadata.refresh()
@@ -64,7 +66,7 @@ class GroupAdmin(GroupOffsetAdmin):
         return sorted(found.values(), key=lambda each: each.name)
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
-        """Members and what they own, of groups of either protocol. Those that are not there are left out."""
+        """Returns members and assignments of groups of either protocol. Groups that do not exist are left out."""
         named = list(groups)
         found: dict[str, GroupDescription] = {}
         for name, answer in (await self._ask_coordinators(named, _describe_consumer_groups)).items():
@@ -77,14 +79,14 @@ class GroupAdmin(GroupOffsetAdmin):
         return {name: found[name] for name in named if name in found}
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """UnknownGroupError if it is not there."""
+        """Describes one group. Raises UnknownGroupError if it does not exist."""
         found = await self.describe_groups([group])
         if group not in found:
             raise refused(ErrorCode.group_id_not_found, group_text(group))
         return found[group]
 
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, BrokerRefusedError]:
-        """With all their offsets; what was refused, by group. A group with members is refused."""
+        """Deletes groups with all their offsets. Returns the refusals by group; a group with members is refused."""
         may_be_gone: set[str] = set()
 
         async def question(connection: Connection, part: list[str]) -> dict[str, Answer]:
@@ -121,10 +123,10 @@ class GroupAdmin(GroupOffsetAdmin):
         ]
 
     async def group_lag(self, group: str, *, isolation_level: int = READ_COMMITTED) -> GroupLag:
-        """How far the group is behind: in each partition that it committed or that a member owns, and in sum.
+        """Returns the group's lag in total and for each partition that it committed or that a member owns.
 
-        `ottla.model.lag` has the definitions. The end is the last stable offset; with READ_UNCOMMITTED it is the high
-        watermark. UnknownGroupError if the group is not there.
+        `ottla.model.lag` defines lag. The end is the last stable offset; with READ_UNCOMMITTED it is the high
+        watermark. Raises UnknownGroupError if the group does not exist.
         """
         found = await self.group_lags([group], isolation_level=isolation_level)
         if group not in found:
@@ -134,7 +136,7 @@ class GroupAdmin(GroupOffsetAdmin):
     async def group_lags(
         self, groups: Iterable[str], *, in_seconds: bool = True, isolation_level: int = READ_COMMITTED
     ) -> dict[str, GroupLag]:
-        """Of many groups at once, without those that are not there.
+        """Returns the lags of several groups, without those that do not exist.
 
         `in_seconds` costs a fetch of the first unread batch of each partition with lag.
         """

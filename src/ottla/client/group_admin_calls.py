@@ -1,4 +1,4 @@
-"""The way to the coordinators of groups and of transactions: who they are, and another try when they move."""
+"""Requests to the coordinators of groups and transactions: finds them, and retries while they move."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from ottla.model.errors import ErrorCode
 
 
 class Coordinated(NamedTuple):
-    """What has a coordinator."""
+    """A kind of object that has a coordinator."""
 
     key_type: int
     noun: str
 
     def text(self, name: str) -> str:
+        """Returns the object's description for messages."""
         return f'{self.noun} "{name}"'
 
     def refused(self, error: ErrorCode, name: str) -> BrokerRefusedError:
+        """Returns the exception for an error code about the object."""
         is_ours = self is GROUP or error not in MOVING
         return refused(error, self.text(name), None if is_ours else "its coordinator is moving; try again")
 
@@ -38,18 +40,18 @@ MOVING = frozenset(
         ErrorCode.coordinator_not_available,
     }
 )
-"""The coordinator is elsewhere, or not ready: worth another try."""
+"""The coordinator moved or is not ready; retrying helps."""
 
 
 class Answer(NamedTuple):
-    """Of a coordinator about one of its groups."""
+    """A coordinator's reply about one of its groups or transactional ids."""
 
     error: ErrorCode
     entry: Any
     coordinator: int = -1
 
     def checked(self, group: str) -> Any:
-        """The entry. Raises if there is an error."""
+        """Returns the entry. Raises a BrokerRefusedError if there is an error."""
         if self.error is not ErrorCode.none:
             raise refused(self.error, group_text(group), getattr(self.entry, "error_message", None))
         return self.entry
@@ -59,14 +61,17 @@ Question = Callable[[Connection, list[str]], Awaitable[Mapping[str, Answer]]]
 
 
 def group_text(group: str) -> str:
+    """Returns the group's description for messages."""
     return GROUP.text(group)
 
 
 class GroupAdminCalls(AdminCalls):
+    """Sends requests to coordinators."""
+
     async def _ask_coordinators(
         self, names: Iterable[str], question: Question, kind: Coordinated = GROUP
     ) -> dict[str, Answer]:
-        """Asks each coordinator about all that it has at once, until each has an answer or the time is over."""
+        """Asks each coordinator once about everything that it coordinates, until all have replied or the time is up."""
         wanted = list(dict.fromkeys(names))
         answers: dict[str, Answer] = {}
 
@@ -77,7 +82,7 @@ class GroupAdminCalls(AdminCalls):
         return {name: answers[name] for name in wanted}
 
     async def _until_complete(self, attempt: Callable[[], Awaitable[ClientError | None]]) -> None:
-        """Until an attempt has nothing to complain of. The complaint is raised when the time is over."""
+        """Repeats the attempt until it returns no failure. Raises the last failure when the time is up."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
         backoff = Backoff(min_ms=20)
@@ -89,7 +94,7 @@ class GroupAdminCalls(AdminCalls):
     async def _ask_round(
         self, names: list[str], question: Question, answers: dict[str, Answer], kind: Coordinated = GROUP
     ) -> ClientError | None:
-        """Adds to the answers; why some are still missing."""
+        """Adds to the answers and returns the reason why some are missing, or None."""
         missing: ClientError | None = None
         try:
             coordinators, missing = await self._find_coordinators(names, kind)
@@ -115,7 +120,7 @@ class GroupAdminCalls(AdminCalls):
     async def _find_coordinators(
         self, names: list[str], kind: Coordinated
     ) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
-        """What each coordinator that is known has, and why some of them have none."""
+        """Groups the names by known coordinator, and returns the reason why some have none."""
         if not names:
             return {}, None
         body = {"key_type": kind.key_type, "coordinator_keys": names}

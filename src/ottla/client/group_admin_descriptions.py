@@ -1,4 +1,4 @@
-"""What the admin client tells of consumer groups: values, ready for `dataclasses.asdict` and JSON."""
+"""Results of the admin client about consumer groups: plain values, ready for `dataclasses.asdict` and JSON."""
 
 from __future__ import annotations
 
@@ -11,55 +11,62 @@ from ottla.wire.primitives import MalformedRequest
 
 CLASSIC, CONSUMER = "classic", "consumer"
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""Of the classic groups whose members read topics. Others use groups for purposes of their own, as Connect does."""
+"""The protocol type of classic groups whose members consume topics. Connect, for one, uses groups differently."""
 DEAD = "Dead"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
+    """One entry of a list of groups."""
+
     name: str
     state: str
-    """Kafka's words: Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling."""
+    """Kafka's names: Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling."""
     type: str | None
-    """`classic` or `consumer`, the protocol of KIP-848; None if the broker is too old to say."""
+    """`classic` or `consumer` (KIP-848), or None if the broker is too old to tell."""
     protocol_type: str
     coordinator: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
+    """A member of a group and its assignment."""
+
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     topics: list[str]
-    """What it subscribes to."""
+    """The subscribed topics."""
     assigned: list[TopicPartition]
     epoch: int | None = None
-    """The consumer protocol has one for each member."""
+    """The member epoch; only the consumer protocol has one."""
     topic_regex: str | None = None
     rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
+    """A group with its members."""
+
     name: str
     state: str
     type: str
     protocol_type: str
     assignor: str
-    """Who divides the partitions; empty if nobody does."""
+    """The assignor in use, or empty if there is none."""
     coordinator: int
     epoch: int | None = None
-    """Rises with each new division; only the consumer protocol tells it."""
+    """Increases with each new assignment. Only the consumer protocol reports it."""
     members: list[GroupMember] = field(default_factory=list)
 
     def owners(self) -> dict[TopicPartition, GroupMember]:
+        """Returns the owner of each assigned partition."""
         return {at: member for member in self.members for at in member.assigned}
 
 
 class GroupOffset(NamedTuple):
-    """A committed offset: the next record to be read."""
+    """A committed offset, which is that of the next record to read."""
 
     offset: int
     leader_epoch: int = -1
@@ -67,6 +74,7 @@ class GroupOffset(NamedTuple):
 
 
 def classic_description(entry: Any, coordinator: int) -> GroupDescription:
+    """Builds the description from a DescribeGroups reply."""
     is_consumer = entry.protocol_type == CONSUMER_PROTOCOL_TYPE
     return GroupDescription(
         name=entry.group_id,
@@ -90,6 +98,7 @@ def classic_description(entry: Any, coordinator: int) -> GroupDescription:
 
 
 def consumer_description(entry: Any, coordinator: int) -> GroupDescription:
+    """Builds the description from a ConsumerGroupDescribe reply."""
     return GroupDescription(
         name=entry.group_id,
         state=entry.group_state,
@@ -120,7 +129,7 @@ def consumer_description(entry: Any, coordinator: int) -> GroupDescription:
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """What a member subscribes to: clients write that, and brokers pass it on. Empty if it cannot be read."""
+    """Decodes a member's subscribed topics, which clients write and brokers pass on. Empty if it is not readable."""
     try:
         return sorted(decode_subscription(metadata).topics) if metadata else []
     except MalformedRequest:
@@ -128,6 +137,7 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+    """Decodes a member's partitions. Empty if they are not readable."""
     try:
         return sorted(decode_assignment(assignment))
     except MalformedRequest:

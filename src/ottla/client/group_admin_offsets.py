@@ -1,4 +1,4 @@
-"""The offsets of groups for administrators: what is committed, and other offsets for groups without members."""
+"""Administration of group offsets: reads committed offsets, and changes those of groups without members."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ _HAS_MEMBERS = frozenset(
         ErrorCode.non_empty_group,
     }
 )
-"""What a commit of somebody who is no member is told while there are members."""
+"""Error codes for a commit by a non-member while the group has members."""
 
 
 class GroupOffsetAdmin(GroupAdminCalls):
+    """The offset calls of the admin client."""
+
     async def group_offsets(self, group: str) -> dict[TopicPartition, GroupOffset]:
-        """Everything that the group has committed. Empty for a group that is not there."""
+        """Returns all offsets that the group has committed. Empty for a group that does not exist."""
         return (await self.all_group_offsets([group]))[group]
 
     async def all_group_offsets(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, GroupOffset]]:
+        """Returns all committed offsets of several groups."""
         answers = await self._ask_coordinators(groups, _fetch_offsets)
         return {
             name: {
@@ -50,10 +53,10 @@ class GroupOffsetAdmin(GroupAdminCalls):
     async def alter_group_offsets(
         self, group: str, offsets: Mapping[tuple[str, int], GroupOffset | int]
     ) -> dict[TopicPartition, BrokerRefusedError]:
-        """Commits offsets in the name of a group without members, which need not be there yet.
+        """Commits offsets on behalf of a group without members, which need not exist yet.
 
-        What was refused, by partition. GroupNotEmptyError if there are members: they would not notice, and commit
-        theirs again.
+        Returns the refusals by partition. Raises GroupNotEmptyError if there are members: they would not notice, and
+        would commit their own offsets again.
         """
         values = {at: GroupOffset(to) if isinstance(to, int) else to for at, to in offsets.items()}
         topics = [
@@ -92,7 +95,7 @@ class GroupOffsetAdmin(GroupAdminCalls):
     async def delete_group_offsets(
         self, group: str, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, BrokerRefusedError]:
-        """Forgets offsets of topics that no member subscribes to; what was refused, by partition."""
+        """Deletes offsets of topics that no member subscribes to. Returns the refusals by partition."""
         topics = [
             {"name": name, "partitions": [{"partition_index": index} for index in part]}
             for name, part in by_topic(partitions).items()
@@ -107,12 +110,12 @@ class GroupOffsetAdmin(GroupAdminCalls):
         answer.checked(group)
         return _failures(answer)
 
-    # The logs that the offsets are in.
+    # The logs that the offsets refer to.
 
     async def log_ends(
         self, partitions: Iterable[tuple[str, int]], *, isolation_level: int = READ_COMMITTED
     ) -> dict[TopicPartition, LogEnds]:
-        """The two ends of logs, or why they are not known: nobody waits for topics or leaders that are gone."""
+        """Returns both ends of each log, or why they are unknown. Does not wait for deleted topics or lost leaders."""
         wanted = {TopicPartition(*at) for at in partitions}
         topics = {at.topic for at in wanted}
         self._metadata.want(topics)
@@ -125,7 +128,7 @@ class GroupOffsetAdmin(GroupAdminCalls):
     async def offsets_for_time(
         self, partitions: Iterable[tuple[str, int]], timestamp_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """The first record at or after a time, in each partition; offset -1 if there is none."""
+        """Returns the first record at or after a time in each partition; the offset is -1 if there is none."""
         wanted = {TopicPartition(*at): timestamp_ms for at in partitions}
         return await list_offsets(
             self._brokers,
@@ -144,7 +147,7 @@ async def _fetch_offsets(connection: Connection, groups: list[str]) -> dict[str,
 
 
 def _error_of_all(errors: Iterable[ErrorCode]) -> ErrorCode:
-    """An error that the group as a whole has, which every partition is told."""
+    """Returns an error of the group as a whole, which the broker reports for every partition."""
     of_group = (each for each in errors if each in MOVING or each in _HAS_MEMBERS)
     return next(of_group, ErrorCode.none)
 

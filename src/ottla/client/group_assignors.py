@@ -1,8 +1,8 @@
-"""How the leader of a classic group divides partitions among the members: Kafka's assignors by Kafka's names. Pure.
+"""The assignors with which the leader of a classic group distributes partitions, by Kafka's names. Pure.
 
-`range` gives each member a row of partitions of each topic. `roundrobin` deals all partitions out one by one.
-`cooperative-sticky` gives everybody as many as the others and moves as few as it can, in two steps: a partition that is
-to move is first given to nobody, so that its owner gives it up; the member that gave something up then joins again.
+`range` gives each member a contiguous range of each topic's partitions. `roundrobin` deals out all partitions one by
+one. `cooperative-sticky` gives all members equally many and moves as few as possible, in two rebalances: a partition
+that moves is first assigned to nobody, so that its owner revokes it, and then the former owner rejoins.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 
 Members = Mapping[str, MemberSubscription]
 Counts = Mapping[str, int]
-"""The number of partitions of each topic; a topic that does not exist is not here."""
+"""The number of partitions of each topic. Topics that do not exist are left out."""
 Assignments = dict[str, set[TopicPartition]]
 
 
 def assign(assignor: str, members: Members, counts: Counts) -> Assignments:
+    """Returns the assignment of each member by the named assignor."""
     return _ASSIGNORS[assignor](members, counts)
 
 
@@ -59,7 +60,7 @@ def _cooperative_sticky(members: Members, counts: Counts) -> Assignments:
 
 
 def _sticky(members: Members, counts: Counts) -> Assignments:
-    """First what was, then the rest to whoever has least, then moves until none makes the group more even."""
+    """Keeps current assignments, gives the rest to the members with the fewest, then balances by moving partitions."""
     subscribers = _subscribers(members, counts)
     given = _kept(members, counts)
     taken = {at for partitions in given.values() for at in partitions}
@@ -75,7 +76,7 @@ def _sticky(members: Members, counts: Counts) -> Assignments:
 
 
 def _kept(members: Members, counts: Counts) -> Assignments:
-    """What members have and may keep. Of two that claim one partition, the later generation is right."""
+    """Returns the partitions that members own and may keep. If two claim the same one, the later generation wins."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
     for member in _in_order(members):
         subscription = members[member]
@@ -86,13 +87,13 @@ def _kept(members: Members, counts: Counts) -> Assignments:
     for at, claimed in claims.items():
         latest = max(generation for generation, _ in claimed)
         owners = [member for generation, member in claimed if generation == latest]
-        if len(owners) == 1:  # otherwise nobody knows who reads it: both give it up first
+        if len(owners) == 1:  # otherwise the owner is unclear, so both revoke it first
             given[owners[0]].add(at)
     return given
 
 
 def _relieve(start: str, given: Assignments, subscribers: Mapping[str, list[str]]) -> bool:
-    """Gives one partition of this member away, perhaps through others, to one that has at least two fewer."""
+    """Moves one partition away from this member, possibly via others, to a member with at least two fewer."""
     came_from: dict[str, tuple[str, TopicPartition]] = {}
     queue = deque([start])
     seen_topics: set[str] = set()
@@ -107,7 +108,7 @@ def _relieve(start: str, given: Assignments, subscribers: Mapping[str, list[str]
             return True
         for at in sorted(given[member], reverse=True):
             if at.topic in seen_topics:
-                continue  # all who could take it are known already
+                continue  # all possible receivers are known already
             seen_topics.add(at.topic)
             for other in sorted(subscribers[at.topic], key=lambda each: len(given[each])):
                 if other != start and other not in came_from:
@@ -130,7 +131,7 @@ def _partitions(subscribers: Mapping[str, list[str]], counts: Counts) -> list[To
 
 
 def _in_order(members: Members) -> list[str]:
-    """Static members first, by the id that they keep over restarts."""
+    """Sorts static members first, by the instance id that they keep over restarts."""
     return sorted(members, key=lambda member: (members[member].instance_id is None, _name(members, member), member))
 
 

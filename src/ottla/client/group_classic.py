@@ -1,9 +1,9 @@
-"""A member of a classic group: joins, is given partitions or gives them out, and joins again when the group changes.
+"""A member of a classic group: joins, receives or computes the assignment, and rejoins when the group changes.
 
-Pure: `next_step` says what to send, `heard` what came back. Two ways to join again:
+Pure: `next_step` returns the next request, and `heard` takes its outcome. There are two ways to rejoin:
 
-- eager: gives up everything, then joins;
-- cooperative (if all assignors are): joins with what it has, learns what to give up, and then joins once more.
+- eager: revoke all partitions, then join;
+- cooperative (if all assignors are): join with the owned partitions, learn which to revoke, then join again.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ SUBSCRIPTION_CHANGED = "its subscription has changed"
 
 
 class Phase(Enum):
+    """The state of a member."""
+
     OUT = "is no member and does not try to be one"
     GIVING_UP = "gives up partitions before it joins"
     JOINING = "joins"
@@ -58,6 +60,8 @@ class Phase(Enum):
 
 
 class ClassicMember(MemberCore):
+    """The state machine of a classic member."""
+
     def __init__(self, settings: GroupSettings) -> None:
         super().__init__(settings)
         self.phase = Phase.OUT
@@ -66,11 +70,11 @@ class ClassicMember(MemberCore):
         self._owned_generation = NO_GENERATION
         self._protocol = ""
         self._members: Mapping[str, MemberSubscription] = {}
-        """Of the group that this member leads; empty otherwise."""
+        """The members of the group while this member leads it; empty otherwise."""
         self._counts: Mapping[str, int] | None = None
-        """What the leader knew when it assigned."""
+        """The partition counts that the leader used for the last assignment."""
         self._asked_topics: frozenset[str] | None = None
-        """With which it joined."""
+        """The topics of the last JoinGroup."""
         self._assignments: tuple[tuple[str, bytes], ...] = ()
         self._rejoin_reason: str | None = None
         self._join_reason = "the consumer has started"
@@ -84,17 +88,18 @@ class ClassicMember(MemberCore):
 
     @property
     def is_settled(self) -> bool:
-        """A member, with all that it was given."""
+        """Whether this is a member with its whole assignment."""
         return self.phase is Phase.STABLE
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """Of the whole group, while this member leads it."""
+        """The topics of the whole group while this member leads it."""
         return frozenset[str]().union(*(each.topics for each in self._members.values()))
 
-    # What the user's side says.
+    # Calls from the user's side.
 
     def subscribe(self, topics: frozenset[str]) -> None:
+        """Joins the group, or rejoins it if the topics changed."""
         first = self.topics is None
         if topics == self.topics:
             return
@@ -105,7 +110,7 @@ class ClassicMember(MemberCore):
             self._rejoin_reason = SUBSCRIPTION_CHANGED
 
     def learn_topics(self, counts: Mapping[str, int], ids: Mapping[UUID, str]) -> None:
-        """The leader notices what is new, and has it assigned. What seems to be gone may come back."""
+        """Rejoins if the leader sees new partitions. Partitions that seem to be gone may come back and are ignored."""
         del ids
         watched = {topic: counts.get(topic, 0) for topic in self.watched_topics}
         if self._counts is None:
@@ -114,6 +119,7 @@ class ClassicMember(MemberCore):
             self._rejoin_reason = "topics of the group have changed"
 
     def handed_over(self) -> None:
+        """Continues after the user's side finished a handover."""
         done = self._finish_handover()
         if self._lost_meanwhile:
             self._lose()
@@ -129,9 +135,10 @@ class ClassicMember(MemberCore):
             self._join_reason = "the consumer is back"
             self._give_up_or_join()
 
-    # What to send.
+    # Requests.
 
     def next_step(self, now_s: float) -> Step:
+        """Returns the next request, or how long to wait."""
         if self.failure is not None or self.topics is None:
             return Wait()
         if self._poll_is_overdue(now_s) and not self._asleep:
@@ -155,7 +162,7 @@ class ClassicMember(MemberCore):
         return Wait()
 
     def farewell(self) -> Ask | None:
-        """A static member does not leave: its partitions wait for it until its session is over."""
+        """Returns the LeaveGroup request. None for a static member: its partitions wait until its session expires."""
         if not self.member_id or self.settings.instance_id is not None:
             return None
         return Leave(self.member_id, "the consumer is being closed")
@@ -166,9 +173,10 @@ class ClassicMember(MemberCore):
         data = encode_subscription(mine, self.settings.rack)
         return tuple((name, data) for name in self.settings.assignors)
 
-    # What came back.
+    # Replies.
 
     def heard(self, ask: Ask, outcome: Outcome, now_s: float) -> None:
+        """Takes the outcome of a request."""
         if isinstance(ask, Leave):
             self._has_left()
             return
@@ -241,7 +249,7 @@ class ClassicMember(MemberCore):
                 self._rejoin_reason = "the group is rebalancing"
 
     def _begin_rejoin(self, reason: str) -> None:
-        """An assignment that the user has not begun to take is void."""
+        """Rejoins and discards an assignment that the user's side has not begun to take."""
         self._rejoin_reason = None
         self._join_reason = reason
         self.handover = None
@@ -259,7 +267,7 @@ class ClassicMember(MemberCore):
         return frozenset(at for at in self.owned if at.topic not in self.topics)
 
     def _lose(self) -> None:
-        """No member any more: what it had may be somebody else's."""
+        """Ends the membership: the partitions may belong to others now."""
         self.generation = self._owned_generation = NO_GENERATION
         self._members = {}
         self._rejoin_reason = None

@@ -1,8 +1,8 @@
-"""A member of a group of the consumer protocol (KIP-848): the coordinator assigns, heartbeats carry everything.
+"""A member of a consumer-protocol group (KIP-848): the coordinator assigns, and heartbeats carry everything.
 
-Pure: `next_step` says what to send, `heard` what came back. A heartbeat says what changed since the last one that was
-answered. The answer may bring an assignment; what is not in it any more is given up, the rest taken, and the next
-heartbeat says so.
+Pure: `next_step` returns the next request, and `heard` takes its outcome. A heartbeat reports what changed since the
+last one that was answered. The reply may contain a new assignment. The member then revokes partitions that are not in
+it, takes the new ones, and reports that with the next heartbeat.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _FENCED = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch}
 
 
 class Phase(Enum):
+    """The state of a member."""
+
     OUT = "is no member and does not try to be one"
     GIVING_UP = "has lost its membership, and the user has not given up its partitions yet"
     JOINING = "joins"
@@ -46,6 +48,8 @@ class Phase(Enum):
 
 
 class ConsumerMember(MemberCore):
+    """The state machine of a consumer-protocol member."""
+
     def __init__(self, settings: GroupSettings, member_id: str) -> None:
         super().__init__(settings)
         self.phase = Phase.OUT
@@ -68,22 +72,25 @@ class ConsumerMember(MemberCore):
 
     @property
     def is_settled(self) -> bool:
-        """A member, with all that it was given."""
+        """Whether this is a member with its whole assignment."""
         return self.phase is Phase.MEMBER and self._target == self._owned_by_id and not self._handing
 
-    # What the user's side says.
+    # Calls from the user's side.
 
     def subscribe(self, topics: frozenset[str]) -> None:
+        """Joins the group, or reports the changed topics with the next heartbeat."""
         if self.topics is None:
             self.phase = Phase.JOINING
         self.topics = topics
 
     def learn_topics(self, counts: Mapping[str, int], ids: Mapping[UUID, str]) -> None:
+        """Learns the names of assigned topics."""
         del counts
         self._names = {**self._names, **ids}
         self._reconcile()
 
     def handed_over(self) -> None:
+        """Continues after the user's side finished a handover."""
         self._finish_handover()
         self._owned_by_id = self._handing_by_id
         if self._lost_meanwhile:
@@ -97,9 +104,10 @@ class ConsumerMember(MemberCore):
         if self.phase is Phase.OUT:
             self.phase = Phase.JOINING if self.handover is None else Phase.GIVING_UP
 
-    # What to send.
+    # Requests.
 
     def next_step(self, now_s: float) -> Step:
+        """Returns the next request, or how long to wait."""
         if self.failure is not None or self.topics is None:
             return Wait()
         if self._poll_is_overdue(now_s) and not self._asleep:
@@ -118,9 +126,10 @@ class ConsumerMember(MemberCore):
         return Wait()
 
     def _report(self) -> Report:
-        """Says what it owns only while that is not about to change, and takes nothing before the answer is there.
+        """Reports owned partitions only while they are not about to change, and takes none before the reply.
 
-        To the coordinator, a member that names what it owns does not have the rest, also what it was told to take.
+        When a member reports what it owns, the coordinator assumes that it has nothing else, not even partitions that
+        it was just assigned.
         """
         owned = None
         if not self._handing and (self._tell_all or self._owned_by_id != self._told_owned):
@@ -130,15 +139,17 @@ class ConsumerMember(MemberCore):
         return Report(self.member_id, self.epoch, subscribed, owned, is_full=self._tell_all)
 
     def farewell(self) -> Ask | None:
+        """Returns the heartbeat that leaves the group, or None if this is no member."""
         return self._leaving() if self.epoch > JOIN_EPOCH else None
 
     def _leaving(self) -> Report:
         is_static = self.settings.instance_id is not None
         return Report(self.member_id, STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH)
 
-    # What came back.
+    # Replies.
 
     def heard(self, ask: Ask, outcome: Outcome, now_s: float) -> None:
+        """Takes the outcome of a request."""
         assert isinstance(ask, Report)
         if ask.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             self._has_left()
@@ -153,7 +164,7 @@ class ConsumerMember(MemberCore):
                 self.phase = Phase.OUT
                 self._fail(outcome)
             case RefusedBy() | Unanswered():
-                self._tell_all = True  # whatever the answer would have said, it has to be said again
+                self._tell_all = True  # the reply is lost or useless, so report everything again
                 self._reconcile()
 
     def _on_reported(self, ask: Report, reported: Reported, now_s: float) -> None:
@@ -171,7 +182,7 @@ class ConsumerMember(MemberCore):
         self._reconcile()
 
     def _reconcile(self) -> None:
-        """From what the user has to what the coordinator wants, as far as the topics' names are known."""
+        """Plans the handover from the owned to the assigned partitions, as far as the topic names are known."""
         if self.phase is not Phase.MEMBER or self._handing or self._tell_all or self._target is None:
             return
         known = frozenset(each for each in self._target if each[0] in self._names)

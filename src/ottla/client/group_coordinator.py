@@ -1,4 +1,4 @@
-"""The way to the coordinator of a group, or of a transactional id: who it is, and a connection to it."""
+"""Finds the coordinator of a group or of a transactional id and connects to it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ottla.client.metadata import Metadata
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 MEMBERSHIP = "group"
 OFFSETS = "offsets"
-"""Purposes of connections: nothing waits behind a JoinGroup, which is answered when all members have joined."""
+"""Purposes of connections. Nothing waits behind a JoinGroup, whose reply comes when all members have joined."""
 FIND_TIMEOUT_MS = 3000
-"""Any broker knows: one that says nothing need not be waited for."""
+"""Every broker knows the coordinator, so there is no need to wait for one that does not reply."""
 
 
 class Coordinator:
-    """`group_id` is the transactional id if `key_type` says so."""
+    """The coordinator of one group. `group_id` is a transactional id if `key_type` says so."""
 
     def __init__(self, brokers: Brokers, metadata: Metadata, group_id: str, key_type: int = GROUP_KEY) -> None:
         self.group_id = group_id
@@ -31,19 +31,21 @@ class Coordinator:
 
     @property
     def group_text(self) -> str:
+        """The group's description for messages."""
         return f'{"group" if self._key_type == GROUP_KEY else "transactional id"} "{self.group_id}"'
 
     def forget(self) -> None:
-        """It is another one, or it does not answer: look for it again."""
+        """Looks the coordinator up again at the next request, because it moved or does not reply."""
         self._node_id = None
 
     async def ask(
         self, api: ClientApi, body: Mapping[str, Any], *, purpose: str, what: str, timeout_ms: int | None = None
     ) -> Any:
-        """Once. Raises what stands in the way; error codes inside of the reply are for the caller."""
+        """Sends one request and returns the reply. Raises on failure; the caller checks error codes in the reply."""
         return await call(await self.connection(purpose), api, body, what=what, timeout_ms=timeout_ms)
 
     async def connection(self, purpose: str) -> Connection:
+        """Returns a connection to the coordinator."""
         if self._node_id is None:
             self._node_id = await self._find()
         return await self._brokers.connection(self._node_id, purpose)

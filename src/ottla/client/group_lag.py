@@ -1,7 +1,7 @@
-"""How far groups are behind, measured from outside: offsets, the ends of logs, and the time of the first unread record.
+"""Measures the lag of groups from outside: offsets, log ends, and the timestamp of the first unread record.
 
-`ottla.model.lag` says what lag is. The time comes from the header of the batch in which the first unread record lies:
-one small fetch for each partition that has lag, all partitions of a leader in one request.
+`ottla.model.lag` defines lag. The timestamp comes from the header of the batch with the first unread record. This takes
+one small fetch for each partition with lag; all partitions of a leader share one request.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ FETCH_BYTES_GROWTH = 8
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 
 Unread = tuple[TopicPartition, int]
-"""A partition and the offset of the first unread record in it."""
+"""A partition and the offset of its first unread record."""
 
 
 class LogEnds(NamedTuple):
+    """The first offset and the end of a log, or the problem that hides them."""
+
     first: int | None
     end: int | None
     problem: str | None = None
@@ -45,14 +47,16 @@ class LogEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
+    """The lag of a group in one partition."""
+
     topic: str
     partition: int
     committed: int | None
     first_offset: int | None
     end_offset: int | None
-    """What a reader can reach: the last stable offset."""
+    """The last offset that a consumer can reach: the last stable offset."""
     lag: int | None
-    """None if nothing was committed, or if the log cannot be asked."""
+    """None if nothing was committed or the log is not available."""
     lag_seconds: float | None
     missed: int | None
     """Offsets that were deleted before the group read them."""
@@ -63,19 +67,23 @@ class PartitionLag:
 
     @property
     def at(self) -> TopicPartition:
+        """The topic and the partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
+    """The lag of a group."""
+
     group: GroupDescription
     partitions: list[PartitionLag]
     lag: int
-    """The sum over the partitions where it is known."""
+    """The sum over all partitions whose lag is known."""
     lag_seconds: float | None
-    """Of the partition that is furthest behind; None if that is not known of any partition with lag."""
+    """The maximum over all partitions where it is known, or None if it is known for none of them."""
 
     def first_unread(self) -> dict[TopicPartition, int]:
+        """Returns the first unread offset of each partition with lag."""
         return {
             each.at: max(each.committed, each.first_offset)
             for each in self.partitions
@@ -90,7 +98,7 @@ def group_lag_of(
     times_ms: Mapping[Unread, int | None],
     now_ms: int,
 ) -> GroupLag:
-    """Every partition that the group has committed or that a member owns. Pure."""
+    """Computes the lag in every partition that the group has committed or that a member owns. Pure."""
     owners = group.owners()
     partitions = []
     for at in sorted({*offsets, *owners}):
@@ -129,8 +137,10 @@ async def find_ends(
     isolation_level: int,
     timeout_ms: float,
 ) -> dict[TopicPartition, LogEnds]:
-    """Of partitions whose topics the metadata was asked for just now. Those that are gone or that nobody leads have a
-    problem instead, and nobody waits for them."""
+    """Returns the ends of logs whose topics are in fresh metadata.
+
+    Partitions that do not exist or have no leader get a problem instead; the call does not wait for them.
+    """
     problems = _problems(metadata, partitions)
     led = [at for at in sorted(partitions) if at not in problems]
     first = await list_offsets(
@@ -154,11 +164,11 @@ def _problems(metadata: Metadata, partitions: Collection[TopicPartition]) -> dic
     return problems
 
 
-# The time of the first unread record.
+# The timestamp of the first unread record.
 
 
 async def timestamps_at(brokers: Brokers, metadata: Metadata, unread: Iterable[Unread]) -> dict[Unread, int | None]:
-    """The time of the batch at each of the offsets; None where it cannot be found out, which is no failure."""
+    """Returns the timestamp of the batch at each offset, or None where it is not available, which is not an error."""
     missing = set(unread)
     found: dict[Unread, int | None] = {}
     for attempt in range(TRIES):
@@ -173,7 +183,7 @@ async def timestamps_at(brokers: Brokers, metadata: Metadata, unread: Iterable[U
 
 
 def _requests(metadata: Metadata, unread: Iterable[Unread]) -> list[tuple[int, dict[TopicPartition, int]]]:
-    """Whom to ask for what. Partitions that nobody leads are left out."""
+    """Groups the partitions by leader. Partitions without a leader are left out."""
     by_leader: dict[int, list[Unread]] = {}
     for at, offset in sorted(unread):
         leader = metadata.leader(*at)
@@ -183,7 +193,7 @@ def _requests(metadata: Metadata, unread: Iterable[Unread]) -> list[tuple[int, d
 
 
 def _without_repeats(wanted: Iterable[Unread]) -> list[dict[TopicPartition, int]]:
-    """A request names a partition once; groups that stand at different places need several."""
+    """Splits the offsets into requests: a request names a partition once, but groups may need several offsets."""
     rounds: list[dict[TopicPartition, int]] = []
     for at, offset in wanted:
         free = next((each for each in rounds if at not in each), None)
@@ -196,8 +206,11 @@ def _without_repeats(wanted: Iterable[Unread]) -> list[dict[TopicPartition, int]
 async def _timestamps_of(
     brokers: Brokers, metadata: Metadata, leader: int, wanted: Mapping[TopicPartition, int]
 ) -> dict[Unread, int | None]:
-    """Those that it knows. A broker sends at least one batch whole, and leaves others out that are larger than we ask
-    for: those are asked for again, with more room."""
+    """Returns the timestamps that the leader knows.
+
+    A broker returns at least one whole batch and omits others that exceed the requested size. Those are requested again
+    with a larger limit.
+    """
     found: dict[Unread, int | None] = {}
     missing = dict(wanted)
     fetch_bytes = FETCH_BYTES

@@ -1,4 +1,4 @@
-"""What members of both protocols have in common: a subscription, a handover, a user who has to come back in time."""
+"""The common part of members of both protocols: subscription, handover, and the poll deadline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ MOVING = frozenset(
         ErrorCode.coordinator_load_in_progress,
     }
 )
-"""The coordinator is elsewhere, or not ready: the same question again, after a pause."""
+"""The coordinator moved or is not ready; the same request is repeated after a pause."""
 
 
 class MemberCore:
-    """Pure. A handover that has begun is finished whatever happens; one that has not can still be replaced."""
+    """The base of both state machines. Pure.
+
+    A handover that has begun is always finished; one that has not begun can still be replaced.
+    """
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
@@ -31,26 +34,30 @@ class MemberCore:
         self._handing = False
         self._lost_meanwhile = False
         self._asleep = False
-        """The user has been away for longer than the poll interval, and the group goes on without this member."""
+        """The user has exceeded the poll interval, so the group continues without this member."""
         self._poll_deadline_s: float | None = None
 
     @property
     def is_asleep(self) -> bool:
+        """Whether the member left because of the poll interval."""
         return self._asleep
 
     def user_came(self) -> None:
+        """The user asks for records."""
         self._poll_deadline_s = None
         if self._asleep:
             self._asleep = False
             self._wake_up()
 
     def user_went(self, now_s: float) -> None:
+        """The user got its records; the poll interval begins."""
         self._poll_deadline_s = now_s + self.settings.max_poll_interval_s
 
     def _wake_up(self) -> None:
         raise NotImplementedError
 
     def handover_began(self) -> None:
+        """The user's side has begun to execute `handover`."""
         self._handing = True
 
     def _poll_is_overdue(self, now_s: float) -> bool:
@@ -61,7 +68,7 @@ class MemberCore:
         return min(times, default=None)
 
     def _finish_handover(self) -> Handover:
-        """Returns what was done."""
+        """Applies the handover to `owned` and returns it."""
         done = self.handover
         assert done is not None
         self.handover = None
@@ -70,7 +77,7 @@ class MemberCore:
         return done
 
     def _lose_owned(self) -> None:
-        """Has no effect on a handover that is under way: what it took is lost when it is over."""
+        """Plans to give up all partitions. A handover in progress is finished first; its partitions are then lost."""
         if self._handing:
             self._lost_meanwhile = True
             return

@@ -1,4 +1,4 @@
-"""Keeps a consumer in its group: sends what the member's machine wants sent, and tells it what came back."""
+"""Keeps a consumer in its group: sends the requests of the member's state machine and passes on the outcomes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from ottla.model.errors import ErrorCode
 RETRY_PATTERN_S = 1.0
 RETRY_LEAVE_S = 0.1
 LEAVE_TIMEOUT_S = 3.0
-"""A coordinator that does not answer notices by itself that a member has gone."""
+"""A short timeout, because a coordinator notices by itself that a member is gone."""
 
 
 def new_member(settings: GroupSettings) -> ClassicMember | ConsumerMember:
+    """Creates the state machine for the configured protocol."""
     if settings.protocol == "consumer":
         return ConsumerMember(settings, str(uuid4()))
     return ClassicMember(settings)
 
 
 class Membership:
-    """`notify` is called when the user's side has something to do: a handover, or a failure to raise."""
+    """Runs a member. `notify` is called when the user's side has a handover to execute or a failure to raise."""
 
     def __init__(
         self,
@@ -58,13 +59,15 @@ class Membership:
 
     @property
     def subscribed(self) -> bool:
+        """Whether topics or a pattern were subscribed to."""
         return self._pattern is not None or self.member.topics is not None
 
     def identity(self) -> Identity | None:
-        """Without a subscription anybody may commit, as long as the group has no members."""
+        """Returns the identity for commits. Without a subscription, anyone may commit to a group without members."""
         return self.member.identity if self.subscribed else Identity()
 
     def subscribe(self, topics: frozenset[str] | re.Pattern[str]) -> None:
+        """Subscribes to topics or to a pattern."""
         self._pattern = None
         if isinstance(topics, re.Pattern):
             self._pattern = topics
@@ -78,10 +81,11 @@ class Membership:
         self.wake()
 
     def wake(self) -> None:
+        """Runs the state machine again."""
         self._changed.set()
 
     def on_metadata(self) -> None:
-        """The metadata may be new."""
+        """Passes new metadata to the member."""
         view = self._metadata.view
         if view is self._seen:
             return
@@ -93,7 +97,7 @@ class Membership:
         self.wake()
 
     async def run(self, notify: Callable[[], None]) -> None:
-        """Until the task is cancelled."""
+        """Runs until the task is cancelled."""
         self._notify = notify
         backoff = Backoff()
         while True:
@@ -121,7 +125,7 @@ class Membership:
         self.on_metadata()
 
     async def follow_pattern(self, interval_s: float) -> None:
-        """Looks for topics that match, again and again, until the task is cancelled."""
+        """Looks for matching topics periodically until the task is cancelled."""
         while True:
             self._pattern_changed.clear()
             pause_s = None if self._pattern is None else interval_s
@@ -132,7 +136,7 @@ class Membership:
                     await self._pattern_changed.wait()
 
     async def _match(self, pattern: re.Pattern[str]) -> bool:
-        """Whether there was an answer."""
+        """Subscribes to the matching topics. Returns False if no broker replied."""
         try:
             view, _ = await fetch_all(self._brokers)
         except (*PASSING_FAILURES, BrokerRefusedError):
@@ -142,7 +146,7 @@ class Membership:
         return True
 
     async def leave(self) -> None:
-        """Says goodbye, as far as somebody listens."""
+        """Leaves the group on a best-effort basis."""
         farewell = self.member.farewell()
         if farewell is None:
             return
@@ -177,7 +181,7 @@ class Membership:
         self._metadata.want(ask.topics)
         await self._metadata.refresh()
         if any(self._is_untold(name) for name in ask.topics):
-            await self._metadata.refresh()  # the first one had been on its way already
+            await self._metadata.refresh()  # the first refresh had already been in progress
         topics = self._metadata.view.topics
         return Counted({name: len(topics[name].partitions) for name in ask.topics if name in topics})
 
@@ -193,13 +197,13 @@ class Membership:
 
 
 def _is_final(outcome: Outcome) -> bool:
-    """Whether the coordinator has answered, and not only said that somebody else may."""
+    """Returns whether the coordinator handled the request, rather than pointing elsewhere."""
     if isinstance(outcome, RefusedBy):
         return outcome.error not in MOVING
     return not isinstance(outcome, Unanswered)
 
 
 def _is_news(step: Ask, outcome: Outcome) -> bool:
-    """A rebalance: the member goes on at once with something else."""
+    """Returns whether this is a rebalance, after which the member continues at once with another request."""
     is_rebalance = isinstance(outcome, RefusedBy) and outcome.error is ErrorCode.rebalance_in_progress
     return is_rebalance and not isinstance(step, Join)

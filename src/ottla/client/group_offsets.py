@@ -1,4 +1,4 @@
-"""Offsets of a group: committing them and asking for them, with another try when the coordinator moves."""
+"""Commits and fetches the offsets of a group, and retries when the coordinator moves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.model.errors import ErrorCode
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset is the next one to read. `metadata` is a note of the program's own."""
+    """A committed offset, which is that of the next record to read. `metadata` is a note of the program."""
 
     offset: int
     metadata: str = ""
@@ -35,7 +35,7 @@ ToCommit = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class GroupProgress(NamedTuple):
-    """How far a group's member has read, and who it is at the moment of asking: None if it is no member any more."""
+    """How far a group's member has read. `member` returns its current identity, or None if it is no longer a member."""
 
     group_id: str
     offsets: ToCommit
@@ -47,12 +47,14 @@ Committed = dict[TopicPartition, OffsetAndMetadata | None]
 GONE_ON = frozenset({ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.fenced_member_epoch})
 _TRY_AGAIN = MOVING | {
     ErrorCode.stale_member_epoch,  # the member has a newer epoch by now
-    ErrorCode.unstable_offset_commit,  # a transaction that commits offsets is not over
+    ErrorCode.unstable_offset_commit,  # a transaction that commits offsets is still open
     ErrorCode.request_timed_out,
 }
 
 
 class GroupOffsets:
+    """The offsets of one group."""
+
     def __init__(self, coordinator: Coordinator, request_timeout_ms: int, *, require_stable: bool) -> None:
         self._coordinator = coordinator
         self._timeout_ms = request_timeout_ms
@@ -62,14 +64,14 @@ class GroupOffsets:
     async def commit(
         self, offsets: ToCommit, identity: Callable[[], Identity | None], timeout_ms: float | None = None
     ) -> None:
-        """Returns when they are committed. Commits keep their order, also over retries."""
+        """Returns when the offsets are committed. Commits keep their order, even across retries."""
         if not offsets:
             return
         async with self._one_at_a_time:
             await self._until_answered(lambda: self._commit_once(offsets, identity()), timeout_ms)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Committed:
-        """None for a partition of which nothing is committed."""
+        """Returns the committed offsets, or None for a partition without one."""
         wanted = list(partitions)
         found: Committed = {}
         if wanted:

@@ -1,4 +1,4 @@
-"""Where a member begins to read, and how far it has got: commits become positions, and positions commits."""
+"""Converts between committed offsets and positions: where a member begins to read, and how far it has read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Readers = Mapping[TopicPartition, PartitionReader]
 
 
 class Positions:
-    """`readers` belongs to the consumer's subscription. `found` is called when a reader got its position."""
+    """The positions of a member. The subscription owns `readers`."""
 
     def __init__(
         self, offsets: GroupOffsets, readers: Readers, reset_to: int | None, identity: Callable[[], Identity | None]
@@ -29,14 +29,14 @@ class Positions:
         self._identity = identity
         self._wanted = asyncio.Event()
 
-    # Where to begin.
+    # Initial positions.
 
     def look_up(self) -> None:
-        """There are readers without a position."""
+        """Triggers a lookup for readers without a position."""
         self._wanted.set()
 
     async def run(self, found: Callable[[], None]) -> None:
-        """Looks up what is wanted, for ever."""
+        """Looks up positions whenever triggered and calls `found` after each lookup. Never returns."""
         backoff = Backoff()
         while True:
             await self._wanted.wait()
@@ -54,7 +54,7 @@ class Positions:
                 found()
 
     async def find(self) -> None:
-        """Gives each reader that waits for it the position that its group has committed."""
+        """Sets each reader that needs it to the committed offset of its group."""
         asked = {at: (each, each.generation) for at, each in self._readers.items() if each.wants_committed}
         committed = await self._offsets.committed(asked)
         for at, (reader, generation) in asked.items():
@@ -67,10 +67,10 @@ class Positions:
             if reader.wants_committed:
                 reader.failure = failure
 
-    # How far it has got.
+    # Progress.
 
     def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions: the user says that it is done with all that it was given."""
+        """Returns the positions, on the user's word that all returned records are processed."""
         return {
             at: OffsetAndMetadata(reader.position)
             for at, reader in self._readers.items()
@@ -78,7 +78,7 @@ class Positions:
         }
 
     def settled(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the user is surely done with, as far as the group does not have it yet."""
+        """Returns the offsets of records that the user has certainly processed and that are not committed yet."""
         return {
             at: OffsetAndMetadata(settled)
             for at, reader in self._readers.items()
@@ -86,21 +86,24 @@ class Positions:
         }
 
     def settle(self) -> None:
+        """Marks all returned records as processed."""
         for reader in self._readers.values():
             reader.settle()
 
     async def commit(self, offsets: ToCommit, timeout_ms: float | None = None) -> None:
+        """Commits offsets and remembers them."""
         await self._offsets.commit(offsets, self._identity, timeout_ms)
         for at, (offset, _) in offsets.items():
             if (reader := self._readers.get(at)) is not None:
                 reader.committed = offset
 
     async def commit_settled(self, timeout_ms: float | None = None) -> None:
-        """For commits that nobody asked for: what does not work now is part of the next one."""
+        """Commits in the background. Ignores failures, because the next commit includes the same offsets."""
         with contextlib.suppress(ClientError):
             await self.commit(self.settled(), timeout_ms)
 
     async def commit_regularly(self, interval_ms: int) -> None:
+        """Commits periodically. Never returns."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             await self.commit_settled()

@@ -1,6 +1,6 @@
-"""What members of a classic group tell one another inside of JoinGroup and SyncGroup, in Kafka's formats. Pure.
+"""The data that members of a classic group exchange inside JoinGroup and SyncGroup, in Kafka's formats. Pure.
 
-Subscriptions are written in version 3 and read in all: every version begins like the one before it.
+Subscriptions are written in version 3 and read in all versions: each version begins like the one before it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
+    """The subscription of a member."""
+
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = field(default_factory=frozenset)
-    """What the member has while it joins: cooperative members keep their partitions."""
+    """The partitions that the member owns while it joins: cooperative members keep their partitions."""
     generation: int = NO_GENERATION
-    """The generation in which it got them."""
+    """The generation in which it was assigned them."""
     instance_id: str | None = None
 
 
 def encode_subscription(subscription: MemberSubscription, rack: str | None = None) -> bytes:
+    """Encodes the metadata of a JoinGroup request."""
     writer = Writer()
     writer.i16(SUBSCRIPTION_VERSION)
     topics = sorted(subscription.topics)
     writer.array_length(len(topics))
     for topic in topics:
         writer.string(topic)
-    # The generation once more: assignors that know version 1 only look for it here.
+    # The generation is repeated here, because assignors that know only version 1 look for it here.
     writer.data(subscription.generation.to_bytes(4, "big", signed=True))
     _write_partitions(writer, subscription.owned)
     writer.i32(subscription.generation)
@@ -42,7 +45,7 @@ def encode_subscription(subscription: MemberSubscription, rack: str | None = Non
 
 
 def decode_subscription(data: bytes, instance_id: str | None = None) -> MemberSubscription:
-    """Raises MalformedRequest. What newer versions add at the end is left out."""
+    """Decodes a subscription and ignores fields that newer versions append. Raises MalformedRequest."""
     return decoding(_read_subscription, Reader(memoryview(data)), instance_id)
 
 
@@ -62,6 +65,7 @@ def _read_subscription(reader: Reader, instance_id: str | None) -> MemberSubscri
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
+    """Encodes the assignment of one member in a SyncGroup request."""
     writer = Writer()
     writer.i16(ASSIGNMENT_VERSION)
     _write_partitions(writer, partitions)
@@ -70,7 +74,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """No bytes are no partitions. Raises MalformedRequest."""
+    """Decodes an assignment. Empty data means no partitions. Raises MalformedRequest."""
     if not data:
         return frozenset()
     return decoding(_read_assignment, Reader(memoryview(data)))

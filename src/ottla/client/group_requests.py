@@ -1,4 +1,4 @@
-"""A member's steps as Kafka's requests, and the replies as what a member hears."""
+"""Translates a member's steps into Kafka requests, and replies into outcomes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ from ottla.wire.primitives import MalformedRequest
 
 PROTOCOL_TYPE = "consumer"
 JOIN_SLACK_MS = 5000
-"""A JoinGroup is answered when all have joined, or when their time for it is over."""
+"""Added to the timeout of JoinGroup, whose reply comes when all members have joined or their time is up."""
 BEATS_A_SESSION = 3
 REPORT_TIMEOUT_MS = 10_000
-"""A heartbeat is answered at once. A coordinator that stands still, and keeps its connections, is given up before the
-session is over: another broker may have taken its place."""
+"""Heartbeats are answered at once. A coordinator that hangs but keeps its connections open is given up before the
+session expires, because another broker may have replaced it.
+"""
 
 Sendable = Join | Sync | Beat | Leave | Report
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """A request, its timeout, and the function that reads its reply."""
+
     api: ClientApi
     body: dict[str, Any]
     read: Callable[[Any], Outcome]
@@ -48,6 +51,7 @@ class Request:
 
 
 def request_for(ask: Sendable, settings: GroupSettings) -> Request:
+    """Returns the request for a step."""
     match ask:
         case Join():
             timeout_ms = settings.max_poll_interval_ms + JOIN_SLACK_MS
@@ -93,7 +97,7 @@ def _read_join(reply: Any) -> Outcome:
 
 
 def _subscription(member: Any) -> MemberSubscription:
-    """A member whose words cannot be read gets nothing."""
+    """Decodes a member's subscription. A member whose subscription is not readable gets no partitions."""
     try:
         return decode_subscription(member.metadata, member.group_instance_id)
     except MalformedRequest:

@@ -1,7 +1,8 @@
-"""A consumer's part in a group: what happens to it while the user asks for records.
+"""A consumer's membership in a group, as seen while the user fetches records.
 
-Partitions change hands only then, so nobody works on a partition that is given up: what was handed out before is done.
-Callbacks run at that time as well, first `on_revoked` with the partitions still there, then `on_assigned`.
+Partitions change owners only during a fetch, so the user never works on a revoked partition: records returned earlier
+are processed by then. Callbacks run at the same time, first `on_revoked` with the partitions still assigned, then
+`on_assigned`.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from ottla.client.partition_reader import PartitionReader
 from ottla.client.subscription import Subscription
 
 CLOSE_TIMEOUT_MS = 10_000
-"""For the last commit. A group without a coordinator does not keep a program from ending."""
+"""Timeout of the last commit, so that a group without a coordinator does not keep a program from ending."""
 
 RebalanceCallback = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A function or a coroutine function."""
 
 
 class GroupSession:
+    """Connects the group's state machine with the consumer."""
+
     def __init__(
         self,
         settings: GroupSettings,
@@ -60,10 +63,10 @@ class GroupSession:
         self._notify: Callable[[], None] = lambda: None
         self._fault: ClientError | None = None
 
-    # Life.
+    # Lifecycle.
 
     def start(self, notify: Callable[[], None], wake_fetcher: Callable[[], None]) -> None:
-        """`notify` wakes a user that waits for records."""
+        """Starts the background tasks. `notify` wakes a user that waits for records."""
         self._wake_fetcher = wake_fetcher
         self._notify = notify
         self.user_works()
@@ -79,13 +82,13 @@ class GroupSession:
         self._tasks.append(task)
 
     def _on_task_ended(self, task: asyncio.Task[Any]) -> None:
-        """They never end by themselves: if one does, whoever waits for records must hear of it."""
+        """Reports the failure of a background task to the user. Background tasks never end by themselves."""
         if not task.cancelled() and (fault := task.exception()) is not None:
             self._fault = fault if isinstance(fault, ClientError) else _as_client_error(fault)
             self._notify()
 
     async def close(self, *, all_processed: bool) -> None:
-        """Commits, gives everything up and leaves. What was handed out last is committed only if all is processed."""
+        """Commits, revokes everything and leaves. The last returned records are committed only with `all_processed`."""
         try:
             if all_processed:
                 self.positions.settle()
@@ -111,34 +114,40 @@ class GroupSession:
         on_revoked: RebalanceCallback | None,
         on_lost: RebalanceCallback | None,
     ) -> None:
+        """Subscribes to topics or to a pattern, with callbacks for rebalances."""
         if self._subscription.readers and not self._membership.subscribed:
             raise ClientError("partitions were assigned by hand; a consumer either assigns or subscribes")
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._membership.subscribe(topics)
 
     def check_assignable(self) -> None:
+        """Raises ClientError if the group assigns the partitions."""
         if self._membership.subscribed:
             raise ClientError("the group assigns the partitions of this consumer; it either assigns or subscribes")
 
     def on_metadata(self) -> None:
+        """Passes new metadata to the member."""
         self._membership.on_metadata()
 
     # The user.
 
     @property
     def identity(self) -> Identity | None:
+        """The identity for commits, or None if this is no member."""
         return self._membership.identity()
 
     @property
     def is_settled(self) -> bool:
+        """Whether this is a member with its whole assignment."""
         return self._membership.member.is_settled
 
     @property
     def wants_user(self) -> bool:
+        """Whether a handover waits for the next fetch."""
         return self._membership.member.handover is not None
 
     def user_came(self) -> None:
-        """It asks for records: it is done with those that it was given before."""
+        """The user asks for records, so it has processed those returned before."""
         self.positions.settle()
         self._users_here += 1
         member = self._membership.member
@@ -147,23 +156,23 @@ class GroupSession:
         member.user_came()
 
     def user_went(self) -> None:
-        """With records or without."""
+        """The user's fetch ended, with records or without."""
         self._users_here -= 1
         if self._users_here == 0:
             self.user_works()
 
     def user_works(self) -> None:
-        """It shows that it is alive."""
+        """Restarts the poll interval, because the user is alive."""
         self._membership.member.user_went(asyncio.get_running_loop().time())
 
     def done_with_one(self, reader: PartitionReader) -> bool:
-        """The user is done with a record of this reader. Whether the group wants something of it."""
+        """Marks a record of this reader as processed. Returns whether a handover is waiting."""
         reader.settle()
         self.user_works()
         return self.wants_user
 
     async def attend(self) -> None:
-        """Hands partitions over if the group wants it. Raises what a callback raises, or why the member stopped."""
+        """Executes a pending handover. Raises the exception of a callback, or the failure that stopped the member."""
         while self._handing is not None or self._membership.member.handover is not None:
             handing = self._handing or self._begin_handover()
             if handing is asyncio.current_task():
@@ -200,7 +209,7 @@ class GroupSession:
 
     async def _give_up(self, handover: Handover) -> None:
         if handover.lost and self._on_lost is None:
-            with contextlib.suppress(CommitFailedError):  # it may not know that there is nothing to commit any more
+            with contextlib.suppress(CommitFailedError):  # the callback may not know that it can no longer commit
                 await _call(self._on_revoked, handover.give_up)
         elif handover.lost:
             await _call(self._on_lost, handover.give_up)
@@ -210,9 +219,11 @@ class GroupSession:
             await _call(self._on_revoked, handover.give_up)
 
     async def commit(self, offsets: ToCommit) -> None:
+        """Commits offsets."""
         await self.positions.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Committed:
+        """Returns the committed offsets."""
         return await self._offsets.committed(partitions)
 
     def _found_positions(self) -> None:
@@ -227,7 +238,7 @@ def open_session(
     metadata: Metadata,
     subscription: Subscription,
 ) -> GroupSession:
-    """Of a consumer that is not started yet."""
+    """Creates the session of a consumer that is not started yet."""
     coordinator = Coordinator(brokers, metadata, settings.group_id)
     membership = Membership(settings, brokers, metadata, subscription, coordinator)
     require_stable = fetching.isolation_level == READ_COMMITTED

@@ -1,4 +1,4 @@
-"""What a consumer can be told about its group, checked once."""
+"""The group settings of a consumer, validated once."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from ottla.client.group_assignors import ASSIGNORS, COOPERATIVE_STICKY, RANGE
 GroupProtocol = Literal["classic", "consumer"]
 PROTOCOLS = ("classic", "consumer")
 DEFAULT_ASSIGNORS = (RANGE, COOPERATIVE_STICKY)
-"""As Kafka's own client has it, so that the two find an assignor in common."""
+"""The defaults of Kafka's own client, so that both find a common assignor."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
+    """The settings that a `Consumer` passes to its group."""
+
     group_id: str
     instance_id: str | None = None
     protocol: str = "classic"
     assignors: Sequence[str] = DEFAULT_ASSIGNORS
-    """Classic protocol: the leader of the group uses one that all members have, by the wish of most."""
+    """Classic protocol: the supported assignors. The group votes for one that all members support."""
     remote_assignor: str | None = None
-    """Consumer protocol: the coordinator's assignor; None leaves the choice to it."""
+    """Consumer protocol: the coordinator's assignor; None leaves the choice to the coordinator."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
@@ -49,13 +51,15 @@ class GroupSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether this member keeps its partitions while it joins: only if whichever assignor is chosen allows it."""
+        """Whether this member keeps its partitions while it joins, which requires only cooperative assignors."""
         return all(name == COOPERATIVE_STICKY for name in self.assignors)
 
     @property
     def heartbeat_interval_s(self) -> float:
+        """The heartbeat interval in seconds."""
         return self.heartbeat_interval_ms / 1000
 
     @property
     def max_poll_interval_s(self) -> float:
+        """The poll interval in seconds."""
         return self.max_poll_interval_ms / 1000

@@ -1,6 +1,6 @@
-"""What a member's machine wants done next, and what it hears back. Values only.
+"""The steps that a member's state machine requests, and their outcomes. Values only.
 
-The machines (`group_classic`, `group_consumer`) decide; `group_membership` sends and waits for them.
+The state machines (`group_classic`, `group_consumer`) decide; `group_membership` sends requests and waits for them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ NOTHING: Partitions = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until then, or until something changes."""
+    """Waits until this time or until something changes."""
 
     until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """JoinGroup."""
+
     member_id: str
     protocols: tuple[tuple[str, bytes], ...]
     reason: str
@@ -35,13 +37,15 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class CountPartitions:
-    """The leader has to know the topics of all members before it assigns."""
+    """Looks up the topics of all members, which the leader needs before it assigns."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
+    """SyncGroup; the assignments come from the leader."""
+
     member_id: str
     generation: int
     protocol: str
@@ -66,14 +70,14 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """ConsumerGroupHeartbeat: what is None has not changed."""
+    """ConsumerGroupHeartbeat. A field that is None has not changed."""
 
     member_id: str
     epoch: int
     subscribed: frozenset[str] | None = None
     owned: frozenset[tuple[UUID, int]] | None = None
     is_full: bool = False
-    """Also what never changes: the rebalance timeout, the assignor and the instance id."""
+    """Includes the fields that never change: the rebalance timeout, the assignor and the instance id."""
 
 
 Ask = Join | CountPartitions | Sync | Beat | Leave | Report
@@ -82,34 +86,42 @@ Step = Wait | Ask
 
 @dataclass(frozen=True, slots=True)
 class Joined:
+    """The reply to JoinGroup."""
+
     generation: int
     member_id: str
     protocol: str
     is_leader: bool
     members: Mapping[str, MemberSubscription]
-    """For the leader only."""
+    """The members of the group; only the leader receives them."""
     skip_assignment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GivenId:
-    """A new member first gets its id and comes again with it."""
+    """The id of a new member, which has to join again with it."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
+    """The partition count of each topic."""
+
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Synced:
+    """The reply to SyncGroup."""
+
     assigned: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
+    """The reply to ConsumerGroupHeartbeat."""
+
     member_id: str
     epoch: int
     interval_s: float
@@ -118,18 +130,20 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Of what has no answer but an error: Beat, Leave."""
+    """Success of a request whose reply has only an error code: Beat, Leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedBy:
+    """An error code of the coordinator."""
+
     error: ErrorCode
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """The coordinator may or may not have heard it."""
+    """No reply. The coordinator may or may not have received the request."""
 
 
 Outcome = Joined | GivenId | Counted | Synced | Reported | Done | RefusedBy | Unanswered
@@ -137,59 +151,69 @@ Outcome = Joined | GivenId | Counted | Synced | Reported | Done | RefusedBy | Un
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What the user's side has to do when it asks for records next: first give up, then take."""
+    """The change that the user's side executes at its next fetch: first give up, then take."""
 
     give_up: Partitions = NOTHING
     take: Partitions = NOTHING
     lost: bool = False
-    """Whoever gives up has no right to them any more: another member may have them, and nothing can be committed."""
+    """The partitions are lost: another member may own them, and nothing can be committed."""
 
 
 class Identity(NamedTuple):
-    """With what a member signs its commits."""
+    """The identity that a member puts into its commits."""
 
     member_id: str = ""
     generation: int = -1
-    """Or, in the consumer protocol, the member's epoch."""
+    """The generation, or the member epoch in the consumer protocol."""
     instance_id: str | None = None
 
 
 class Member(Protocol):
-    """A member's machine. Times are seconds of a clock that never jumps."""
+    """The state machine of a member. Times are seconds of a monotonic clock."""
 
     handover: Handover | None
     failure: ClientError | None
-    """The member has stopped for good."""
+    """The error after which the member has stopped for good."""
     owned: Partitions
     wants_metadata: bool
-    """It was told of topics that it does not know."""
+    """Whether the assignment has topics that the member does not know."""
 
     @property
     def identity(self) -> Identity | None:
-        """None while it is no member."""
+        """The identity for commits, or None while this is no member."""
 
     @property
     def is_settled(self) -> bool:
-        """A member, with all that it was given."""
+        """Whether this is a member with its whole assignment."""
 
-    def subscribe(self, topics: frozenset[str]) -> None: ...
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Subscribes to these topics."""
+        ...
 
     def learn_topics(self, counts: Mapping[str, int], ids: Mapping[UUID, str]) -> None:
-        """The newest metadata."""
+        """Takes the newest metadata."""
 
     def user_came(self) -> None:
-        """The user asks for records, and waits for them perhaps."""
+        """The user asks for records and may wait for them."""
 
     def user_went(self, now_s: float) -> None:
-        """With records or without. It has to come back before the poll interval is over."""
+        """The user's fetch ended. It has to come back before the poll interval is over."""
 
-    def handover_began(self) -> None: ...
+    def handover_began(self) -> None:
+        """The user's side has begun to execute `handover`."""
+        ...
 
-    def handed_over(self) -> None: ...
+    def handed_over(self) -> None:
+        """The user's side has finished `handover`."""
+        ...
 
-    def next_step(self, now_s: float) -> Step: ...
+    def next_step(self, now_s: float) -> Step:
+        """Returns the next request, or how long to wait."""
+        ...
 
-    def heard(self, ask: Ask, outcome: Outcome, now_s: float) -> None: ...
+    def heard(self, ask: Ask, outcome: Outcome, now_s: float) -> None:
+        """Takes the outcome of a request."""
+        ...
 
     def farewell(self) -> Ask | None:
-        """What to send when the consumer is closed."""
+        """Returns the request to send when the consumer is closed, or None."""

@@ -1,4 +1,4 @@
-"""Gets an idempotent producer its id."""
+"""Requests the producer id of an idempotent producer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _NO_TRANSACTIONS = timedelta(milliseconds=2**31 - 1)
 
 
 async def get_identity(brokers: Brokers, settings: ProducerSettings) -> Identity:
+    """Returns a new producer id and epoch. Retries until the request timeout."""
     body = {
         "transactional_id": None,
         "transaction_timeout": _NO_TRANSACTIONS,

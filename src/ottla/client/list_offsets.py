@@ -1,4 +1,4 @@
-"""Looks up offsets by time, and the two ends of a log."""
+"""Looks up offsets by time, and the ends of logs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from ottla.client.metadata import PASSING_FAILURES, Metadata
 from ottla.model.errors import ErrorCode
 
 LOOKUPS = "lookups"
-"""The purpose of connections for this: a look-up never waits behind a long poll."""
+"""The purpose of these connections, so that a lookup never waits behind a long poll."""
 
 
 class OffsetAndTimestamp(NamedTuple):
+    """An offset and the timestamp of its record."""
+
     offset: int
     timestamp_ms: int
 
@@ -34,7 +36,7 @@ async def list_offsets(
     isolation_level: int,
     timeout_ms: float,
 ) -> Found:
-    """The first offset whose record is as late as the timestamp; -1 if there is none. -1 and -2 ask for the ends."""
+    """Returns the first offset at or after each timestamp, or -1. The timestamps -1 and -2 ask for the ends."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
     backoff = Backoff(min_ms=20)

@@ -1,6 +1,6 @@
-"""The event loop behind the blocking clients: one daemon thread for all of them in a process.
+"""The event loop of the blocking clients: one daemon thread for all of them in a process.
 
-They share it so that a producer's transaction can use the positions of a consumer without a race.
+They share it so that a producer's transaction can use a consumer's positions without a race.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from ottla.client.errors import ClientClosedError, ClientError
 T = TypeVar("T")
 
 INTERRUPT_GRACE_S = 5.0
-"""How long a call that was interrupted may take to stop. A second interrupt does not wait for it."""
+"""How long an interrupted call may take to stop. A second interrupt does not wait for it."""
 
 
 class LoopThread:
+    """An event loop in a daemon thread."""
+
     def __init__(self) -> None:
         self._process = os.getpid()
         self._loop = _new_loop()
@@ -28,7 +30,7 @@ class LoopThread:
 
     @property
     def is_of_this_process(self) -> bool:
-        """False in a child that was forked: threads stay with the parent."""
+        """False in a forked child process: threads stay with the parent."""
         return self._process == os.getpid()
 
     def _run(self) -> None:
@@ -36,10 +38,11 @@ class LoopThread:
         self._loop.run_forever()
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], give_back: Callable[[T], None] | None = None) -> T:
-        """Runs it on the loop and blocks until it is done. Raises what it raises.
+        """Runs a coroutine function on the loop and blocks until it is done. Returns or raises what it does.
 
-        An exception in this thread meanwhile (KeyboardInterrupt) cancels the work and goes on once it has stopped. If
-        the work was done nevertheless, `give_back` gets the result that the caller does not, on the loop.
+        An exception in this thread meanwhile (KeyboardInterrupt) cancels the work and is raised once the work has
+        stopped. If the work finishes nevertheless, `give_back` is called on the loop with the result that the caller
+        does not get.
         """
         if threading.current_thread() is self._thread:
             raise ClientError("a blocking client cannot be used on its own event loop, by a serializer for example")
@@ -58,7 +61,7 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """`begin` and `cancel` run on the loop; the others are for the thread that calls."""
+    """One call. `begin` and `cancel` run on the loop; the other methods run in the calling thread."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._work = work
@@ -91,7 +94,7 @@ class _Call(Generic[T]):
         self._done.wait()
 
     def wait_stopped(self, timeout_s: float) -> None:
-        """After `cancel`."""
+        """Waits until the work has stopped after `cancel`."""
         self._stopped.wait(timeout_s)
 
     def result(self) -> T:
@@ -101,7 +104,7 @@ class _Call(Generic[T]):
         return self._task.result()
 
     def raised(self, failure: BaseException) -> bool:
-        """Whether the work itself raised this, and not something in the thread that waits for it."""
+        """Returns whether the work raised this exception, rather than the thread that waits for it."""
         task = self._task
         if task is None or not task.done():
             return False
@@ -121,7 +124,7 @@ _shared: LoopThread | None = None
 
 
 def shared_loop_thread() -> LoopThread:
-    """Starts it at the first use. It ends with the process."""
+    """Returns the shared thread, started on first use. It ends with the process."""
     global _shared
     with _lock:
         if _shared is None:
@@ -130,7 +133,7 @@ def shared_loop_thread() -> LoopThread:
 
 
 def _forget_after_fork() -> None:
-    """A child process has no threads but the one that forked."""
+    """Resets the shared thread: a child process has only the thread that forked."""
     global _lock, _shared
     _lock = threading.Lock()
     _shared = None

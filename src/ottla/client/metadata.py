@@ -1,7 +1,7 @@
-"""What the client knows of the cluster: its brokers, its topics, and who leads which partition.
+"""The client's view of the cluster: its brokers, its topics, and the leader of each partition.
 
-The view is a value that is replaced as a whole. It goes stale on its own after a while, and at once when a broker
-answers that it is not the leader.
+The view is an immutable value that is replaced as a whole. It becomes stale after a while, and at once when a broker
+replies that it is not the leader.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.model.errors import ErrorCode
 
 NO_LEADER = -1
 PASSING_FAILURES = (NoBrokerError, ConnectionLostError, RequestTimedOutError)
-"""Failures of the way to a broker, not of what was asked: worth another try."""
+"""Failures to reach a broker, not of the request itself; retrying helps."""
 
 _STILL_COMING = frozenset(
     {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available, ErrorCode.unknown_topic_id}
@@ -36,6 +36,8 @@ _STILL_COMING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
+    """A partition and its leader."""
+
     index: int
     leader: int
     leader_epoch: int
@@ -45,16 +47,20 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
+    """A topic and its partitions."""
+
     name: str
     id: UUID | None
     partitions: Mapping[int, PartitionView]
     writable: tuple[int, ...]
-    """Partitions that have a leader, or all if none has."""
+    """Partitions that have a leader, or all partitions if none has."""
     internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
+    """The brokers and topics of the cluster."""
+
     cluster_id: str | None = None
     controller_id: int = -1
     nodes: Mapping[int, Address] = field(default_factory=dict)
@@ -62,7 +68,7 @@ class ClusterView:
 
 
 class Metadata:
-    """The newest view, and the one refresh that is under way, if any."""
+    """The newest view, and at most one refresh in progress."""
 
     def __init__(self, brokers: Brokers, *, allow_auto_create: bool, max_age_ms: int = 300_000) -> None:
         self.view = ClusterView()
@@ -72,49 +78,53 @@ class Metadata:
         self._topic_errors: dict[str, ErrorCode] = {}
         self._wanted: set[str] = set()
         self._asked_for: frozenset[str] = frozenset()
-        """The topics that the newest view is about."""
+        """The topics that the newest view covers."""
         self._refreshed_at_s = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._stale = True
 
     @property
     def wanted(self) -> frozenset[str]:
+        """The topics that each refresh asks for."""
         return frozenset(self._wanted)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Topics that each refresh asks for."""
+        """Adds topics to those that each refresh asks for."""
         new = set(topics) - self._wanted
         if new:
             self._wanted |= new
             self._stale = True
 
     def forget(self, topics: Iterable[str]) -> None:
+        """Removes topics from those that each refresh asks for."""
         self._wanted -= set(topics)
 
     def mark_stale(self) -> None:
-        """A broker contradicted the view."""
+        """Requires a refresh, because a broker contradicted the view."""
         self._stale = True
 
     @property
     def needs_refresh(self) -> bool:
+        """Whether the view is stale or too old."""
         age_s = asyncio.get_running_loop().time() - self._refreshed_at_s
         return self._stale or age_s > self._max_age_s
 
     def cached(self, topic: str) -> TopicView | None:
+        """Returns the topic's view if the client has it."""
         return self.view.topics.get(topic)
 
     def topic_error(self, topic: str) -> ErrorCode | None:
-        """Why the newest metadata has nothing of the topic, if it was asked for."""
+        """Returns why the newest metadata lacks a topic that was asked for."""
         return self._topic_errors.get(topic)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The leader's node id, or None if it is not known."""
+        """Returns the leader's node id, or None if it is unknown."""
         found = self.view.topics.get(topic)
         at = found.partitions.get(partition) if found is not None else None
         return None if at is None or at.leader not in self.view.nodes else at.leader
 
     async def refresh(self) -> None:
-        """Asks a broker once. Callers at the same time share one request."""
+        """Asks a broker once. Concurrent callers share one request."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh())
             self._refreshing.add_done_callback(self._refresh_done)
@@ -123,13 +133,13 @@ class Metadata:
     def _refresh_done(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
         if not task.cancelled():
-            task.exception()  # whoever awaited the task has it; nobody else needs a warning
+            task.exception()  # marks it as retrieved; only the callers need it
 
     async def topic(self, name: str, *, timeout_ms: float, unknown_for_ms: float = 2000) -> TopicView:
-        """The topic's view, asked for as often as the time allows.
+        """Returns the topic's view, refreshing until the timeout.
 
-        A topic that is just being created is unknown for a moment, so that answer is final only if it is the same
-        `unknown_for_ms` later.
+        A topic that is being created is unknown for a moment, so that answer is final only if it is still the same
+        after `unknown_for_ms`.
         """
         self.want([name])
         loop = asyncio.get_running_loop()
@@ -147,7 +157,7 @@ class Metadata:
             now_s = loop.time()
             left_ms = timeout_ms - (now_s - started_s) * 1000
             if isinstance(failure, UnknownTopicError):
-                # Counted from the first such answer: the time before may have gone into a broker that does not answer.
+                # Counted from the first such reply: a broker that did not reply may have used up the time before.
                 unknown_since_s = now_s if unknown_since_s is None else unknown_since_s
                 left_ms = min(left_ms, unknown_for_ms - (now_s - unknown_since_s) * 1000)
             else:
@@ -157,11 +167,11 @@ class Metadata:
             await asyncio.sleep(min(backoff.next_pause_ms(), max(1.0, left_ms)) / 1000)
 
     async def _try_refresh(self, name: str) -> Exception:
-        """Refreshes; what stands in the way of using the topic if it is still missing."""
+        """Refreshes. Returns why the topic cannot be used if it is still missing."""
         try:
             await self.refresh()
             if name not in self._asked_for:
-                await self.refresh()  # the one that was under way began before anybody wanted this topic
+                await self.refresh()  # the refresh in progress had begun before this topic was wanted
         except PASSING_FAILURES as failure:
             return failure
         error = self._topic_errors.get(name, ErrorCode.unknown_topic_or_partition)
@@ -179,7 +189,7 @@ class Metadata:
             "include_topic_authorized_operations": False,
             "include_cluster_authorized_operations": False,
         }
-        self._stale = False  # a contradiction that arrives meanwhile asks for another round
+        self._stale = False  # a contradiction that arrives meanwhile requires another refresh
         try:
             reply = await call(connection, METADATA, body, what="asking for the cluster's metadata")
         except BaseException:
@@ -195,8 +205,10 @@ class Metadata:
 
 
 def newest(known: ClusterView, told: ClusterView) -> ClusterView:
-    """What was told, without partitions of which a later leader epoch is known: a broker that lags behind would send
-    the client back to a leader that is none any more (KIP-320)."""
+    """Merges a new view into the known one, which wins where it has a later leader epoch.
+
+    A broker that lags behind would otherwise send the client back to a former leader (KIP-320).
+    """
     topics = dict(told.topics)
     for name, topic in told.topics.items():
         before = known.topics.get(name)
@@ -213,7 +225,7 @@ def newest(known: ClusterView, told: ClusterView) -> ClusterView:
 
 
 async def fetch_all(brokers: Brokers) -> tuple[ClusterView, dict[str, ErrorCode]]:
-    """A view of every topic."""
+    """Returns a view of every topic."""
     connection = await brokers.any_connection()
     body = {
         "topics": None,
@@ -225,7 +237,7 @@ async def fetch_all(brokers: Brokers) -> tuple[ClusterView, dict[str, ErrorCode]
 
 
 def read_view(reply: Any) -> tuple[ClusterView, dict[str, ErrorCode]]:
-    """The view in a Metadata reply, and the topics in it that cannot be used, with the reason."""
+    """Returns the view in a Metadata reply, and the errors of topics that cannot be used."""
     topics: dict[str, TopicView] = {}
     errors: dict[str, ErrorCode] = {}
     for entry in reply.topics:

@@ -1,6 +1,6 @@
-"""murmur2 as Kafka's Java client computes it: the plain Python twin of `_murmur2.pyx`.
+"""murmur2 as Kafka's Java client computes it: the pure Python twin of `_murmur2.pyx`.
 
-It is the oracle of the compiled one and stands in for it where there was no C compiler.
+It is the test oracle of the compiled version and its fallback where there was no C compiler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes | bytearray | memoryview) -> int:
-    """The hash as an unsigned 32-bit number (Java's has a sign)."""
+    """Returns the hash as an unsigned 32-bit number (Java's is signed)."""
     length = len(data)
     mixed = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -33,6 +33,6 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 
 
 def partition_column(values: memoryview, ends: Sequence[int], partition_count: int, into: Any) -> None:
-    """The partition of each key: key i is values[ends[i]:ends[i + 1]]."""
+    """Computes the partition of each key. Key i is values[ends[i]:ends[i + 1]]."""
     for at in range(len(into)):
         into[at] = (murmur2(values[ends[at] : ends[at + 1]]) & 0x7FFFFFFF) % partition_count

@@ -1,7 +1,7 @@
-"""What a broker's answer to a produce request means for the batch. Pure decisions, no I/O.
+"""Interprets a broker's reply to a produce request. Pure decisions, no I/O.
 
-Two questions matter: can the batch be sent again, and may it already be in the log? With idempotence the broker
-recognises a batch by its sequence, so sending it again is always safe while the numbering is unbroken.
+Two questions matter: can the batch be sent again, and may it already be in the log? With idempotence, the broker
+recognises a batch by its sequence, so retrying is always safe while the sequence has no gap.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from ottla.model.errors import ErrorCode
 
 
 class Outcome(Enum):
+    """What the reply means for the batch."""
+
     WRITTEN = auto()
     """Acknowledged."""
     RETRY_NOT_WRITTEN = auto()
-    """Send it again; it is certainly not in the log."""
+    """Retry; the batch is certainly not in the log."""
     RETRY_UNKNOWN = auto()
-    """Send it again; it may be in the log already."""
+    """Retry; the batch may already be in the log."""
     FAILED_NOT_WRITTEN = auto()
-    """It will never be taken and is not in the log."""
+    """The batch will never be accepted and is not in the log."""
     FAILED_UNKNOWN = auto()
-    """It failed in a way that cannot be retried, and may be in the log."""
+    """The batch failed in a way that cannot be retried, and may be in the log."""
     CUT_IN_TWO = auto()
-    """Too large as one batch."""
+    """Too large as one batch; split it."""
     OUT_OF_ORDER = auto()
-    """An earlier batch is missing at the broker."""
+    """The broker is missing an earlier batch."""
     PRODUCER_FORGOTTEN = auto()
-    """The broker does not know this producer any more."""
+    """The broker no longer knows this producer."""
     FENCED = auto()
     """A producer with a higher epoch has taken over."""
 
@@ -55,7 +57,7 @@ _REFUSED_BEFORE_WRITING = frozenset(
         ErrorCode.not_enough_replicas,
         ErrorCode.corrupt_message,
         ErrorCode.throttling_quota_exceeded,
-        ErrorCode.concurrent_transactions,  # the producer's last transaction is being completed
+        ErrorCode.concurrent_transactions,  # the producer's previous transaction is still being completed
     }
 )
 
@@ -73,10 +75,11 @@ LEADER_MOVED = frozenset(
         ErrorCode.network_exception,
     }
 )
-"""Answers after which the metadata is asked for again."""
+"""Errors after which the metadata is refreshed."""
 
 
 def outcome_of(error: ErrorCode) -> Outcome:
+    """Returns the meaning of an error code."""
     known = _BY_CODE.get(error)
     if known is not None:
         return known
@@ -86,7 +89,7 @@ def outcome_of(error: ErrorCode) -> Outcome:
 
 
 def error_code(number: int) -> ErrorCode:
-    """A code that a newer broker invented is an unknown server error to us."""
+    """Converts a number to an error code. Unknown numbers, from a newer broker, become unknown_server_error."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where the replicas of partitions are, how they are moved (KIP-455), and who leads (KIP-460)."""
+"""Administration of partitions: describe replicas, move them (KIP-455), and elect leaders (KIP-460)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ Failures = dict[TopicPartition, BrokerRefusedError]
 
 
 class PartitionAdmin(AdminCalls):
+    """The partition calls of the admin client."""
+
     async def describe_partitions(self, name: str) -> list[PartitionDescription]:
-        """Leaders, replicas and who is in sync, without offsets and sizes: one request."""
+        """Returns leaders, replicas and in-sync replicas, without offsets and sizes: a single request."""
         view = await self._topic(name)
         return [describe_partition(each) for each in view.partitions.values()]
 
     async def describe_all_partitions(self) -> dict[str, list[PartitionDescription]]:
-        """Of every topic, the brokers' own ones too, by name."""
+        """Returns the partitions of every topic by name, including internal topics."""
         view, _ = await self._again(lambda: fetch_all(self._brokers))
         return {
             topic.name: [describe_partition(each) for each in topic.partitions.values()]
@@ -32,9 +34,9 @@ class PartitionAdmin(AdminCalls):
         }
 
     async def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> Failures:
-        """Gives partitions other replicas, the first of which is the preferred leader; None cancels what is under way.
+        """Moves partitions to other replicas, the preferred leader first; None cancels a reassignment in progress.
 
-        Returns what was refused, by partition; what is accepted goes on by itself: `list_partition_reassignments`.
+        Returns the refusals by partition. Accepted ones continue in the background: see `list_partition_reassignments`.
         """
         topics = [
             {
@@ -56,7 +58,7 @@ class PartitionAdmin(AdminCalls):
     async def list_partition_reassignments(
         self, partitions: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """What is under way: of all partitions, or of some."""
+        """Returns the reassignments in progress, of all partitions or of some."""
         named = by_topic(partitions) if partitions is not None else None
         topics = None if named is None else [{"name": name, "partition_indexes": part} for name, part in named.items()]
         body = {"timeout": self._timeout, "topics": topics}
@@ -76,10 +78,10 @@ class PartitionAdmin(AdminCalls):
     async def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, unclean: bool = False
     ) -> Failures:
-        """Makes the preferred replicas leaders, of all partitions or of some; what was refused, by partition.
+        """Makes the preferred replicas leaders, of all partitions or of some. Returns the refusals by partition.
 
-        `unclean` gives partitions without a leader one that may lack acknowledged records. A partition whose leader is
-        already right is no failure.
+        `unclean` elects a leader that may lack acknowledged records for partitions without one. A partition that
+        already has the right leader is not a failure.
         """
         named = by_topic(partitions) if partitions is not None else None
         chosen = None if named is None else [{"topic": name, "partitions": part} for name, part in named.items()]
@@ -100,6 +102,7 @@ class PartitionAdmin(AdminCalls):
 
 
 def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Groups partition numbers by topic."""
     named: dict[str, list[int]] = {}
     for topic, index in partitions:
         named.setdefault(topic, []).append(index)

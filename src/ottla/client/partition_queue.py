@@ -1,22 +1,22 @@
-"""The batches of one partition on their way to its leader. Pure: time comes in as an argument, nothing is sent here.
+"""The batches of one partition on their way to its leader. Pure: time is an argument, and nothing is sent here.
 
     open ---close---> closed ---take---> sent (in flight) ---acknowledged---> gone
                                           |        ^
                                           +-retry--+
 
-Order and exactness rest on five rules:
+Ordering and exactly-once delivery rest on five rules:
 
-* Batches leave in order. After a failure the queue recovers: it waits until nothing is in flight, then sends what
-  is unresolved again, oldest first and one at a time.
-* Batches are in flight to one broker at a time. If another one leads by now, what the old one has not answered lands
-  first. Else a new batch could come before the retries of the older ones; and a broker remembers five batches of a
-  producer, so that the sixth makes it forget the first, whose retry then looks like a gap.
-* A retry has the same bytes and sequence, so the broker recognises a batch that it already has.
-* The first batch of a numbering travels alone. A broker that does not know a producer takes any sequence, so it would
-  take the second batch where the first was refused.
-* A batch that is given up leaves a gap in the sequences. The numbering then starts again at zero with the next
-  epoch, but only for batches that are certainly not in the log; those that may be are given up as well, because
-  with a new number the broker could not recognise them.
+- Batches are sent in order. After a failure the queue recovers: it waits until nothing is in flight, then resends
+  unresolved batches, oldest first and one at a time.
+- Batches are in flight to one broker at a time. After a leader change, the replies of the old leader are awaited
+  first. Otherwise a new batch could overtake the retries of older ones. Also, a broker remembers five batches of a
+  producer, so the sixth makes it forget the first, whose retry then looks like a gap.
+- A retry has the same bytes and sequence, so the broker recognises a batch that it already has.
+- The first batch of a sequence is sent alone. A broker that does not know a producer accepts any sequence number, so it
+  would accept the second batch after rejecting the first.
+- A batch that is given up leaves a gap in the sequence. The sequence then restarts at zero with the next epoch, but
+  only for batches that are certainly not in the log. Batches that may be in the log are given up as well, because the
+  broker could not recognise them under a new number.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ EPOCH_MAX = 0x7FFF
 
 
 class EpochsUsedUpError(Exception):
-    """The numbering was restarted more often than an epoch can count."""
+    """The sequence was restarted more often than an epoch can count."""
 
 
 class PartitionQueue:
-    """`identity` is None for a producer without idempotence."""
+    """The queue of one partition. `identity` is None for a producer without idempotence."""
 
     def __init__(self, topic: str, partition: int, identity: Identity | None) -> None:
         self.topic = topic
@@ -49,30 +49,33 @@ class PartitionQueue:
         self._sent: list[Batch] = []
         self._in_flight = 0
         self._leader = -1
-        """Who has those that are in flight."""
+        """The broker that batches are in flight to."""
         self._recovering = False
         self._numbering_broken = False
         self._not_before_s = 0.0
 
     @property
     def is_empty(self) -> bool:
+        """Whether there are neither records nor batches."""
         return self.open is None and not self._closed and not self._sent
 
     @property
     def unresolved(self) -> list[Batch]:
+        """All closed batches without a final outcome, oldest first."""
         return [*self._sent, *self._closed]
 
     def close_open(self, traits: Traits) -> None:
+        """Closes the open batch, if there is one."""
         if self.open is not None:
             batch, self.open = self.open.close(traits), None
             self._closed.append(batch)
 
     def append(self, batch: Batch) -> None:
-        """A batch that was made elsewhere, from a table."""
+        """Adds a batch that was built elsewhere, from a table."""
         self._closed.append(batch)
 
     def can_send(self, now_s: float) -> bool:
-        """Whether `take` would give a batch, apart from an open one that is not due."""
+        """Returns whether `take` would return a batch. An open batch counts only if it is due."""
         if now_s < self._not_before_s:
             return False
         if self._recovering or not self._broker_knows_us:
@@ -83,10 +86,11 @@ class PartitionQueue:
         return bool(self._closed) or (self.open is not None and self.open.ready_at_s <= now_s)
 
     def may_go_to(self, leader: int) -> bool:
+        """Returns whether batches may be sent to this leader, because none is in flight to another broker."""
         return not self._in_flight or leader == self._leader
 
     def next_event_s(self, now_s: float) -> float:
-        """When time alone changes something: a pause ends, an open batch is due, a batch is past its deadline."""
+        """Returns when time alone changes something: a backoff ends, an open batch is due, or a deadline passes."""
         times = [batch.deadline_s for batch in (*self._sent[:1], *islice(self._closed, 1)) if not batch.in_flight]
         if self._not_before_s > now_s:
             times.append(self._not_before_s)
@@ -98,7 +102,7 @@ class PartitionQueue:
 
     @property
     def next_bytes(self) -> int:
-        """The size of the batch that `take` would give, if it gives one."""
+        """The size of the batch that `take` would return."""
         if self._recovering:
             return len(self._sent[0].payload) if self._sent else 0
         if self._closed:
@@ -106,7 +110,7 @@ class PartitionQueue:
         return 0 if self.open is None else self.open.size_bytes
 
     def take(self, now_s: float, traits: Traits, leader: int) -> Batch | None:
-        """The next batch to send, from now on in flight to this leader. Call `give_up_unnumberable` before."""
+        """Returns the next batch, which is then in flight to this leader. Call `give_up_unnumberable` first."""
         if not self.can_send(now_s) or not self.may_go_to(leader):
             return None
         if self._recovering:
@@ -128,10 +132,11 @@ class PartitionQueue:
             self._next_sequence = (self._next_sequence + batch.count) & SEQUENCE_MASK
 
     def is_first_unresolved(self, batch: Batch) -> bool:
-        """Whether everything before it is settled and the numbering has no gap of our own making."""
+        """Returns whether all earlier batches are settled and no given-up batch left a gap in the sequence."""
         return bool(self._sent) and self._sent[0] is batch and not self._numbering_broken
 
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
+        """Removes an acknowledged batch."""
         self._landed(batch)
         self._sent.remove(batch)
         self._broker_knows_us = True
@@ -141,14 +146,14 @@ class PartitionQueue:
             self._recovering = False
 
     def retry(self, batch: Batch, *, may_be_written: bool, not_before_s: float) -> None:
-        """The batch stays; it is sent again when nothing of this partition is in flight."""
+        """Keeps the batch; it is sent again when nothing of this partition is in flight."""
         self._landed(batch)
         batch.may_be_written = batch.may_be_written or may_be_written
         self._recovering = True
         self._not_before_s = max(self._not_before_s, not_before_s)
 
     def given_up(self, batch: Batch) -> None:
-        """The batch leaves without being written, as far as is known."""
+        """Removes a batch that, as far as is known, was not written."""
         if batch.in_flight:
             self._landed(batch)
         if batch not in self._sent:
@@ -161,7 +166,7 @@ class PartitionQueue:
             self._recovering = False
 
     def cut(self, batch: Batch) -> tuple[Batch, Batch]:
-        """Too large as one: its halves take its place and its sequences."""
+        """Replaces a batch that is too large by its halves, which share its sequence numbers."""
         self._landed(batch)
         at = self._sent.index(batch)
         halves = batch.cut_in_two()
@@ -170,14 +175,14 @@ class PartitionQueue:
         return halves
 
     def restart_numbering(self) -> None:
-        """The broker forgot this producer: what was not written is numbered anew before the next send."""
+        """Restarts the sequence before the next send, because the broker forgot this producer."""
         if self._identity is not None:
             self._numbering_broken = self._recovering = True
 
     def give_up_unnumberable(self) -> list[Batch]:
-        """Restarts a broken numbering as soon as nothing is in flight.
+        """Restarts a broken sequence once nothing is in flight.
 
-        Gives back the batches that may be in the log under their old number, and so cannot be sent again.
+        Returns the batches that may be in the log under their old number, and so cannot be sent again.
         """
         if not self._numbering_broken or self._in_flight:
             return []
@@ -196,7 +201,7 @@ class PartitionQueue:
         return lost
 
     def expired(self, now_s: float) -> list[Batch]:
-        """Batches past their deadline that are not in flight; those that are have an answer or a timeout coming."""
+        """Returns batches past their deadline that are not in flight; those in flight will get a reply or a timeout."""
         late = [batch for batch in self._sent if batch.deadline_s <= now_s and not batch.in_flight]
         return late + list(takewhile(lambda batch: batch.deadline_s <= now_s, self._closed))
 

@@ -1,8 +1,8 @@
-"""One assigned partition of a consumer: where it reads, what it has in hand. Pure: nothing is sent here.
+"""One assigned partition of a consumer: its positions and its buffer. Pure: nothing is sent here.
 
-Two positions matter. `position` is the next offset that the user gets; `fetch_offset` is the next one to ask the
-broker for, ahead of it by what is buffered. `settled_position` is behind `position` by what the user was given last and
-may still be working on.
+`position` is the next offset to be returned to the user. `fetch_offset` is the next offset to request from the broker;
+it is ahead of `position` by the buffered records. `settled_position` is behind `position` by the records that were
+returned last and that the user may still be processing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ LATEST = -1
 
 
 class PartitionReader:
+    """The buffer and the positions of one partition."""
+
     def __init__(self, at: TopicPartition, offset: int | None, reset_to: int | None, fetch_bytes_max: int) -> None:
         self.at = at
         self.position: int | None = offset
         self.fetch_offset: int | None = offset
-        """None until the position is looked up: `lookup` says which."""
+        """None until the position was looked up by `lookup`."""
         self.lookup: int | None = reset_to if offset is None else None
-        """The timestamp to ask ListOffsets for: EARLIEST, LATEST or a time in milliseconds."""
+        """The timestamp for ListOffsets: EARLIEST, LATEST or a time in milliseconds."""
         self.generation = 0
-        """Rises with each seek, so that an answer to an older question is recognised."""
+        """Increases with each seek, so that replies to older requests are recognised."""
         self.fetch_bytes_max = fetch_bytes_max
         self.not_before_s = 0.0
         self.failure: ClientError | None = None
@@ -38,34 +40,35 @@ class PartitionReader:
         self.buffered_bytes = 0
         self.paused = False
         self.fetch_end: int | None = None
-        """Nothing from here on is asked for: the user reads a range."""
+        """Offsets from here on are not requested, because the user reads a range."""
         self.wants_committed = False
-        """The position is to be what the group has committed."""
+        """Whether the position is to be set to the committed offset of the group."""
         self.committed: int | None = None
-        """What the group has, as far as this consumer knows."""
+        """The committed offset of the group, as far as this consumer knows."""
         self._unsettled_from: int | None = None
         self._began_at: int | None = None
-        """Where the user began to read, since the last seek."""
+        """Where the user began to read after the last seek."""
         self._batches: deque[FetchedBatch] = deque()
         self._rows: list[ConsumerRecord] = []
         self._rows_at = 0
 
     @property
     def has_data(self) -> bool:
+        """Whether batches are buffered."""
         return bool(self._batches)
 
     @property
     def is_at_end(self) -> bool:
-        """All of the range is here, or on its way to the user."""
+        """Whether the whole range was fetched."""
         return self.fetch_end is not None and self.fetch_offset is not None and self.fetch_offset >= self.fetch_end
 
     @property
     def settled_position(self) -> int | None:
-        """Everything before it has been handed out, and the user has come back for more since."""
+        """The offset before which all records were returned and processed: the user has asked for more since."""
         return self.position if self._unsettled_from is None else self._unsettled_from
 
     def settle(self) -> None:
-        """The user is done with what it was given."""
+        """Marks the returned records as processed."""
         self._unsettled_from = None
 
     def _handing_out(self) -> None:
@@ -75,7 +78,7 @@ class PartitionReader:
             self._began_at = self.position
 
     def begin_at_committed(self, offset: int | None, reset_to: int | None) -> None:
-        """None: nothing is committed."""
+        """Sets the position to the committed offset; None means that nothing is committed."""
         if offset is None and self._began_at is not None:
             self._move(self._began_at, None)
             return
@@ -83,22 +86,24 @@ class PartitionReader:
         self.committed = offset
 
     def return_to_committed(self) -> None:
-        """What was handed out since the last commit is handed out again."""
+        """Requests the committed offset again, so that records returned since the last commit are returned again."""
         self._move(None, None)
         self.wants_committed = True
 
     def seek(self, offset: int) -> None:
+        """Continues at this offset and drops the buffer."""
         self._move(offset, None)
         self._began_at = None
 
     def rewind(self, offset: int) -> None:
-        """The user has not used what it was given from here on: it comes again. What is before it stays as it is."""
+        """Returns records from this offset on again, because the user did not use them. Earlier ones are unaffected."""
         unsettled_from = self._unsettled_from
         self._move(offset, None)
         if unsettled_from is not None and unsettled_from < offset:
             self._unsettled_from = unsettled_from
 
     def seek_by_lookup(self, timestamp: int) -> None:
+        """Continues at an offset that is looked up by timestamp."""
         self._move(None, timestamp)
         self._began_at = None
 
@@ -115,18 +120,19 @@ class PartitionReader:
         self.buffered_bytes = 0
 
     def resume_from_lookup(self, timestamp: int) -> None:
-        """The fetch offset is out of range. What is buffered is still handed out."""
+        """Looks the fetch offset up again, because it is out of range. Buffered records are still returned."""
         self.fetch_offset = None
         self.lookup = timestamp
 
     def looked_up(self, offset: int) -> None:
+        """Sets the fetch offset to the result of a lookup."""
         self.fetch_offset = offset
         self.lookup = None
         if self.position is None or not self._batches:
             self.position = offset
 
     def add(self, batches: Iterable[FetchedBatch]) -> int:
-        """Takes what a fetch brought and moves `fetch_offset` behind it; the number of whole batches."""
+        """Buffers the batches of a fetch and advances `fetch_offset`. Returns the number of whole batches."""
         count = 0
         for fetched in batches:
             self._batches.append(fetched)
@@ -138,9 +144,9 @@ class PartitionReader:
     def take_records(
         self, records_max: int, *, check_crc: bool, convert: Convert | None = None
     ) -> list[ConsumerRecord]:
-        """Up to so many records, of one batch. Empty once there is nothing left that may be seen.
+        """Returns up to `records_max` records of one batch. Empty once no visible records are left.
 
-        A record that `convert` refuses ends the list; if it is the first one, the error is raised and the position
+        A record that `convert` rejects ends the list. If it is the first one, the error is raised and the position
         stays before it.
         """
         while self._batches:
@@ -159,9 +165,9 @@ class PartitionReader:
         return []
 
     def each_record(self, *, check_crc: bool, convert: Convert | None = None) -> Iterator[ConsumerRecord]:
-        """The records of the first batch, one by one, the position moving with them. A seek ends it.
+        """Yields the records of the first batch and advances the position. A seek ends the iteration.
 
-        Raises what `convert` raises, with the position before that record.
+        Raises the exception of `convert`, with the position before that record.
         """
         if not self._batches:
             return
@@ -194,10 +200,11 @@ class PartitionReader:
         return [ConsumerRecord(topic, partition, *record) for record in records]
 
     def damaged_at(self, offset: int, cause: Exception) -> CorruptBatchError:
+        """Returns the exception for a damaged batch."""
         return CorruptBatchError(*self.at, offset, str(cause))
 
     def peek_batches(self, bytes_max: int) -> tuple[list[Batch], int]:
-        """Whole batches for a table, at least one if there is one, and the offset to begin with."""
+        """Returns whole batches for a table, at least one if there is one, and the offset to begin with."""
         while self._batches and not self._batches[0].visible:
             self._drop_first_batch()
         taken: list[Batch] = []
@@ -212,12 +219,12 @@ class PartitionReader:
                 size_bytes += data_bytes
         if not taken:
             return [], 0
-        # A part of the first batch may have been handed out as records.
+        # Some records of the first batch may have been returned already.
         begin = self.position if self._rows and self.position is not None else self._batches[0].from_offset
         return taken, begin
 
     def drop_through(self, last: Batch) -> None:
-        """`peek_batches` was used up to this batch."""
+        """Drops the batches that `peek_batches` returned, up to this one."""
         self._handing_out()
         while self._batches:
             done = self._batches[0].batch is last
@@ -237,7 +244,7 @@ class PartitionReader:
 
 
 def _converted(records: list[ConsumerRecord], convert: Convert) -> list[ConsumerRecord]:
-    """Those before the first that fails; raises if that is the first of all."""
+    """Converts the records before the first one that fails. Raises if that is the very first."""
     done: list[ConsumerRecord] = []
     for record in records:
         try:

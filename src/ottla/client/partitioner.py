@@ -1,7 +1,7 @@
-"""Which partition a record goes to, as the Java client's default decides it.
+"""Chooses the partition of a record like the default partitioner of the Java client.
 
-Keyed records: murmur2 of the key's bytes, so that every client puts a key into the same partition. Records without
-a key stick to one partition until a batch of it is full, then move on: fewer, larger batches.
+A record with a key goes to the partition given by murmur2 of the key, so that every client puts a key into the same
+partition. Records without a key stick to one partition until its batch is full, which makes fewer and larger batches.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 try:
     from ottla.client._murmur2 import murmur2, partition_column
-except ImportError:  # no C compiler when the package was built: slower, the same answers
+except ImportError:  # no C compiler at build time: slower, but the same results
     from ottla.client.murmur2 import murmur2, partition_column
 
 __all__ = ["Partitioner", "StickyChoice", "murmur2_partitioner", "partition_column"]
 
 Partitioner = Callable[[bytes | None, int], int | None]
-"""(key, number of partitions) -> partition, or None for "any": the producer's sticky choice."""
+"""Maps (key, number of partitions) to a partition, or to None for any partition: the producer's sticky choice."""
 
 
 def murmur2_partitioner(key: bytes | None, partition_count: int) -> int | None:
@@ -28,7 +28,7 @@ def murmur2_partitioner(key: bytes | None, partition_count: int) -> int | None:
 
 
 class StickyChoice:
-    """One partition at a time for records without a key. `move_on` is called when a batch was closed."""
+    """The current partition of each topic for records without a key. Call `move_on` when a batch is closed."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -36,7 +36,7 @@ class StickyChoice:
         self._available: dict[str, Sequence[int]] = {}
 
     def current(self, topic: str, available: Sequence[int]) -> int:
-        """`available` are the partitions that can be written. A choice that is not among them any more is dropped."""
+        """Returns the current partition. `available` are the writable ones; a choice outside of them is replaced."""
         if self._available.get(topic) is not available:
             self._available[topic] = available
             if self._current.get(topic) not in available:
@@ -44,7 +44,7 @@ class StickyChoice:
         return self._current[topic]
 
     def move_on(self, topic: str, available: Sequence[int]) -> None:
-        """Another partition than the last one, if there is another."""
+        """Chooses a different partition, if there is one."""
         others = [index for index in available if index != self._current.get(topic)]
         if others:
             self._current[topic] = self._random.choice(others)

@@ -1,4 +1,4 @@
-"""Puts records into the open batches of partitions: chooses the partition, closes what is full, opens what is new."""
+"""Adds records to the open batches of partitions: chooses the partition, closes full batches and opens new ones."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from ottla.records.record import HeaderRows
 
 
 class Placement:
+    """Adds the records of a producer to batches."""
+
     def __init__(self, settings: ProducerSettings, sender: Sender, room: Room, sticky: StickyChoice) -> None:
         self._settings = settings
         self._sender = sender
@@ -35,7 +37,7 @@ class Placement:
         timestamp_ms: int,
         future: asyncio.Future[RecordMetadata],
     ) -> None:
-        """Raises DeliveryError if there is no such partition, TypeError or the like if the record is not one."""
+        """Adds a record. Raises DeliveryError for an unknown partition, TypeError or similar for an invalid record."""
         if partition is None:
             partition = self._settings.partitioner(key, len(view.partitions))
         sticky = partition is None
@@ -60,6 +62,7 @@ class Placement:
         self._sender.wake(queue)
 
     def deadline_s(self) -> float:
+        """Returns the delivery deadline of a batch that is opened now."""
         return self._loop.time() + self._settings.delivery_timeout_ms / 1000
 
     def _ready_at_s(self) -> float:

@@ -1,15 +1,15 @@
-"""Transactions that one process has written and another one ends.
+"""Transactions that one process writes and another one ends.
 
     async with producer.transaction() as transaction:
         await transaction.send_table("bills", table)
-        prepared = await transaction.prepare()      # all is acknowledged; the transaction stays open
+        prepared = await transaction.prepare()      # everything is acknowledged; the transaction stays open
 
     async with PreparedTransactions("127.0.0.1:9092") as open_transactions:
         await open_transactions.end(prepared, commit=True)
 
-Whoever ends it needs nothing but the value, which can be written down. To end it twice the same way does no harm. The
-coordinator aborts it when the producer's `transaction_timeout_ms` is over, and when somebody begins with the same
-transactional id.
+Ending a transaction requires only the `PreparedTransaction` value, which can be stored. Ending it twice in the same way
+does no harm. The coordinator aborts the transaction after the producer's `transaction_timeout_ms`, or when another
+producer starts with the same transactional id.
 """
 
 from __future__ import annotations
@@ -26,15 +26,23 @@ from ottla.client.transaction_coordinator import TransactionCoordinators
 
 
 class PreparedTransaction(NamedTuple):
+    """Identifies an open transaction whose records are all acknowledged."""
+
     transactional_id: str
     producer_id: int
     epoch: int
     version: int
-    """The transaction version that it was begun with: it is ended with the same."""
+    """The transaction version that it was begun with; it must be ended with the same one."""
 
 
 class PreparedTransactions:
-    """Start it with `async with`."""
+    """Ends prepared transactions. Start it with `async with`.
+
+        async with PreparedTransactions("127.0.0.1:9092") as open_transactions:
+            await open_transactions.end(prepared, commit=True)
+
+    The module docstring shows how a producer prepares one.
+    """
 
     def __init__(
         self,
@@ -67,7 +75,10 @@ class PreparedTransactions:
         await self._brokers.close()
 
     async def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
-        """Returns when the coordinator has promised it. BrokerRefusedError if it is not open, nor ended like this."""
+        """Returns once the coordinator has accepted the end.
+
+        Raises BrokerRefusedError unless the transaction is open or was already ended in the same way.
+        """
         coordinators = TransactionCoordinators(
             self._brokers, self._metadata, prepared.transactional_id, self._timeout_ms
         )

@@ -1,17 +1,4 @@
-"""The producer: by record and by Arrow table.
-
-    async with Producer("127.0.0.1:9092") as producer:
-        where = await producer.send("orders", b"one", key=b"k")
-
-With idempotence (the default) a record is in the log once and in order, whatever happens to connections and brokers
-in between; what an acknowledgement is worth is the topic's durability class. With a `transactional_id`, records are
-sent in transactions: all of one are there for a reader of committed records, or none.
-
-    async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
-        async with producer.transaction() as transaction:
-            await transaction.send("bills", b"one")
-            await transaction.send_offsets(consumer)
-"""
+"""The producer: by record and by Arrow table."""
 
 from __future__ import annotations
 
@@ -57,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Unplaced(NamedTuple):
-    """A record whose topic's partitions are not known yet."""
+    """A record of a topic whose partitions are not known yet."""
 
     partition: int | None
     key: bytes | None
@@ -68,7 +55,22 @@ class _Unplaced(NamedTuple):
 
 
 class Producer:
-    """Start it with `async with`, or with `start` and `close`. `ProducerSettings` explains the settings."""
+    """Writes records. Start it with `async with`, or with `start` and `close`.
+
+        async with Producer("127.0.0.1:9092") as producer:
+            where = await producer.send("orders", b"one", key=b"k")
+
+    With idempotence (the default), each record is written exactly once and in order, across lost connections and broker
+    failures. The topic's durability class determines what an acknowledgement guarantees. With a `transactional_id`,
+    records are sent in transactions: read_committed consumers see all records of a transaction or none.
+
+        async with Producer("127.0.0.1:9092", transactional_id="billing-1") as producer:
+            async with producer.transaction() as transaction:
+                await transaction.send("bills", b"one")
+                await transaction.send_offsets(consumer)
+
+    `ProducerSettings` explains the settings.
+    """
 
     def __init__(
         self,
@@ -146,13 +148,13 @@ class Producer:
         try:
             await self.close()
         except ClientError:
-            if error is None:  # otherwise what went wrong first is already on its way up
+            if error is None:  # otherwise the first exception is already propagating
                 raise
 
     async def start(self) -> None:
-        """Connects, and gets a producer id if idempotence is on. NoBrokerError if nobody answers.
+        """Connects, and gets a producer id if idempotence is on. Raises NoBrokerError if no broker answers.
 
-        With a `transactional_id`: fences the producer before, and waits until what it had open is aborted.
+        With a `transactional_id`, fences the previous producer and waits until its open transaction is aborted.
         """
         if self._sender is not None:
             return
@@ -160,7 +162,7 @@ class Producer:
             await self._metadata.refresh()
             identity = await self._get_identity()
         except BaseException:
-            await self._brokers.disconnect()  # it may be started again
+            await self._brokers.disconnect()  # so that it can be started again
             raise
         self._sender = Sender(
             self._settings,
@@ -181,10 +183,11 @@ class Producer:
         return await get_identity(self._brokers, self._settings) if self._settings.idempotence else None
 
     def transaction(self) -> Transaction:
-        """For `async with`: committed at the end of the block, aborted if it raises. One at a time.
+        """Returns a transaction for `async with`, committed at the end of the block or aborted if it raises.
 
-        TransactionAbortedError: it could not be committed, and can be tried again. ProducerFencedError: another
-        producer goes on with the `transactional_id`, or this one took too long, and has stopped.
+        A producer has one transaction at a time. Raises TransactionAbortedError if it could not be committed; it can be
+        retried. Raises ProducerFencedError if another producer uses the `transactional_id` or this one took too long;
+        this producer has then stopped.
         """
         self._require_sender()
         if self._transactions is None:
@@ -212,7 +215,7 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Waits for room in the buffer, not for the acknowledgement: that is what the future is for."""
+        """Waits for room in the buffer and returns a future of the acknowledgement."""
         used_before = self._room.used_bytes
         number = self._open_transaction()
         while self._room.is_full:
@@ -221,11 +224,11 @@ class Producer:
             self._open_transaction(number)
         future = self.send_nowait(topic, value, key, headers, timestamp_ms, partition)
         if topic in self._unplaced:
-            # The topic's metadata is on its way. Records that wait for it have no room yet, so nothing bounds them.
+            # The topic's metadata is being fetched. Records waiting for it are not in the buffer: bound them here.
             await self._until_placed(topic)
         batch_bytes = self._settings.batch_bytes
         if self._room.used_bytes // batch_bytes != used_before // batch_bytes:
-            await asyncio.sleep(0)  # a batch is full: let it go, a loop of enqueues would otherwise only buffer
+            await asyncio.sleep(0)  # a batch is full: let it be sent, otherwise a loop of enqueues would only buffer
         return future
 
     def send_nowait(
@@ -237,9 +240,9 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Buffers the record, or raises BufferFullError. Records of one partition keep their order.
+        """Buffers the record or raises BufferFullError. Records of one partition keep their order.
 
-        Without serializers, keys and values are bytes or None: anything else is a TypeError.
+        Without serializers, keys and values must be bytes or None; anything else raises TypeError.
         """
         sender = self._require_sender()
         self._open_transaction()
@@ -275,11 +278,11 @@ class Producer:
         headers: str | None = "headers",
         partition: int | None = None,
     ) -> list[TablePart]:
-        """Sends a table's rows and returns where they are, when all are acknowledged.
+        """Sends the rows of a table. Returns their positions in the log when all are acknowledged.
 
-        Names the columns to send; those with their default name may be missing, and None leaves one out. Keys and
-        values are binary or string columns, timestamps integers (milliseconds) or Arrow timestamps, headers a map or
-        a list of structs of key and value. Rows of one partition keep their order.
+        The arguments name the columns to send. Columns with the default names may be missing, and None omits a column.
+        Keys and values are binary or string columns, timestamps are integers (milliseconds) or Arrow timestamps, and
+        headers are maps or lists of structs of key and value. Rows of one partition keep their order.
         """
         from ottla.client.tables import named_columns, table_batches
 
@@ -311,9 +314,9 @@ class Producer:
         sender.wake(queue)
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is settled.
+        """Waits until everything sent so far is acknowledged or failed.
 
-        Raises the first failure since the last flush, unless a `send` or `send_table` has raised it already.
+        Raises the first failure since the last flush, unless a `send` or `send_table` has already raised it.
         """
         sender = self._require_sender(even_if_failed=True)
         for topic in list(self._placing):
@@ -325,16 +328,16 @@ class Producer:
 
     @property
     def acknowledged_count(self) -> int:
-        """How many records were acknowledged so far (with acks=0: sent)."""
+        """The number of acknowledged records so far (with acks=0, of sent records)."""
         return self._acknowledged
 
     async def partitions(self, topic: str) -> list[int]:
-        """The topic's partitions. Creates the topic if the broker is set up to do so on first use."""
+        """Returns the topic's partitions. Creates the topic if the broker creates topics on first use."""
         view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
         return list(view.partitions)
 
     async def close(self) -> None:
-        """Flushes, then disconnects. Raises what `flush` raises. A transaction that is open is aborted."""
+        """Flushes, then disconnects. Aborts an open transaction. Raises what `flush` raises."""
         if self._closed:
             return
         try:
@@ -353,7 +356,7 @@ class Producer:
             await self._brokers.close()
 
     def _place_later(self, topic: str, record: _Unplaced) -> None:
-        """Such records do not count in the buffer: a first burst is placed as soon as the metadata is here."""
+        """Keeps a record until the metadata arrives. Such records do not count in the buffer."""
         self._unplaced.setdefault(topic, []).append(record)
         if topic not in self._placing:
             task = self._placing[topic] = asyncio.create_task(self._place_when_known(topic))
@@ -380,12 +383,12 @@ class Producer:
         self._first_failure = self._first_failure or failure
         if not record.future.done():
             record.future.set_exception(failure)
-            record.future.exception()  # `flush` raises it too
+            record.future.exception()  # marks it as retrieved; `flush` raises it too
         if self._transactions is not None:
             self._transactions.batch_failed(failure)
 
     async def _drop(self, reason: DeliveryError) -> None:
-        """Of a transaction that is aborted: gives up what was not sent, and waits for what is under way."""
+        """Gives up unsent records of an aborted transaction and waits for those in flight."""
         sender = self._require_sender(even_if_failed=True)
         unplaced, self._unplaced = self._unplaced, {}
         for record in chain.from_iterable(unplaced.values()):
@@ -411,7 +414,7 @@ class Producer:
             await asyncio.shield(task)
 
     async def _outcome(self, future: asyncio.Future[T]) -> T:
-        """Awaits it; a failure that is raised here need not be raised by `flush` again."""
+        """Awaits the future. A failure raised here is not raised again by `flush`."""
         try:
             return await future
         except DeliveryError as failure:
@@ -428,7 +431,7 @@ class Producer:
         self._room.give_back(batch.buffered_bytes)
 
     def _open_transaction(self, number: int | None = None) -> int | None:
-        """The number of the transaction that is open, which is to be this one. Raises if records cannot be sent now."""
+        """Returns the number of the open transaction. Raises if it does not accept records or is not `number`."""
         if self._transactions is None:
             return None
         self._transactions.require_open(number)

@@ -1,4 +1,4 @@
-"""What a producer can be told, checked once."""
+"""The settings of a producer, validated once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ottla.records.envelope import Traits
 
 Acks = Literal["all", 0, 1, -1]
 IN_FLIGHT_MAX = 5
-"""How many batches of a producer a broker remembers for each partition, so that it recognises a repetition."""
+"""Batches of a producer that a broker remembers for each partition in order to recognise duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
+    """The settings that a `Producer` is created with."""
+
     acks: Acks = "all"
     idempotence: bool = True
     compression: str = "none"
@@ -30,7 +32,7 @@ class ProducerSettings:
     retry_backoff_ms: int = 100
     partitioner: Partitioner = murmur2_partitioner
     transactional_id: str | None = None
-    """The name of what this producer does, the same after a restart: the last one that began with it writes."""
+    """Identifies the producer across restarts. The last producer that started with it fences the others."""
     transaction_timeout_ms: int = 60_000
     """The coordinator aborts a transaction that takes longer, and fences its producer."""
 
@@ -58,11 +60,12 @@ class ProducerSettings:
 
     @property
     def acks_number(self) -> int:
+        """The number that the protocol uses."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
     def traits(self) -> Traits:
-        """Of every batch."""
+        """The properties of every batch."""
         return Traits(
             compression=Compression[self.compression],
             level=self.compression_level,

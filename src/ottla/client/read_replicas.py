@@ -1,7 +1,8 @@
-"""Where a consumer reads each partition: at its leader, or at a follower that the leader named (KIP-392).
+"""Chooses where a consumer reads each partition: from the leader, or from a follower that it named (KIP-392).
 
-A follower is named because the consumer says its rack. It is used until it refuses, is not heard of, or its time is
-over, so that the leader can name another one; a follower that did not answer is left alone for a while.
+The leader names a follower because the consumer sends its rack. The follower is used until it returns an error, does
+not reply, or its lease expires, so that the leader can name another one. A follower that did not reply is avoided for a
+while.
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ from ottla.client.fetched import TopicPartition
 from ottla.client.metadata import Metadata
 
 HOLD_OFF_S = 10.0
-"""As long as a broker may take to notice that a follower has gone."""
+"""How long a broker may take to notice that a follower is gone."""
 
 
 class ReadReplicas:
+    """The replica that each partition is read from."""
+
     def __init__(self, metadata: Metadata, rack: str, lease_s: float, now_s: Callable[[], float]) -> None:
         self._metadata = metadata
         self._rack = rack
         self._lease_s = lease_s
         self._now_s = now_s
         self._chosen: dict[TopicPartition, tuple[int, float]] = {}
-        """A follower, and until when."""
+        """A follower, and the end of its lease."""
         self._held_off_until_s: dict[TopicPartition, float] = {}
 
     def broker_for(self, at: TopicPartition) -> int | None:
-        """None if nobody is known."""
+        """Returns the broker to read from, or None if it is unknown."""
         follower = self._follower_for(at)
         return follower if follower is not None else self._metadata.leader(*at)
 
     def is_follower(self, at: TopicPartition, broker_id: int) -> bool:
+        """Returns whether the partition is read from this broker as a follower."""
         return self._follower_for(at) == broker_id
 
     def expire(self) -> bool:
-        """Whether leaders are to be asked again, by whom the partitions of some followers are read from now on."""
+        """Drops expired or unknown followers. Returns True if the leaders have to be asked again."""
         now_s, nodes = self._now_s(), self._metadata.view.nodes
         over = [at for at, (broker_id, until_s) in self._chosen.items() if now_s >= until_s or broker_id not in nodes]
         for at in over:
@@ -46,7 +50,7 @@ class ReadReplicas:
         return None if chosen is None else chosen[0]
 
     def rack_for(self, partitions: Iterable[TopicPartition]) -> str:
-        """What a request for these says. Without a rack, a leader serves whoever asks."""
+        """Returns the rack to send for these partitions. Without a rack, the leader serves the request itself."""
         if not self._rack or not self._held_off_until_s:
             return self._rack
         now_s = self._now_s()
@@ -54,7 +58,7 @@ class ReadReplicas:
         return "" if held_off else self._rack
 
     def use(self, at: TopicPartition, broker_id: int) -> None:
-        """The leader named it. A broker that the metadata do not have yet cannot be asked."""
+        """Uses the follower that the leader named, unless the metadata does not know it yet."""
         if broker_id in self._metadata.view.nodes:
             self._chosen[at] = broker_id, self._now_s() + self._lease_s
             return
@@ -62,13 +66,13 @@ class ReadReplicas:
         self._metadata.mark_stale()
 
     def leave(self, at: TopicPartition) -> None:
-        """The follower refused: its leader knows more."""
+        """Returns to the leader, because the follower returned an error and the leader knows more."""
         if self._chosen.pop(at, None) is not None:
             self._metadata.mark_stale()
             self._hold_off(at)
 
     def leave_broker(self, broker_id: int) -> None:
-        """It did not answer."""
+        """Returns to the leaders, because this broker did not reply."""
         for at in [at for at, (chosen, _) in self._chosen.items() if chosen == broker_id]:
             self.leave(at)
 

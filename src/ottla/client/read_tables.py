@@ -1,4 +1,4 @@
-"""Fetched batches as Arrow tables. Imports pyarrow, which is an extra."""
+"""Converts fetched batches to Arrow tables. Imports pyarrow, which is an extra."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = pa.schema([("topic", pa.dictionary(pa.int32(), pa.utf8())), ("partition
 
 
 def take_record_batch(reader: PartitionReader, bytes_max: int, *, check_crc: bool) -> tuple[pa.RecordBatch | None, int]:
-    """What one partition has, and its size in bytes as it came. The position moves only over what was decoded."""
+    """Returns the buffered rows of a partition and their size as received. Advances only past decoded batches."""
     batches, begin = reader.peek_batches(bytes_max)
     if not batches:
         return None, 0
@@ -24,14 +24,15 @@ def take_record_batch(reader: PartitionReader, bytes_max: int, *, check_crc: boo
     except CorruptRecords as damage:
         if len(batches) == 1:
             raise reader.damaged_at(batches[0].header.base_offset, damage) from damage
-        return take_record_batch(reader, 0, check_crc=check_crc)  # one at a time, up to the damaged one
+        return take_record_batch(reader, 0, check_crc=check_crc)  # decode batches one at a time, up to the damaged one
     reader.drop_through(batches[-1])
     return _with_partition(reader, columns), sum(len(batch.data) for batch in batches)
 
 
 def take_typed_batch(reader: PartitionReader, bytes_max: int, *, check_crc: bool) -> tuple[pa.RecordBatch | None, bool]:
-    """The columns of records (`ottla.records.arrow.SCHEMA`) without topic and partition; and whether the timestamps
-    are those of the broker, which all rows of one answer have in common.
+    """Returns the record columns (`ottla.records.arrow.SCHEMA`) without topic and partition.
+
+    The second result is whether the broker set the timestamps, which is the same for all rows of one call.
     """
     batches, begin = reader.peek_batches(bytes_max)
     if not batches:
@@ -56,4 +57,5 @@ def _with_partition(reader: PartitionReader, columns: pa.RecordBatch) -> pa.Reco
 
 
 def to_table(parts: list[pa.RecordBatch]) -> pa.Table:
+    """Concatenates the parts."""
     return pa.Table.from_batches(parts, schema=SCHEMA)

@@ -1,7 +1,7 @@
-"""Which replicas to move where: off a broker, or so that all brokers have about as much. Pure.
+"""Plans which replicas to move: off a broker, or to balance all brokers. Pure.
 
-A plan moves as little as it can. Replicas of a partition stand on different machines, then on different racks, as far
-as there are; no move makes that worse. The first replica of a partition is its preferred leader.
+A plan moves as little as possible. Replicas of a partition are on different machines, then on different racks, as far
+as there are enough; no move makes that worse. The first replica of a partition is its preferred leader.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ottla.client.fetched import TopicPartition
 Replicas = tuple[int, ...]
 Assignment = Mapping[TopicPartition, Replicas]
 Plan = dict[TopicPartition, Replicas]
-"""The new replicas of the partitions that change."""
+"""The new replicas of each partition that changes."""
 NAMED_MAX = 3
 ROUNDS_MAX = 10
-"""A move for balance may open a way to spread better. Two rounds are enough nearly always."""
+"""A move for balance may allow a better spread. Two rounds are nearly always enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,17 @@ class Seat:
 
 
 class NoPlanError(ClientError):
-    """What was asked for cannot be done with the brokers that are there. The message says why and what would help."""
+    """The request is impossible with the available brokers. The message says why and what would help."""
 
 
 def plan_drain(assignment: Assignment, seats: Sequence[Seat], broker_id: int) -> Plan:
-    """Moves every replica off a broker, which may be alive or not. Raises NoPlanError."""
+    """Moves every replica off a broker, which may be alive or not. Raises NoPlanError.
+
+        plan = plan_drain(assignment, await seats(admin), broker_id=3)
+        await admin.alter_partition_reassignments(plan)
+
+    The plan maps each partition that changes to its new replicas.
+    """
     others = [seat for seat in seats if seat.broker_id != broker_id]
     table = _Table(assignment, others)
     table.move_off({broker_id}, f"broker {broker_id} cannot be drained")
@@ -44,9 +50,9 @@ def plan_drain(assignment: Assignment, seats: Sequence[Seat], broker_id: int) ->
 
 
 def plan_leaders_away(assignment: Assignment, in_sync: Mapping[TopicPartition, Iterable[int]], broker_id: int) -> Plan:
-    """Puts another replica first wherever this broker is first, one that is in sync. The replicas stay.
+    """Moves preferred leadership away from this broker to in-sync replicas. The replicas stay the same.
 
-    A partition without such a replica stays as it is.
+    A partition without such a replica stays unchanged.
     """
     leads = Counter(replicas[0] for replicas in assignment.values())
     plan: Plan = {}
@@ -60,9 +66,9 @@ def plan_leaders_away(assignment: Assignment, in_sync: Mapping[TopicPartition, I
 
 
 def plan_balance(assignment: Assignment, seats: Sequence[Seat], only: Iterable[int] | None = None) -> Plan:
-    """Evens out replicas and preferred leaders, of each topic and of all together; `only` on these brokers.
+    """Balances replicas and preferred leaders, per topic and in total; `only` restricts the plan to these brokers.
 
-    Replicas on brokers that are away stay where they are, unless `only` leaves those brokers out. Raises NoPlanError.
+    Replicas on unavailable brokers stay where they are, unless `only` excludes those brokers. Raises NoPlanError.
     """
     chosen = list(seats)
     if only is not None:
@@ -85,7 +91,7 @@ def plan_balance(assignment: Assignment, seats: Sequence[Seat], only: Iterable[i
 
 
 class _Table:
-    """The assignment while it is changed, and how much each broker has of it."""
+    """The assignment while it is being changed, and the load of each broker."""
 
     def __init__(self, assignment: Assignment, seats: Sequence[Seat]) -> None:
         self._old = dict(assignment)
@@ -116,8 +122,10 @@ class _Table:
         self._count(at, replicas, 1)
 
     def _crowding(self, replicas: Iterable[int]) -> tuple[int, int]:
-        """How many replicas share a machine with another one, and how many a rack. Of a broker that is away, nothing
-        is known: it has a machine of its own."""
+        """Counts the replicas that share a machine, and those that share a rack, with another one.
+
+        Nothing is known about an unavailable broker, so it counts as a separate machine.
+        """
         seats = [self._seats.get(broker_id) or Seat(broker_id, f"away-{broker_id}") for broker_id in replicas]
         machines, racks = len({seat.machine for seat in seats}), len({seat.rack for seat in seats})
         return len(seats) - machines, len(seats) - racks
@@ -157,7 +165,7 @@ class _Table:
         )
 
     def _replace(self, at: TopicPartition, leaving: int, coming: int) -> None:
-        """A new broker takes the place of the old one, but for the first place: that goes to who leads least."""
+        """Replaces one broker. If it was the preferred leader, the replica that leads least becomes first."""
         replicas = [coming if broker_id == leaving else broker_id for broker_id in self._now[at]]
         if self._now[at][0] == leaving:
             first_of_topic = self._first_of_topic[at.topic]
@@ -167,7 +175,7 @@ class _Table:
         self._set(at, tuple(replicas))
 
     def spread_out(self) -> None:
-        """Replicas that share a machine or a rack go apart where there is another one."""
+        """Separates replicas that share a machine or a rack, where another one is available."""
         for at in sorted(self._now):
             while (better := self._less_crowded(at)) is not None:
                 self._replace(at, *better)
@@ -185,7 +193,7 @@ class _Table:
     # -- balance ------------------------------------------------------------------------------------------------------
 
     def even_out(self) -> None:
-        """First each topic, then all together. Each move makes two counts more alike, so this ends."""
+        """Balances each topic, then the total. Each move brings two counts closer together, so this terminates."""
         for topic in sorted(self._of_topic):
             while self._even_once(self._of_topic[topic], topic):
                 pass
@@ -219,7 +227,7 @@ class _Table:
         return best is not None
 
     def even_out_leaders(self) -> None:
-        """Another replica comes first where that makes a topic's leaders more even, or all of them at no cost to it."""
+        """Changes the preferred leader where that balances the topic, or the total at no cost to the topic."""
         is_even = False
         while not is_even:
             is_even = True

@@ -1,8 +1,8 @@
-"""Sends a producer's batches to the leaders of their partitions and settles what comes back.
+"""Sends a producer's batches to the leaders of their partitions and settles the replies.
 
-Everything runs in callbacks on the event loop: `_pump` looks at each partition that has something to send, gathers
-one batch of each into a request for its leader, and is called again when a reply, a connection, new metadata, new
-records or a deadline changes the picture.
+Everything runs in callbacks on the event loop. `_pump` checks each partition with something to send and combines one
+batch of each into a request for its leader. It runs again after a reply, a new connection, new metadata, new records or
+a deadline.
 """
 
 from __future__ import annotations
@@ -48,24 +48,28 @@ Sent = dict[tuple[TopicKey, int], tuple[PartitionQueue, Batch]]
 
 
 class Gate(Protocol):
-    """What a sender asks about the transaction that its batches are part of."""
+    """What a sender needs to know about the transaction that its batches belong to."""
 
     transactional_id: str
 
     @property
-    def produce_api(self) -> ClientApi: ...
-
-    def admits(self, topic: str, partition: int) -> bool:
-        """Whether a batch may leave for this partition now; `wake` says that it may."""
+    def produce_api(self) -> ClientApi:
+        """The versions of Produce that the transaction version allows."""
         ...
 
-    def batch_failed(self, reason: DeliveryError) -> None: ...
+    def admits(self, topic: str, partition: int) -> bool:
+        """Returns whether a batch may be sent to this partition now. If not, `wake` is called once it may."""
+        ...
+
+    def batch_failed(self, reason: DeliveryError) -> None:
+        """Reports a batch that was given up."""
+        ...
 
 
 class Sender:
-    """`on_settled` hears of each batch that left the buffer: its bytes, and why it failed if it did.
+    """Sends the batches of all partitions. `on_settled` is called for each batch that leaves the buffer.
 
-    With a `gate` batches are part of transactions. One that fails is the end of the numbering then, until `restart`.
+    With a `gate`, batches belong to transactions. A batch that fails then ends the sequence until `restart`.
     """
 
     def __init__(
@@ -97,13 +101,14 @@ class Sender:
         self._background: dict[object, asyncio.Task[None]] = {}
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """Returns the queue of a partition, created on first use."""
         found = self._queues.get((topic, partition))
         if found is None:
             found = self._queues[topic, partition] = PartitionQueue(topic, partition, self._identity)
         return found
 
     def close_and_list(self) -> list[Batch]:
-        """Closes the open batches, due or not; everything that is not settled yet."""
+        """Closes all open batches, even those that are not due. Returns all unsettled batches."""
         unresolved: list[Batch] = []
         for queue in list(self._busy):
             queue.close_open(self.traits)
@@ -112,7 +117,7 @@ class Sender:
         return unresolved
 
     def wake(self, queue: PartitionQueue | None = None) -> None:
-        """Something changed; `queue` has something to send."""
+        """Schedules a run, because something changed. `queue` has something to send."""
         if queue is not None:
             self._busy[queue] = None
         if not self._scheduled:
@@ -120,13 +125,14 @@ class Sender:
             self.loop.call_soon(self._pump)
 
     def stop(self) -> None:
+        """Cancels timers and background tasks."""
         if self._timer is not None:
             self._timer.cancel()
         for task in self._background.values():
             task.cancel()
 
     def abandon(self, reason: DeliveryError) -> None:
-        """Fails everything that is not settled, now and later."""
+        """Fails all unsettled batches, and those that come later."""
         self.fatal = self.fatal or reason
         for queue in list(self._busy):
             queue.close_open(self.traits)
@@ -136,12 +142,12 @@ class Sender:
         self._busy.clear()
 
     def drop(self, reason: DeliveryError) -> None:
-        """Gives up what is not in flight now, and of what is in flight all that does not come back acknowledged."""
+        """Gives up batches that are not in flight, and batches in flight unless they are acknowledged."""
         self._dropping = reason
         self.wake()
 
     def restart(self, identity: Identity) -> None:
-        """Nothing is unsettled: a new transaction can begin."""
+        """Allows a new transaction to begin. Requires that no batch is unsettled."""
         self._dropping = None
         if identity != self._identity:
             self._identity = identity
@@ -159,7 +165,7 @@ class Sender:
                 self._give_up_landed(self._dropping)
             else:
                 self._send_what_is_ready(self.loop.time())
-        except Exception as fault:  # a bug: nobody may wait forever for it
+        except Exception as fault:  # a bug; no caller may wait forever because of it
             self.abandon(DeliveryError(f"the producer itself failed: {type(fault).__name__}: {fault}"))
             raise
 
@@ -179,7 +185,7 @@ class Sender:
                 if leader is None:
                     self._refresh_metadata()
                 elif not queue.may_go_to(leader):
-                    continue  # the answers of the one before it, or their timeout, wake us
+                    continue  # the replies of the previous leader, or their timeout, wake us
                 elif self._gate is None or self._gate.admits(queue.topic, queue.partition):
                     by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
@@ -189,7 +195,7 @@ class Sender:
         self._arm_timer(next_event_s)
 
     def _tidy(self, queue: PartitionQueue, now_s: float) -> None:
-        """Gives up what is past its deadline, and what can no longer be told apart from its own repetition."""
+        """Gives up expired batches, and batches whose retry the broker could not recognise."""
         if queue.open is not None and queue.open.deadline_s <= now_s:
             queue.close_open(self.traits)
         for batch in queue.expired(now_s):
@@ -247,7 +253,7 @@ class Sender:
             self._send(connection, version, sent, now_s)
 
     def _topic_key(self, topic: str, version: int) -> tuple[TopicKey, int]:
-        """The topic's id where the version wants one; without an id an older version does."""
+        """Returns the topic's id if the version requires one. Without an id, falls back to an older version."""
         if version < TOPIC_IDS_FROM:
             return topic, version
         view = self._metadata.cached(topic)
@@ -296,7 +302,7 @@ class Sender:
         self.wake()
 
     def _settle_all(self, sent: Sent, results: list[tuple[TopicKey, list[PartitionProduced]]]) -> None:
-        """Takes what the reply speaks of out of `sent`: first what is written, since a refusal can be the end."""
+        """Settles and removes the batches in the reply, acknowledged ones first, because an error can be fatal."""
         flat = [(key, result) for key, partitions in results for result in partitions]
         for key, result in sorted(flat, key=lambda each: each[1].error != 0):
             found = sent.pop((key, result[0]), None)
@@ -326,7 +332,7 @@ class Sender:
             case Outcome.OUT_OF_ORDER | Outcome.PRODUCER_FORGOTTEN:
                 self._settle_sequence(queue, batch, error, result.log_start_offset)
             case Outcome.FENCED if self._gate is not None and error is not ErrorCode.producer_fenced:
-                # The coordinator says whether it was fenced, or whether this is what is left of an older transaction.
+                # Only the coordinator knows whether this producer was fenced or the batch is from an old transaction.
                 self._give_up(queue, batch, DeliveryError(f"{_describe(queue, batch)} refused: {reason}", error))
             case Outcome.FENCED:
                 self.abandon(ProducerFencedError(f"another producer took over: {reason}", error))
@@ -336,7 +342,7 @@ class Sender:
                 self._give_up(queue, batch, DeliveryError(message, error, may_be_written=unsure))
 
     def _settle_sequence(self, queue: PartitionQueue, batch: Batch, error: ErrorCode, log_start_offset: int) -> None:
-        """The broker misses what came before. Harmless if that is still on its way, or was deleted by retention."""
+        """The broker misses earlier batches. Harmless if those are still in flight or were deleted by retention."""
         first = queue.is_first_unresolved(batch)
         expired = (
             self._gate is None and error == ErrorCode.unknown_producer_id and log_start_offset > queue.last_acked_offset
@@ -377,10 +383,10 @@ class Sender:
         if self._gate is not None:
             self._gate.batch_failed(reason)
 
-    # What takes time.
+    # Background tasks.
 
     def _in_background(self, key: object, work: Coroutine[Any, Any, None]) -> None:
-        """One task a key: a second one for the same purpose is dropped."""
+        """Starts at most one task for a key; a second one is dropped."""
         if key in self._background:
             work.close()
             return
@@ -398,7 +404,7 @@ class Sender:
             for queue in queues:
                 self._why_not[queue] = str(failure)
             self._metadata.mark_stale()
-            # A broker that is not in the metadata fails at once: without a pause this would spin.
+            # A broker that is not in the metadata fails at once, so without a pause this would spin.
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
 
     def _refresh_metadata(self) -> None:
@@ -411,7 +417,7 @@ class Sender:
             for queue in self._busy:
                 self._why_not[queue] = str(failure)
         if self._metadata.needs_refresh or self._lacks_a_leader():
-            # Without a pause this would ask again as fast as brokers answer.
+            # Without a pause this would repeat as fast as brokers reply.
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
 
     def _lacks_a_leader(self) -> bool:

@@ -1,6 +1,6 @@
-"""Objects to bytes and back: serializers of a producer, deserializers of a consumer, and the checks without them.
+"""Serializers of producers, deserializers of consumers, and the type checks without them.
 
-None is never given to either: a record without a key stays one, and a tombstone (a record without a value) stays one.
+Neither is called with None: a missing key stays missing, and a tombstone (a record without a value) stays a tombstone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Convert = Callable[[ConsumerRecord], ConsumerRecord]
 
 
 def to_bytes(what: str, topic: str, given: Any, serializer: Serializer | None) -> bytes | None:
-    """The key or the value (`what`) of a record, as it is sent. SerializationError, or TypeError if it is not bytes."""
+    """Serializes the key or the value (`what`). Raises SerializationError, or TypeError if the result is not bytes."""
     if given is None or (serializer is None and type(given) is bytes):
         return given
     made = given
@@ -27,7 +27,7 @@ def to_bytes(what: str, topic: str, given: Any, serializer: Serializer | None) -
         except Exception as cause:
             raise SerializationError(topic, what, cause) from cause
     if isinstance(made, bytes | bytearray | memoryview):
-        return bytes(made)  # also a copy of what the program may change before it is sent
+        return bytes(made)  # also copies a buffer that the program may change before it is sent
     if serializer is not None:
         raise TypeError(f"the {what}_serializer returned {_kind(made)} for topic {topic!r}; it has to return bytes")
     how = f"encode it ({what}.encode())" if isinstance(made, str) else "turn it into bytes"
@@ -38,7 +38,7 @@ def to_bytes(what: str, topic: str, given: Any, serializer: Serializer | None) -
 
 
 def check_headers(topic: str, headers: Any) -> None:
-    """TypeError unless they are pairs of a name (str) and a value (bytes or None)."""
+    """Raises TypeError unless the headers are pairs of a name (str) and a value (bytes or None)."""
     if isinstance(headers, dict):
         raise TypeError(
             f"the headers of a record for topic {topic!r} are a dict; they are a list of (name, value) pairs, "
@@ -58,7 +58,7 @@ def check_headers(topic: str, headers: Any) -> None:
 
 
 def converter(key_deserializer: Deserializer | None, value_deserializer: Deserializer | None) -> Convert | None:
-    """What turns a record as it was fetched into the one that the user gets; None if that is the same one."""
+    """Returns a function that deserializes a fetched record, or None if there are no deserializers."""
     if key_deserializer is None and value_deserializer is None:
         return None
 

@@ -1,4 +1,4 @@
-"""Which partitions a consumer reads: named one by one, or all of some topics as the metadata shows them."""
+"""The partitions that a consumer reads: assigned one by one, or all of the subscribed topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.client.metadata import Metadata
 from ottla.client.partition_reader import EARLIEST, PartitionReader
 
 UNKNOWN_TOPIC_GRACE_S = 2.0
-"""A topic that was just created is unknown to some brokers for a moment, so that answer counts a bit later."""
+"""Some brokers do not know a new topic for a moment, so an unknown topic becomes an error only after this time."""
 
 
 class Subscription:
@@ -29,6 +29,7 @@ class Subscription:
         self._unknown_since_s: dict[str, float] = {}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions."""
         wanted = dict.fromkeys(partitions)
         self._subscribed.clear()
         self._discovered.clear()
@@ -38,6 +39,7 @@ class Subscription:
             self._add(at, self._reset_to)
 
     def subscribe(self, topics: Iterable[str]) -> None:
+        """Reads all partitions of these topics."""
         self._subscribed = set(topics)
         self._discovered &= self._subscribed
         self._keep_only({at for at in self.readers if at.topic in self._subscribed})
@@ -45,33 +47,35 @@ class Subscription:
         self.discover()
 
     def subscribe_in_group(self, topics: Iterable[str]) -> None:
-        """The group says which partitions of them this consumer reads: `take` and `give_up`."""
+        """Subscribes in a group, which chooses the partitions with `take` and `give_up`."""
         self._subscribed = set(topics)
         self._metadata.want(self._subscribed)
 
     def take(self, partitions: Iterable[TopicPartition]) -> None:
+        """Adds partitions that the group assigned."""
         for at in sorted(partitions):
             self._add(at, None)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """Removes partitions that the group revoked."""
         self._drop(partitions)
 
     def discover(self) -> None:
-        """Adds the partitions of subscribed topics that are not read yet."""
+        """Adds partitions of subscribed topics that are not read yet."""
         if self._has_group:
             return
         for topic in sorted(self._subscribed):
             view = self._metadata.cached(topic)
             if view is None:
                 continue
-            # What appears in a topic that is already read is new: nothing of it may be skipped.
+            # A partition that appears in a topic that is already read is new, so none of its records may be skipped.
             reset_to = EARLIEST if topic in self._discovered else self._reset_to
             for index in view.partitions:
                 self._add(TopicPartition(topic, index), reset_to)
             self._discovered.add(topic)
 
     def note_unknown_topics(self, now_s: float, report: Callable[[], None]) -> None:
-        """After each refresh of the metadata: a topic that stays unknown becomes a failure."""
+        """Checks for topics that stay unknown and reports them as a failure. Called after each metadata refresh."""
         for topic in sorted(self._subscribed | {at.topic for at in self.readers}):
             error = self._metadata.topic_error(topic)
             if error is None:
@@ -83,7 +87,7 @@ class Subscription:
                 report()
 
     def take_failure(self) -> ClientError | None:
-        """The first failure that nobody has seen yet; what failed is tried again afterwards."""
+        """Returns the first unreported failure. The failed operation is retried afterwards."""
         failure, self.failure = self.failure, None
         for reader in self.readers.values():
             if failure is None and reader.failure is not None:
@@ -93,12 +97,13 @@ class Subscription:
         return failure
 
     def rewind(self, first: Mapping[TopicPartition, int]) -> None:
+        """Moves the positions of assigned partitions back to these offsets."""
         for at, offset in first.items():
             if (reader := self.readers.get(at)) is not None:
                 reader.rewind(offset)
 
     def rotate(self) -> None:
-        """The partition that came first comes last."""
+        """Moves the first partition to the end, so that partitions take turns."""
         if len(self.readers) > 1:
             at = next(iter(self.readers))
             self.readers[at] = self.readers.pop(at)
@@ -111,7 +116,7 @@ class Subscription:
         for at in partitions:
             reader = self.readers.pop(at, None)
             if reader is not None:
-                reader.seek(0)  # a fetch that is under way for it is answered into nothing
+                reader.seek(0)  # invalidates a fetch in flight for it
 
     def _add(self, at: TopicPartition, reset_to: int | None) -> None:
         if at in self.readers:

@@ -1,4 +1,4 @@
-"""The clients for plain scripts and threads: the asyncio ones, on an event loop in the background.
+"""Blocking clients for plain scripts and threads: the asyncio clients on a background event loop.
 
     with SyncProducer("127.0.0.1:9092") as producer:
         producer.send("orders", b"one", key=b"k")          # returns when it is acknowledged
@@ -8,10 +8,10 @@
         for record in consumer:
             ...
 
-Methods, arguments, errors and guarantees are those of `Producer`, `Consumer` and `Admin`; what is awaited there blocks
-here. Several threads may use one producer or one admin. A consumer is for one thread at a time.
+Methods, arguments, errors and guarantees are those of `Producer`, `Consumer` and `Admin`, with blocking calls in place
+of coroutines. Several threads may share a producer or an admin client. A consumer is for one thread at a time.
 
-Ctrl-C ends the call that blocks. Records that a consumer had taken for that call and did not return are fetched again.
+Ctrl-C ends the blocking call. Records that a consumer had taken for that call but did not return are fetched again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Sending = Callable[..., Coroutine[Any, Any, "asyncio.Future[RecordMetadata]"]]
 
 
 def _enqueued(sending: Sending) -> Callable[..., Coroutine[Any, Any, Future[RecordMetadata]]]:
-    """`enqueue` with a future that any thread can wait for. Cancelling it would not unsend the record, so it cannot."""
+    """Wraps `enqueue` to return a future for any thread. It cannot be cancelled: a record cannot be unsent."""
 
     async def work(client: Any, *arguments: Any) -> Future[RecordMetadata]:
         inner = await sending(client, *arguments)
@@ -70,13 +70,21 @@ def _enqueued(sending: Sending) -> Callable[..., Coroutine[Any, Any, Future[Reco
 
 
 class SyncTransaction:
-    """Of `SyncProducer.transaction()`, for `with`: committed at the end of the block, aborted if it raises."""
+    """A transaction of a `SyncProducer`, for `with`: committed at the end of the block, aborted if it raises.
+
+        with producer.transaction() as transaction:
+            transaction.send("bills", b"one")
+            transaction.send_offsets(consumer)
+
+    `Transaction` is the asyncio counterpart.
+    """
 
     def __init__(self, producer: SyncProducer, transaction: Transaction) -> None:
         self._producer = producer
         self._transaction = transaction
 
     def call(self, work: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        """Runs a coroutine function with the asyncio transaction."""
         return self._producer.call(lambda _: work(self._transaction))
 
     def __enter__(self) -> Self:
@@ -102,7 +110,7 @@ class SyncTransaction:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Waits for room in the buffer only. The commit waits for the acknowledgement."""
+        """Waits only for room in the buffer. The commit waits for the acknowledgement."""
         work = _enqueued(Transaction.enqueue)
         found: Future[RecordMetadata] = self.call(
             lambda transaction: work(transaction, topic, value, key, headers, timestamp_ms, partition)
@@ -110,20 +118,27 @@ class SyncTransaction:
         return found
 
     def send_table(self, topic: str, table: Any, **columns: Any) -> list[TablePart]:
-        """`Producer.send_table` explains the columns."""
+        """Sends the rows of a table. `Producer.send_table` explains the columns."""
         found: list[TablePart] = self.call(lambda transaction: transaction.send_table(topic, table, **columns))
         return found
 
     def send_offsets(
         self, consumer: SyncConsumer, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None
     ) -> None:
-        """The consumer's group has read up to its positions, or these offsets, if the transaction is committed."""
+        """Commits the positions of the consumer's group, or these offsets, together with the transaction."""
         asyncio_consumer = consumer.asyncio_consumer()
         self.call(lambda transaction: transaction.send_offsets(asyncio_consumer, offsets))
 
 
 class SyncProducer(Facade):
-    """`Producer` for threads. One that was not closed is closed, and so flushed, when the program ends."""
+    """A blocking `Producer`. If it is still open when the program ends, it is flushed and closed.
+
+        with SyncProducer("127.0.0.1:9092") as producer:
+            future = producer.enqueue("orders", b"one")
+            future.result()
+
+    Several threads may share it.
+    """
 
     @same_arguments(Producer)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -153,12 +168,12 @@ class SyncProducer(Facade):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Waits for room in the buffer, not for the acknowledgement: that is what the future is for."""
+        """Waits for room in the buffer and returns a future of the acknowledgement."""
         work = _enqueued(Producer.enqueue)
         return self.call(lambda producer: work(producer, topic, value, key, headers, timestamp_ms, partition))
 
     def transaction(self) -> SyncTransaction:
-        """For `with`: committed at the end of the block, aborted if it raises. One at a time."""
+        """Returns a transaction for `with`: committed at the end of the block, aborted if it raises. One at a time."""
 
         async def create(producer: Producer) -> Transaction:
             return producer.transaction()
@@ -167,28 +182,36 @@ class SyncProducer(Facade):
 
     @property
     def acknowledged_count(self) -> int:
-        """How many records were acknowledged so far (with acks=0: sent)."""
+        """The number of acknowledged records so far (with acks=0, of sent records)."""
         client: Producer = self._client
         return client.acknowledged_count
 
 
 class SyncConsumer(Facade):
-    """`Consumer` for one thread at a time."""
+    """A blocking `Consumer`, for one thread at a time.
+
+        with SyncConsumer("127.0.0.1:9092", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                print(record.value)
+
+    The iterator waits for new records and never ends.
+    """
 
     @same_arguments(Consumer)
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(lambda: Consumer(*arguments, **settings))
         self._taken: deque[ConsumerRecord] = deque()
-        """Taken from the asyncio consumer and not handed out yet, except for the first one if `_is_handed`."""
+        """Records taken from the asyncio consumer but not returned yet, except for the first one if `_is_handed`."""
         self._is_handed = False
         self._given = 0
-        """Handed out of the last chunk."""
+        """The number of records returned from the last chunk."""
         self._chunk = CHUNK_MAX
         self._was_called = False
         self._in_callback = threading.local()
 
     def asyncio_consumer(self) -> Consumer:
-        """The one behind this one, with its positions as the program sees them. Use it on its event loop only."""
+        """Returns the underlying consumer, with the program's positions. Use it only on its event loop."""
 
         async def itself(consumer: Consumer) -> Consumer:
             return consumer
@@ -196,7 +219,7 @@ class SyncConsumer(Facade):
         return self.call(itself)
 
     def call(self, work: Callable[[Any], Coroutine[Any, Any, T]], give_back: Callable[[T], None] | None = None) -> T:
-        """Any call but a fetch sees the positions as the program does: before what was taken and not handed out."""
+        """Runs any call but a fetch with the program's positions: before records that were taken but not returned."""
         self._was_called = True
         unused = self._put_back()
 
@@ -215,11 +238,11 @@ class SyncConsumer(Facade):
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """Waits for a record, without an end. What was returned before counts as processed.
+        """Waits for a record, without a timeout. Earlier records count as processed.
 
-        Records are taken in chunks, which grow while the program does nothing but iterate. With a call in between,
-        such as a commit after every 10 records, they shrink to what is read between two calls: taking more would
-        mean to fetch the rest again.
+        Records are taken in chunks, which grow while the program only iterates. If the program makes calls in between,
+        such as a commit after every 10 records, the chunks shrink to what is read between two calls, because the rest
+        of a chunk would have to be fetched again.
         """
         self._drop_handed()
         if not self._taken:
@@ -231,21 +254,21 @@ class SyncConsumer(Facade):
                 self._take(self._chunk, None)
         record = self._taken[0]
         self._given += 1
-        self._is_handed = True  # and nothing after it that a signal could interrupt
+        self._is_handed = True  # last: a signal must not interrupt anything after it
         return record
 
     def fetch_records(self, max_records: int = 500, timeout_ms: float | None = None) -> list[ConsumerRecord]:
-        """Waits until there is a record, then returns what is there, at most `max_records`. Empty after the timeout."""
+        """Waits for a record, then returns up to `max_records` available ones, or none after the timeout."""
         self._drop_handed()
         if not self._taken:
             self._take(max_records, timeout_ms)
         records = list(islice(self._taken, max_records))
         rest = deque(islice(self._taken, max_records, None))
-        self._taken = rest  # and nothing after it that a signal could interrupt
+        self._taken = rest  # last: a signal must not interrupt anything after it
         return records
 
     def _take(self, max_records: int, timeout_ms: float | None) -> None:
-        """Into `_taken`, and there on the loop: a caller that is interrupted has lost nothing."""
+        """Takes records into `_taken` on the loop, so that an interrupted caller loses nothing."""
         self._refuse_in_callback()
 
         async def work(consumer: Consumer) -> None:
@@ -254,13 +277,13 @@ class SyncConsumer(Facade):
         super().call(work)
 
     def _drop_handed(self) -> None:
-        """The program is done with the record that it got from the iterator."""
+        """Removes the record that the iterator returned last, because the program has processed it."""
         if self._is_handed:
             self._is_handed = False
             self._taken.popleft()
 
     def fetch_table(self, max_bytes: int = 64 * 1024 * 1024, timeout_ms: float | None = None) -> pyarrow.Table:
-        """The same as a `pyarrow.Table`, without deserializers."""
+        """Like `fetch_records`, but returns a `pyarrow.Table` and applies no deserializers."""
         self._refuse_in_callback()
         return self.call(lambda consumer: consumer.fetch_table(max_bytes, timeout_ms), self._give_back_table)
 
@@ -269,7 +292,7 @@ class SyncConsumer(Facade):
         self._client.rewind(_first_offsets(zip(*columns, strict=True)))
 
     def _put_back(self) -> list[ConsumerRecord]:
-        """What was taken and not handed out, which comes again."""
+        """Clears and returns the records that were taken but not returned; they are fetched again."""
         unused = list(islice(self._taken, int(self._is_handed), None))
         self._taken.clear()
         self._is_handed = False
@@ -287,9 +310,9 @@ class SyncConsumer(Facade):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """As `Consumer.subscribe`. The callbacks run in a thread of their own, while the program waits for records.
+        """Subscribes like `Consumer.subscribe`. Callbacks run in a separate thread while the program waits for records.
 
-        They may use this consumer, to commit or to seek, but not to fetch.
+        Callbacks may use this consumer to commit or to seek, but not to fetch.
         """
         named = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         wrapped: Any = {name: self._in_a_thread(each) for name, each in named.items() if each is not None}
@@ -316,7 +339,7 @@ class SyncConsumer(Facade):
         if getattr(self._in_callback, "is_set", False):
             raise ClientError("a callback of a rebalance cannot fetch records")
 
-    # The same as the asyncio consumer.
+    # The same as in the asyncio consumer.
 
     assign = on_loop(Consumer.assign)
     seek = on_loop(Consumer.seek)
@@ -336,24 +359,27 @@ class SyncConsumer(Facade):
 
     @property
     def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted."""
         return self.call(_property(lambda consumer: consumer.assignment))
 
     @property
     def paused(self) -> list[TopicPartition]:
+        """The paused partitions, sorted."""
         return self.call(_property(lambda consumer: consumer.paused))
 
     @property
     def in_group(self) -> bool:
-        """Whether this consumer is a member now and has all that its group gave it, which may be nothing."""
+        """Whether this consumer is a member and has its whole assignment, which may be empty."""
         return self.call(_property(lambda consumer: consumer.in_group))
 
     @property
     def group_identity(self) -> Identity | None:
+        """The identity that signs this consumer's commits, or None if it is not a member."""
         return self.call(_property(lambda consumer: consumer.group_identity))
 
 
 def _rewind(consumer: Consumer, unused: list[ConsumerRecord]) -> None:
-    """The program does not have these records: they come again. Runs on the loop."""
+    """Rewinds to records that the program did not get, so that they are fetched again. Runs on the loop."""
     if unused:
         consumer.rewind(_first_offsets((each.topic, each.partition, each.offset) for each in unused))
 
@@ -373,7 +399,13 @@ def _property(read: Callable[[Consumer], T]) -> Callable[[Consumer], Coroutine[A
 
 
 class SyncAdmin(Facade):
-    """`Admin` for threads."""
+    """A blocking `Admin`.
+
+        with SyncAdmin("127.0.0.1:9092") as admin:
+            admin.create_topic("orders", partitions=3)
+
+    Several threads may share it.
+    """
 
     @same_arguments(Admin)
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -1,6 +1,6 @@
-"""Arrow tables on their way to partitions: names columns, chooses partitions for whole columns, makes batches.
+"""Encodes Arrow tables as batches: selects columns and chooses partitions for whole columns.
 
-Imports pyarrow, which is an extra: the producer imports this module when a table is sent.
+Imports pyarrow, which is an extra, so the producer imports this module only when a table is sent.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from ottla.records.batch import HEADER_BYTES, read_header
 from ottla.records.envelope import Traits
 
 _SLICE_BYTES = 8 * 1024 * 1024
-"""Encoded at a time, so that a large table is never in memory twice."""
+"""Bytes encoded at a time, so that a large table is never in memory twice."""
 
 
 class TableBatch(NamedTuple):
+    """One encoded batch of a table."""
+
     partition: int
     payload: bytearray
     record_count: int
@@ -34,7 +36,7 @@ class TableBatch(NamedTuple):
 def named_columns(
     data: pa.Table | pa.RecordBatch, key: str | None, value: str | None, timestamp: str | None, headers: str | None
 ) -> pa.Table:
-    """A table with the columns of a record under their own names. A column that only has its default name may lack."""
+    """Selects and renames the columns of a record. A column may be missing only if it was left at its default name."""
     table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     chosen: dict[str, str] = {}
     for ours, theirs in {"key": key, "value": value, "timestamp": timestamp, "headers": headers}.items():
@@ -52,7 +54,7 @@ def named_columns(
 def table_batches(
     table: pa.Table, view: TopicView, partition: int | None, settings: ProducerSettings, sticky: StickyChoice
 ) -> Iterator[TableBatch]:
-    """The table's rows as batches, partition by partition."""
+    """Encodes the table's rows as batches, partition by partition."""
     traits = settings.traits
     if partition is not None:
         if partition not in view.partitions:
@@ -71,7 +73,7 @@ def table_batches(
 def _sticky_batches(
     table: pa.Table, view: TopicView, settings: ProducerSettings, sticky: StickyChoice, traits: Traits
 ) -> Iterator[TableBatch]:
-    """Rows without a key: each batch to one partition, the next batch to another."""
+    """Encodes rows without a key: each batch goes to one partition, the next batch to another."""
     for payload, count in _encode(table, settings, traits):
         yield TableBatch(sticky.current(view.name, view.writable), payload, count)
         sticky.move_on(view.name, view.writable)
@@ -80,7 +82,7 @@ def _sticky_batches(
 def _split_by_key(
     table: pa.Table, view: TopicView, settings: ProducerSettings, sticky: StickyChoice
 ) -> list[tuple[int, pa.Table]]:
-    """The rows of each partition, in their order."""
+    """Returns the rows of each partition in their original order."""
     keys = table.column("key")
     if pa.types.is_dictionary(keys.type):
         keys = keys.cast(keys.type.value_type)
@@ -90,12 +92,12 @@ def _split_by_key(
         chosen = _murmur2_partitions(whole, count)
     else:
         chosen = pa.array([settings.partitioner(key.as_py(), count) for key in whole], pa.int32())
-        whole = chosen  # null where the partitioner left the choice to us
+        whole = chosen  # null where the partitioner leaves the choice to the producer
     if whole.null_count:
         chosen = pc.if_else(whole.is_null(), sticky.current(view.name, view.writable), chosen)
     if count == 1:
         return [(0, table)]
-    order = pc.array_sort_indices(chosen)  # stable, so rows of a partition stay in order
+    order = pc.array_sort_indices(chosen)  # stable, so rows of a partition keep their order
     rows = table.take(order)
     runs = pc.run_end_encode(chosen.take(order))
     ends = runs.run_ends.to_pylist()

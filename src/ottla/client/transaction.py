@@ -1,4 +1,4 @@
-"""One transaction of a producer, as a program sees it: a block, committed at its end, aborted by an exception."""
+"""One transaction of a producer: a block that is committed at its end and aborted by an exception."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Of `Producer.transaction()`. It sends as the producer does."""
+    """A transaction, created by `Producer.transaction()`. It sends like the producer.
+
+        async with producer.transaction() as transaction:
+            await transaction.send("bills", b"one")
+            await transaction.send_offsets(consumer)
+
+    Leaving the block commits.
+    """
 
     def __init__(self, producer: Producer, transactions: Transactions) -> None:
         self._producer = producer
@@ -47,8 +54,8 @@ class Transaction:
             await self.abort()
         except ClientError as failure:
             if isinstance(error, ClientError):
-                raise failure from error  # what the coordinator says is nearer to the cause
-            # The program's own exception is on its way up; the producer raises this one at its next use.
+                raise failure from error  # the coordinator's error is closer to the cause
+            # The program's own exception is propagating; the producer raises this one at its next use.
 
     async def send(
         self,
@@ -59,7 +66,7 @@ class Transaction:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Returns when the record is acknowledged; readers of committed records see it after the commit."""
+        """Returns when the record is acknowledged. Consumers with read_committed see it after the commit."""
         self._transactions.require_open(self._number)
         return await self._producer.send(topic, value, key, headers, timestamp_ms, partition)
 
@@ -72,7 +79,7 @@ class Transaction:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Waits for room in the buffer only. The commit waits for the acknowledgement."""
+        """Waits only for room in the buffer. The commit waits for the acknowledgement."""
         self._transactions.require_open(self._number)
         return await self._producer.enqueue(topic, value, key, headers, timestamp_ms, partition)
 
@@ -85,41 +92,44 @@ class Transaction:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
+        """Buffers the record or raises BufferFullError. The commit waits for the acknowledgement."""
         self._transactions.require_open(self._number)
         return self._producer.send_nowait(topic, value, key, headers, timestamp_ms, partition)
 
     async def send_table(
         self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch, **columns: Any
     ) -> list[TablePart]:
-        """`Producer.send_table` explains the columns."""
+        """Sends the rows of a table. `Producer.send_table` explains the columns."""
         self._transactions.require_open(self._number)
         return await self._producer.send_table(topic, table, **columns)
 
     async def send_offsets(
         self, consumer: Consumer, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None
     ) -> None:
-        """The consumer's group has read up to its positions, or these offsets, if the transaction is committed.
+        """Commits the positions of the consumer's group, or these offsets, together with the transaction.
 
-        The consumer needs `auto_commit=False` and `isolation_level="read_committed"`. CommitFailedError: the group has
-        gone on without it, and the transaction can only be aborted.
+        The consumer needs `auto_commit=False` and `isolation_level="read_committed"`. Raises CommitFailedError if the
+        group continued without the consumer; the transaction can then only be aborted.
         """
         self._transactions.require_open(self._number)
         await self._transactions.send_offsets(consumer.progress(offsets))
 
     async def commit(self) -> None:
-        """All or nothing: TransactionAbortedError if it is nothing. The end of the block does it too."""
+        """Commits everything, or aborts and raises TransactionAbortedError. The end of the block commits too."""
         self._is_over = True
         await self._transactions.end(commit=True)
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Waits until all of it is acknowledged, and leaves it open, for `PreparedTransactions` to end: also after this
-        producer is closed. It writes no more. None if nothing was sent: then it can go on with another transaction.
+        """Waits until everything is acknowledged and leaves the transaction open for `PreparedTransactions` to end.
+
+        It stays open even after this producer is closed. The producer cannot write any more. Returns None if nothing
+        was sent; the producer can then begin another transaction.
         """
         self._transactions.require_open(self._number)
         self._is_over = True
         return await self._transactions.prepare()
 
     async def abort(self) -> None:
-        """Nobody who reads committed records sees any of it. The block goes on, without a transaction."""
+        """Aborts: read_committed consumers see none of it. The block continues without a transaction."""
         self._is_over = True
         await self._transactions.end(commit=False)

@@ -1,4 +1,4 @@
-"""Transactions for administrators: which there are, which hang, and how one is ended."""
+"""Administration of transactions: list them, find hanging ones, and end them."""
 
 from __future__ import annotations
 
@@ -26,29 +26,31 @@ from ottla.client.transaction_admin_partitions import TransactionPartitionAdmin,
 from ottla.model.errors import ErrorCode
 
 DURATION_FROM = 1
-"""The version of ListTransactions that knows durations."""
+"""The first version of ListTransactions with durations."""
 NO_DURATION = -1
 NO_PRODUCER = -1
 FIRST_COORDINATOR_EPOCH = 0
 FENCE_TIMEOUT_MS = 60_000
 STATE_TOPIC = "__transaction_state"
-"""Coordinators write there, and never in a transaction."""
+"""Coordinators write to this topic, and never in a transaction."""
 
 
 class Fenced(NamedTuple):
-    """What nobody has now: whoever used the transactional id before has a lower epoch."""
+    """A producer id and epoch that no producer uses: earlier users of the transactional id have a lower epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
 class TransactionAdmin(TransactionPartitionAdmin):
+    """The transaction calls of the admin client."""
+
     # What coordinators know.
 
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), open_for_ms: int | None = None
     ) -> list[TransactionListing]:
-        """Of every coordinator, by name. With `open_for_ms` only transactions that are open for longer than that."""
+        """Lists the transactions of all coordinators by name; `open_for_ms` keeps only those open for longer."""
         body = {
             "state_filters": list(states),
             "producer_id_filters": list(producer_ids),
@@ -57,7 +59,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         found: dict[str, TransactionListing] = {}
 
         async def attempt() -> ClientError | None:
-            """All brokers anew: what one had that went away meanwhile is at others now."""
+            """Asks all brokers again: if one goes away meanwhile, its transactions move to others."""
             found.clear()
             try:
                 await self._metadata.refresh()
@@ -91,7 +93,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         ]
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Those that are not there are left out."""
+        """Describes transactions by transactional id. Ids that do not exist are left out."""
         answers = await self._ask_coordinators(transactional_ids, _describe, TRANSACTIONAL_ID)
         return {
             name: transaction_description(answer.entry, answer.coordinator)
@@ -100,7 +102,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         }
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """UnknownTransactionalIdError if it is not there."""
+        """Describes one transaction. Raises UnknownTransactionalIdError if the id does not exist."""
         found = await self.describe_transactions([transactional_id])
         if transactional_id not in found:
             raise TRANSACTIONAL_ID.refused(ErrorCode.transactional_id_not_found, transactional_id)
@@ -111,11 +113,11 @@ class TransactionAdmin(TransactionPartitionAdmin):
     async def find_hanging_transactions(
         self, partitions: Iterable[tuple[str, int]] | None = None
     ) -> HangingTransactions:
-        """Transactions that are open in a partition, of all or of some, and that no coordinator will end.
+        """Finds transactions that are open in a partition, of all or of some, but that no coordinator will end.
 
-        A coordinator forgets a partition only after its marker is committed. So whatever was open before the
-        coordinators were asked, is in none of their transactions, and is still open after, hangs. No need to wait
-        until it is older than any time-out could be.
+        A coordinator forgets a partition only after its marker is committed. So a transaction hangs if it was open
+        before the coordinators were asked, is unknown to all of them, and is still open afterwards. There is no need to
+        wait until it is older than any timeout.
         """
         wanted, unknown = await self._partitions_with_leaders(partitions)
         opened = await self._open_transactions(wanted)
@@ -124,7 +126,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         return HangingTransactions([each for each in suspects if each.name in still_open], unknown)
 
     async def coordinated_by(self, transaction: OpenTransaction) -> TransactionDescription | None:
-        """Who will end it; None: nobody."""
+        """Returns the coordinator's description of the transaction, or None if no coordinator will end it."""
         for each in await self._descriptions_of({transaction.producer_id}):
             if transaction.at in each.partitions:
                 return each
@@ -166,14 +168,13 @@ class TransactionAdmin(TransactionPartitionAdmin):
         listed = await self.list_transactions(producer_ids=sorted(producer_ids))
         return list((await self.describe_transactions(each.transactional_id for each in listed)).values())
 
-    # Ending them.
+    # Ending transactions.
 
     async def fence_producer(self, transactional_id: str, *, timeout_ms: int = FENCE_TIMEOUT_MS) -> Fenced:
-        """Raises the epoch of a transactional id. What its producer had begun is aborted first, and that producer can
-        write no more: its next request is refused.
+        """Raises the epoch of a transactional id, which aborts its open transaction and fences its producer.
 
-        It is done when this returns. An id that is not there yet is made. `timeout_ms` is what its transactions have
-        from now on, until its next producer says.
+        Returns when the transaction is aborted. The producer's next request is refused. An id that does not exist is
+        created. `timeout_ms` applies to transactions of the id until its next producer sets another timeout.
         """
         body = {
             "transactional_id": transactional_id,
@@ -188,7 +189,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
             return {transactional_id: Answer(reply.error_code, reply)}
 
         async def attempt() -> ClientError | None:
-            """The first one aborts what is open, and those after it are told to wait until that is done."""
+            """Asks to fence: the first attempt aborts the open transaction, and later ones have to wait for that."""
             failure = await self._ask_round([transactional_id], question, answers, TRANSACTIONAL_ID)
             if failure is None and answers[transactional_id].error is ErrorCode.concurrent_transactions:
                 failure = TRANSACTIONAL_ID.refused(answers.pop(transactional_id).error, transactional_id)
@@ -201,17 +202,18 @@ class TransactionAdmin(TransactionPartitionAdmin):
         return Fenced(int(answer.entry.producer_id), int(answer.entry.producer_epoch))
 
     async def abort_in_partition(self, transaction: OpenTransaction) -> None:
-        """Writes an abort marker into one partition, past all coordinators: for a transaction that hangs.
+        """Writes an abort marker into one partition, bypassing all coordinators, to end a hanging transaction.
 
-        In a transaction that has a coordinator it would tear what belongs together: see `coordinated_by`. Each attempt
-        looks first whether it is still open: a marker too many would abort the producer's next transaction there.
+        Do not use it for a transaction that has a coordinator, because that would break its atomicity: see
+        `coordinated_by`. Each attempt first checks that the transaction is still open, because a superfluous marker
+        would abort the producer's next transaction there.
         """
         marker = {
             "producer_id": transaction.producer_id,
             "producer_epoch": transaction.producer_epoch,
             "transaction_result": False,
             "topics": [{"name": transaction.topic, "partition_indexes": [transaction.partition]}],
-            # -1: no marker of this producer has ever been there. Whatever is not refused as too old will do.
+            # -1 means that this producer has no marker there. Any epoch that is not refused as too old works.
             "coordinator_epoch": max(transaction.coordinator_epoch, FIRST_COORDINATOR_EPOCH),
         }
 

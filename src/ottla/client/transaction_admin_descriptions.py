@@ -1,4 +1,4 @@
-"""What the admin client tells of transactions."""
+"""Results of the admin client about transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.client.fetched import TopicPartition
 
 ONGOING = "Ongoing"
 DECIDED = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""How it ends is certain; not every partition has been told yet."""
+"""The outcome is decided, but not all partitions have their marker yet."""
 OPEN = (ONGOING, *DECIDED)
 STATES = ("Empty", *OPEN, "CompleteCommit", "CompleteAbort", "Dead")
 
@@ -20,6 +20,8 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
+    """One entry of a list of transactions."""
+
     transactional_id: str
     state: str
     producer_id: int
@@ -28,7 +30,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """As its coordinator knows it."""
+    """A transaction as its coordinator knows it."""
 
     transactional_id: str
     state: str
@@ -42,29 +44,31 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
+        """Whether a transaction is open."""
         return self.state in OPEN
 
     def open_for_ms(self, now_ms: int) -> int | None:
+        """Returns how long the transaction has been open, or None."""
         return None if self.started_ms is None else max(0, now_ms - self.started_ms)
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of a producer."""
+    """The state of a producer in one partition."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    """Of its last batch or marker there."""
+    """The timestamp of its last batch or marker in the partition."""
     coordinator_epoch: int
-    """Of its last marker there; -1 if there was none."""
+    """The coordinator epoch of its last marker in the partition, or -1 if there was none."""
     first_offset: int | None
-    """Where its open transaction begins; None if none is open there."""
+    """The first offset of its open transaction, or None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that one partition waits for the end of."""
+    """A transaction that is open in one partition."""
 
     topic: str
     partition: int
@@ -76,21 +80,25 @@ class OpenTransaction:
 
     @property
     def at(self) -> TopicPartition:
+        """The topic and the partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def name(self) -> tuple[TopicPartition, int, int]:
-        """The same transaction has it later too."""
+        """Identifies the transaction, also in later descriptions."""
         return self.at, self.producer_id, self.first_offset
 
 
 class HangingTransactions(NamedTuple):
+    """The result of a search for hanging transactions."""
+
     found: list[OpenTransaction]
     unknown: dict[TopicPartition, str]
-    """Partitions that could not be asked, and why."""
+    """Partitions that could not be checked, and why."""
 
 
 def transaction_description(entry: Any, coordinator: int) -> TransactionDescription:
+    """Builds the description from a DescribeTransactions reply."""
     started_ms = (entry.transaction_start_time - _EPOCH) // _MILLISECOND
     is_open = entry.transaction_state in OPEN
     return TransactionDescription(
@@ -108,6 +116,7 @@ def transaction_description(entry: Any, coordinator: int) -> TransactionDescript
 
 
 def producer_state(entry: Any) -> ProducerState:
+    """Builds the state from a DescribeProducers reply."""
     first_offset = int(entry.current_txn_start_offset)
     return ProducerState(
         int(entry.producer_id),
@@ -120,6 +129,7 @@ def producer_state(entry: Any) -> ProducerState:
 
 
 def open_transaction(at: TopicPartition, state: ProducerState) -> OpenTransaction:
+    """Builds the transaction from a producer's state. Requires that one is open."""
     assert state.first_offset is not None, "nothing is open there"
     return OpenTransaction(
         at.topic,

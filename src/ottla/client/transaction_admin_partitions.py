@@ -1,4 +1,4 @@
-"""What partitions know of producers and their transactions, asked of their leaders."""
+"""Producer and transaction state of partitions, requested from their leaders."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ Answers = dict[TopicPartition, Answer]
 
 
 class TransactionPartitionAdmin(GroupAdminCalls):
+    """Sends requests to the leaders of partitions."""
+
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, list[ProducerState]]:
-        """Who has written there lately, with sequences and open transactions. UnknownTopicError if one is not there."""
+        """Returns producers, their sequences and open transactions. Raises UnknownTopicError for an unknown one."""
         answers = await self._ask_leaders([TopicPartition(*at) for at in partitions], ask_for_producers)
         found: dict[TopicPartition, list[ProducerState]] = {}
         for at, answer in answers.items():
@@ -32,7 +34,7 @@ class TransactionPartitionAdmin(GroupAdminCalls):
         return found
 
     async def _ask_leaders(self, partitions: Iterable[TopicPartition], question: LeaderQuestion) -> Answers:
-        """Asks each leader about all of its partitions at once, until each has an answer or the time is over."""
+        """Asks each leader once about all of its partitions, until all have replied or the time is up."""
         wanted = list(dict.fromkeys(partitions))
         answers: Answers = {}
         topics = {at.topic for at in wanted}
@@ -51,7 +53,7 @@ class TransactionPartitionAdmin(GroupAdminCalls):
     async def _ask_leaders_once(
         self, wanted: list[TopicPartition], question: LeaderQuestion, answers: Answers
     ) -> ClientError | None:
-        """Adds to the answers; why some are still missing."""
+        """Adds to the answers and returns the reason why some are missing, or None."""
         missing: ClientError | None = None
         try:
             await self._metadata.refresh()
@@ -93,6 +95,7 @@ def _is_passing(error: ErrorCode) -> bool:
 
 
 async def ask_for_producers(connection: Connection, partitions: list[TopicPartition]) -> Answers:
+    """Sends DescribeProducers."""
     topics = [{"name": name, "partition_indexes": part} for name, part in by_topic(partitions).items()]
     reply = await call(connection, DESCRIBE_PRODUCERS, {"topics": topics}, what="describing producers")
     return {
@@ -103,7 +106,7 @@ async def ask_for_producers(connection: Connection, partitions: list[TopicPartit
 
 
 def is_open(transaction: OpenTransaction, answer: Answer) -> bool:
-    """By what its partition says of its producers."""
+    """Returns whether the transaction is still open, according to its partition's producers."""
     states = map(producer_state, answer.entry.active_producers)
     wanted = transaction.producer_id, transaction.first_offset
     return any((each.producer_id, each.first_offset) == wanted for each in states)

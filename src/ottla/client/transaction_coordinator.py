@@ -1,4 +1,4 @@
-"""Asks the coordinators of a transaction, its own and those of groups, until there is an answer that counts."""
+"""Sends requests to the coordinators of a transaction, its own and those of groups, and retries them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from ottla.client.transaction_verdicts import Verdict, verdict_of
 
 PURPOSE = "transactions"
 PAUSE_MIN_MS = 20
-"""The most frequent reason to come again is the last transaction, whose markers are being written."""
+"""The initial pause is short, because most retries wait for the markers of the previous transaction."""
 
 
 class TransactionCoordinators:
+    """The coordinators that take part in a producer's transactions."""
+
     def __init__(self, brokers: Brokers, metadata: Metadata, transactional_id: str, timeout_ms: int) -> None:
         self.version = 1
-        """The transaction version of the cluster, as the coordinator that was asked last has it."""
+        """The transaction version of the cluster, according to the coordinator that was asked last."""
         self.unsure = False
-        """Whether the last question was asked more than once because an answer did not come."""
+        """Whether the last request was repeated because a reply was lost."""
         self._brokers = brokers
         self._metadata = metadata
         self._timeout_ms = timeout_ms
@@ -33,11 +35,11 @@ class TransactionCoordinators:
         self._groups: dict[str, Coordinator] = {}
 
     async def ask(self, request: Request) -> Any:
-        """Of the transaction's own coordinator. BrokerRefusedError has the error that another try does not change."""
+        """Asks the transaction's own coordinator. Raises BrokerRefusedError for errors that no retry can fix."""
         return await self._until_answered(self._own, PURPOSE, lambda: request)
 
     async def ask_group(self, group_id: str, request: Callable[[], Request]) -> Any:
-        """`request` is made anew for each try: the member that signs it may have a newer generation."""
+        """Asks a group's coordinator. Calls `request` for each attempt, as the member may have a newer generation."""
         coordinator = self._groups.get(group_id)
         if coordinator is None:
             coordinator = self._groups[group_id] = Coordinator(self._brokers, self._metadata, group_id)

@@ -1,4 +1,4 @@
-"""What a program is told when a transaction does not go well: what happened, and what to do now."""
+"""The exceptions of failed transactions: what happened, and what to do now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.client.producer_settings import ProducerSettings
 
 
 def fenced(settings: ProducerSettings, refusal: BrokerRefusedError, *, unsure: bool = False) -> ProducerFencedError:
-    """`unsure`: the commit was asked for before, and that answer was lost."""
+    """The producer was fenced. `unsure` means that an earlier commit request was sent and its reply was lost."""
     message = (
         f'transactional id "{settings.transactional_id}": another producer has begun with it, or the transaction took '
         f"longer than transaction_timeout_ms={settings.transaction_timeout_ms} and was aborted. This producer has "
@@ -28,6 +28,7 @@ def fenced(settings: ProducerSettings, refusal: BrokerRefusedError, *, unsure: b
 
 
 def unresolved(settings: ProducerSettings, failure: ClientError, *, commit: bool) -> TransactionUnresolvedError:
+    """The outcome of the transaction is unknown."""
     known = "it is committed or aborted as a whole" if commit else "it will be aborted when its time is over"
     message = (
         f'transactional id "{settings.transactional_id}": its coordinator did not say what became of the transaction; '
@@ -37,11 +38,13 @@ def unresolved(settings: ProducerSettings, failure: ClientError, *, commit: bool
 
 
 def aborted(cause: ClientError | None, what_now: str) -> TransactionAbortedError:
+    """The transaction was aborted because of `cause`."""
     error = cause.error if isinstance(cause, DeliveryError | BrokerRefusedError) else None
     return TransactionAbortedError(f"the transaction was aborted, {what_now}: {cause}", error)
 
 
 def stopped(failure: ClientError, what: str) -> DeliveryError:
+    """The producer has stopped because of `failure`."""
     if isinstance(failure, DeliveryError):
         return failure
     error = failure.error if isinstance(failure, BrokerRefusedError) else None
@@ -49,6 +52,7 @@ def stopped(failure: ClientError, what: str) -> DeliveryError:
 
 
 def offsets_refused(failure: ClientError, group_id: str) -> ClientError:
+    """The offsets were refused; a group that continued without the consumer gets a clearer message."""
     if not isinstance(failure, BrokerRefusedError) or failure.error not in GONE_ON:
         return failure
     message = (

@@ -1,4 +1,4 @@
-"""The requests of a transactional producer, and what their replies say. Values only."""
+"""The requests of a transactional producer, and how to read their replies. Values only."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ NO_IDENTITY = Identity(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """A request and the function that finds the error in its reply."""
+
     api: ClientApi
     body: Mapping[str, Any]
     what: str
     error_of: Callable[[Any], ErrorCode]
-    """The error that counts, of all that a reply can have."""
+    """Selects the relevant error of a reply."""
 
 
 def init_producer(transactional_id: str, timeout_ms: int, identity: Identity | None) -> Request:
-    """With an `identity`: the same producer goes on, with the next epoch, if nobody else has begun meanwhile."""
+    """InitProducerId. With an `identity`, the same producer continues with the next epoch unless it was fenced."""
     producer_id, epoch = identity or NO_IDENTITY
     body = {
         "transactional_id": transactional_id,
@@ -48,6 +50,7 @@ def init_producer(transactional_id: str, timeout_ms: int, identity: Identity | N
 
 
 def add_partitions(transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]) -> Request:
+    """AddPartitionsToTxn."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -61,6 +64,7 @@ def add_partitions(transactional_id: str, identity: Identity, partitions: Iterab
 
 
 def add_offsets(transactional_id: str, identity: Identity, group_id: str) -> Request:
+    """AddOffsetsToTxn."""
     body = {**_signed(transactional_id, identity), "group_id": group_id}
     return Request(ADD_OFFSETS_TO_TXN, body, "adding offsets to the transaction", _error_code)
 
@@ -68,6 +72,7 @@ def add_offsets(transactional_id: str, identity: Identity, group_id: str) -> Req
 def commit_offsets(
     transactional_id: str, identity: Identity, version: int, group_id: str, member: MemberIdentity, offsets: ToCommit
 ) -> Request:
+    """TxnOffsetCommit."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), (offset, metadata) in offsets.items():
         entry = {
@@ -90,13 +95,14 @@ def commit_offsets(
 
 
 def end(transactional_id: str, identity: Identity, version: int, *, commit: bool) -> Request:
+    """EndTxn."""
     body = {**_signed(transactional_id, identity), "committed": commit}
     what = "committing the transaction" if commit else "aborting the transaction"
     return Request(END_TXN_IN_V2 if version >= 2 else END_TXN_IN_V1, body, what, _error_code)
 
 
 def identity_in(reply: Any, otherwise: Identity) -> Identity:
-    """With what the producer goes on. A reply to EndTxn before transaction version 2 does not say it."""
+    """Returns the identity to continue with. An EndTxn reply has none before transaction version 2."""
     producer_id = int(getattr(reply, "producer_id", -1))
     return Identity(producer_id, int(reply.producer_epoch)) if producer_id >= 0 else otherwise
 
@@ -126,7 +132,7 @@ def _first_committed_error(reply: Any) -> ErrorCode:
 
 
 def _most_telling(errors: Iterable[Any]) -> ErrorCode:
-    """Where one partition is refused the others are not attempted, which says nothing."""
+    """Returns the first error, preferably not operation_not_attempted: it only means that another one was refused."""
     found = [ErrorCode(error) for error in errors if error]
     telling = [error for error in found if error is not ErrorCode.operation_not_attempted]
     return (telling or found or [ErrorCode.none])[0]

@@ -1,7 +1,7 @@
-"""What a broker's refusal means for a transaction. Pure decisions, no I/O.
+"""Interprets a broker's error for a transaction. Pure decisions, no I/O.
 
-Four kinds, as Kafka's clients have them: ask again; abort this transaction and go on with the next one; this producer
-is not the producer any more; and what no further try makes better.
+There are four kinds, as in Kafka's clients: retry; abort this transaction and continue with the next one; this producer
+was fenced; and errors that no retry can fix.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from ottla.model.errors import ErrorCode
 
 
 class Verdict(Enum):
+    """What an error means for the transaction."""
+
     AGAIN = auto()
-    """The same question, after a pause."""
+    """Repeat the request after a pause."""
     ABORT = auto()
-    """This transaction cannot be committed. The next one can."""
+    """This transaction cannot be committed, but the next one can."""
     FENCED = auto()
-    """Another producer has begun with the transactional id, or the coordinator aborted what took too long."""
+    """Another producer started with the transactional id, or the coordinator aborted a slow transaction."""
     STOP = auto()
 
 
@@ -49,6 +51,7 @@ _ABORT = frozenset(
 
 
 def verdict_of(error: ErrorCode) -> Verdict:
+    """Returns the meaning of an error code."""
     if error in _FENCED:
         return Verdict.FENCED
     if error in _ABORT:

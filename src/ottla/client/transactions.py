@@ -1,17 +1,17 @@
-"""A producer's transactions, one after another: who the producer is, what is part of the transaction, how it ends.
+"""The transactions of a producer, one after another: its identity, the contents of a transaction, and how it ends.
 
     READY --begin--> OPEN --commit--> ENDING --> READY
                       |                  ^
                       +------abort-------+
                       |
-                      +--prepare--> PREPARED, which somebody else ends
+                      +--prepare--> PREPARED, ended elsewhere
 
-* What fails in a transaction makes it one that can only be aborted: nothing more is sent, and the commit aborts.
-* Before the end is asked for, no batch is under way any more.
-* With transaction version 2 (KIP-890) partitions become part of the transaction by being written to, and the answer to
-  the end has the epoch of the next one. Before it, partitions are added first, and a producer that aborts asks for a
-  new epoch, because sequences may have gaps.
-* Whoever is fenced, or does not hear what became of the end, stops: `Sender.fatal` says why.
+- After a failure, a transaction can only be aborted: nothing more is sent, and a commit aborts.
+- No batch is in flight when the end is requested.
+- With transaction version 2 (KIP-890), writing to a partition adds it to the transaction, and the reply to the end has
+  the epoch of the next one. Before version 2, partitions are added first, and a producer that aborts requests a new
+  epoch, because sequences may have gaps.
+- A producer that is fenced, or that does not learn the outcome of the end, stops: `Sender.fatal` says why.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _NOTHING_TO_ABORT = frozenset({ErrorCode.invalid_producer_id_mapping, ErrorCode.
 
 
 class Phase(Enum):
+    """The state of a producer's transactions."""
+
     READY = auto()
     OPEN = auto()
     ENDING = auto()
@@ -53,7 +55,10 @@ class Phase(Enum):
 
 
 class Transactions:
-    """`flush` waits until all that was sent is settled; `drop` gives up what is not, but awaits what is in flight."""
+    """The transactions of one producer.
+
+    `flush` waits until everything sent is settled. `drop` gives up unsent records and waits for those in flight.
+    """
 
     def __init__(
         self,
@@ -65,7 +70,7 @@ class Transactions:
         assert settings.transactional_id is not None
         self.transactional_id = settings.transactional_id
         self.number = 0
-        """Of the open transaction, or of the last one."""
+        """The number of the open transaction, or of the last one."""
         self._settings = settings
         self._coordinators = coordinators
         self._flush = flush
@@ -85,18 +90,20 @@ class Transactions:
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self) -> Identity:
-        """Whoever had the transactional id before is fenced, and what it had open is aborted before this returns."""
+        """Fences the previous producer with the transactional id. Returns once its open transaction is aborted."""
         request = requests.init_producer(self.transactional_id, self._settings.transaction_timeout_ms, None)
         self._identity = requests.identity_in(await self._coordinators.ask(request), self._identity)
         return self._identity
 
     def attach(self, sender: Sender) -> None:
+        """Sets the sender, which is created after `start`."""
         self._sender = sender
 
-    # What the producer asks.
+    # Calls from the producer.
 
     async def begin(self) -> None:
-        while self._ending is not None:  # of a program that was cancelled in the middle of it
+        """Begins a transaction. Raises TransactionStateError if one is open."""
+        while self._ending is not None:  # left over from a caller that was cancelled meanwhile
             await asyncio.wait([self._ending])
         if self._fatal is not None:
             raise self._fatal
@@ -110,7 +117,7 @@ class Transactions:
         self._phase = Phase.OPEN
 
     def require_open(self, number: int | None = None) -> None:
-        """Raises what keeps records from being sent now, in the transaction of this number if one is named."""
+        """Raises if records cannot be sent now, or not in the transaction with this number."""
         if self._fatal is not None:
             raise self._fatal
         if self._phase is not Phase.OPEN or number not in (None, self.number):
@@ -121,7 +128,7 @@ class Transactions:
             raise failures.aborted(self._failure, "leave its block, then try it again")
 
     async def send_offsets(self, progress: GroupProgress) -> None:
-        """The group has these offsets if, and only if, the transaction is committed."""
+        """Commits these offsets to the group if and only if the transaction is committed."""
         self.require_open()
         if not progress.offsets:
             return
@@ -142,7 +149,7 @@ class Transactions:
         await self._coordinators.ask_group(progress.group_id, lambda: self._commit_request(progress))
 
     async def prepare(self) -> PreparedTransaction | None:
-        """Nothing of it is under way any more. None if it is empty, so that there is nothing to end."""
+        """Waits until nothing is in flight, and leaves the transaction open. Returns None if it is empty."""
         self.require_open()
         try:
             await self._flush()
@@ -161,7 +168,7 @@ class Transactions:
         return PreparedTransaction(self.transactional_id, *self._identity, self._version)
 
     async def end(self, *, commit: bool) -> None:
-        """Goes on to the end also if the caller is cancelled."""
+        """Ends the transaction, even if the caller is cancelled."""
         if self._phase is not Phase.OPEN:
             raise TransactionStateError("no transaction is open")
         self._phase = Phase.ENDING
@@ -170,20 +177,21 @@ class Transactions:
         await asyncio.shield(self._ending)
 
     async def close(self) -> None:
-        """What is open is aborted."""
+        """Aborts an open transaction."""
         if self._phase is Phase.OPEN and self._fatal is None:
             await self.end(commit=False)
         elif self._ending is not None:
             await asyncio.wait([self._ending])
 
-    # What the sender asks.
+    # Calls from the sender.
 
     @property
     def produce_api(self) -> ClientApi:
+        """The versions of Produce that the transaction version allows."""
         return PRODUCE_IN_V2 if self._version >= 2 else PRODUCE_IN_V1
 
     def admits(self, topic: str, partition: int) -> bool:
-        """Whether a batch may leave for this partition now; the sender is woken when it may."""
+        """Returns whether a batch may be sent to this partition now. The sender is woken once it may."""
         at = TopicPartition(topic, partition)
         if self._version >= 2:
             self._has_begun = True
@@ -197,12 +205,12 @@ class Transactions:
         return False
 
     def batch_failed(self, reason: DeliveryError) -> None:
-        """The sender gave records up: what is left of the transaction is of no use."""
+        """Makes the transaction one that can only be aborted, because the sender gave up records."""
         if self._fatal is None and self._failure is None:
             self._failure = reason
             self._the_sender.drop(failures.aborted(self._failure, "with these records"))
 
-    # How it goes on.
+    # Continuation.
 
     async def _add_partitions(self) -> None:
         while self._wanted:
@@ -230,7 +238,8 @@ class Transactions:
         )
 
     async def _end(self, commit: bool) -> None:
-        async with self._sending_offsets:  # no request of this transaction is under way when its end is asked for
+        # Held so that no request of this transaction is in flight when its end is requested
+        async with self._sending_offsets:
             await (self._commit() if commit else self._abort())
 
     async def _commit(self) -> None:
@@ -272,7 +281,7 @@ class Transactions:
             await self._renew_epoch()
 
     async def _ask_to_end(self, *, commit: bool) -> None:
-        """Raises a refusal after which the transaction can still be aborted, or anew begun."""
+        """Requests the end. Raises an error after which the transaction can still be aborted or begun again."""
         request = requests.end(self.transactional_id, self._identity, self._version, commit=commit)
         try:
             reply = await self._coordinators.ask(request)
@@ -281,7 +290,7 @@ class Transactions:
             if verdict is Verdict.AGAIN:
                 raise self._unresolved(refusal, commit) from refusal
             if verdict is Verdict.FENCED or (commit and refusal.error is ErrorCode.invalid_txn_state):
-                # Kafka's coordinators say INVALID_TXN_STATE to a commit of what they have aborted, one epoch ago.
+                # Kafka's coordinators return INVALID_TXN_STATE for a commit of what they aborted one epoch ago.
                 raise self._fenced(refusal, unsure=commit and self._coordinators.unsure) from refusal
             if commit and verdict is Verdict.STOP:
                 raise self._stop(failures.stopped(refusal, request.what)) from refusal
@@ -314,9 +323,10 @@ class Transactions:
         if task.cancelled():
             self._stop(TransactionUnresolvedError("the program ended while a transaction was being ended"))
         else:
-            task.exception()  # whoever waits for it raises it, and a producer that has stopped says so at its next use
+            # Marks it as retrieved: the caller raises it, and a stopped producer raises it at its next use
+            task.exception()
 
-    # What went wrong.
+    # Failures.
 
     @property
     def _fatal(self) -> DeliveryError | None:
@@ -328,7 +338,7 @@ class Transactions:
         return self._sender
 
     def _failed(self, failure: ClientError) -> ClientError:
-        """Of something that is not a batch. What to raise."""
+        """Handles the failure of a request other than a batch. Returns the exception to raise."""
         if self._fatal is not None:
             return self._fatal
         verdict = verdict_of(failure.error) if isinstance(failure, BrokerRefusedError) else Verdict.ABORT
@@ -349,6 +359,6 @@ class Transactions:
         return self._stop(failures.unresolved(self._settings, failure, commit=commit))
 
     def _stop(self, reason: DeliveryError) -> DeliveryError:
-        """For good. What was the reason first stays it."""
+        """Stops the producer for good. The first reason stays."""
         self._the_sender.abandon(reason)
         return self._fatal or reason

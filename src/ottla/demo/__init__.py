@@ -1,2 +1,5 @@
-"""What `make demo` shows: three brokers, a million records, the leader killed in mid-stream, and nothing lost; then a
-table, restored to the moment before a bad delete."""
+"""The demo that `make demo` runs.
+
+Three brokers take a million records, the leader is killed in mid-stream, and nothing is lost. Then a table is restored
+to the moment before a bad delete.
+"""

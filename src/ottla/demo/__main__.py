@@ -1,5 +1,6 @@
-"""`python -m ottla.demo`: the siege with a progress bar, and its story as a table; a key-value store whose only
-durability is a log; then the pipeline on Spark, if there is a Java for it. Ends with 1 if a proof fails."""
+"""Runs the demo: records written while brokers are killed, with a progress bar and a table of results; a key-value
+store whose only durability is a log; and the Spark pipeline, if Java is installed. The exit code is 1 if a proof fails.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def main() -> int:
         is_kept = _kv(console, Path(directory), demo)
         try:
             is_restored = _pipeline(console, cluster.bootstrap, Path(directory), demo)
-        finally:  # what was proven before stays worth reading
+        finally:  # the results so far stay worth reading
             console.print(f"All of it on one page: {write_page(arguments.plot, demo)}")
         cluster.stop()
     return 0 if is_proven and is_kept and is_restored else 1
@@ -59,7 +60,7 @@ def _verdict(console: Console, story: Story) -> bool:
 
 
 def _kv(console: Console, directory: Path, demo: Demo) -> bool:
-    """True also where the example is not there: it is a part of the repository, not of the package."""
+    """Runs the key-value store. Returns True also if the example is absent, as it is not part of the package."""
     from ottla.demo.kv import SERVER, WRITES, run_kv
 
     if not SERVER.exists():
@@ -76,7 +77,7 @@ def _kv(console: Console, directory: Path, demo: Demo) -> bool:
 
 
 def _pipeline(console: Console, bootstrap: str, directory: Path, demo: Demo) -> bool:
-    """True also where there is nothing to run it on: that is said, and how to get it."""
+    """Runs the pipeline. Returns True also if PySpark or Java is missing; it then prints how to install it."""
     from ottla.spark.java import JavaMissingError
 
     today_ms = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS

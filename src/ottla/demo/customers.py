@@ -1,5 +1,7 @@
-"""A day of a table of customers, as its change log has it: they come, their balances move, some leave. In the afternoon
-a bad job deletes every second one. Pure: the same seed has the same day."""
+"""One day in the change log of a customers table: customers join, their balances change, some leave.
+
+In the afternoon a bad job deletes every second customer. The module is pure: the same seed gives the same day.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,21 @@ class CustomerChange(NamedTuple):
     timestamp_ms: int
     id: int
     row: str | None
-    """None: the customer is gone."""
+    """The row after the change, or None for a deleted customer."""
 
 
 @dataclass
 class Day:
+    """The changes of one day and the resulting tables."""
+
     midnight_ms: int
     changes: list[CustomerChange] = field(default_factory=list)
     before: dict[int, str] = field(default_factory=dict)
-    """The table at the moment before the bad job."""
+    """The table just before the bad job."""
     after: dict[int, str] = field(default_factory=dict)
     """The table in the evening."""
     known: list[int] = field(default_factory=list)
-    """Everybody who was a customer at any time."""
+    """Everyone who was a customer at any time."""
     bad_job_deleted: int = 0
 
     @property
@@ -40,6 +44,7 @@ class Day:
 
 
 def a_day(seed: int, midnight_ms: int, changes_a_minute: int = 40) -> Day:
+    """Generates a day."""
     chance, day = random.Random(seed), Day(midnight_ms)
     table = day.after
     for minute in range(OPENS_AT, CLOSES_AT):

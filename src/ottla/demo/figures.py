@@ -1,4 +1,4 @@
-"""The figures and the verdict of the siege in words, for the terminal and for the page."""
+"""The figures and the verdict of the siege as text, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
 
 
 def proof_of(story: Story) -> list[tuple[str, str]]:
+    """Returns the counts of the comparison between acknowledged and found records."""
     names = ("acknowledged", "read", "missing", "doubled", "reordered", "misplaced")
     return [(name, f"{getattr(story.findings, name):,}") for name in names]
 
 
 def verdict_of(story: Story) -> tuple[bool, str]:
-    """Whether the point is proven, and a sentence."""
+    """Returns whether the demo proved its claim, and a sentence."""
     if story.proven:
         return True, "Every acknowledged record is there, once and in order."
     if story.findings.ok:

@@ -1,7 +1,7 @@
-"""The third chapter of the demo: a key-value store in memory whose only durability is a log (`examples/kv`).
+"""The second part of the demo: a key-value store in memory whose only durability is a log (`examples/kv`).
 
-Two stores on one log, as processes. Values are written to the one that leads, which is killed with -9 in the middle;
-the other one takes over. Every value that was acknowledged must be there.
+Two stores run on one log, each as a process. Values are written to the leader, which is killed with SIGKILL in the
+middle; the other store takes over. Every acknowledged value must still exist.
 """
 
 from __future__ import annotations
@@ -32,21 +32,25 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class KvStory:
+    """The results of this part."""
+
     acknowledged: dict[str, int] = field(default_factory=dict)
-    """The last value of each key that was acknowledged."""
+    """The last acknowledged value of each key."""
     count: int = 0
     silence_s: float = 0.0
-    """From the kill to the next acknowledgement."""
+    """Time from the kill to the next acknowledgement."""
     lost: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Store:
+    """One key-value store process."""
+
     process: asyncio.subprocess.Process
     port: int
 
     async def ask(self, line: str) -> str:
-        """OSError if it does not answer."""
+        """Sends one command and returns the answer. Raises OSError if the store does not answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(line.encode() + b"\n")
@@ -59,7 +63,7 @@ class Store:
 
 
 async def run_kv(directory: Path, say: Say) -> KvStory:
-    """A broker of its own, which ends with the chapter."""
+    """Runs this part with a broker of its own, which ends with it."""
     wal_port = reserve_port()
     broker = BrokerProcess(directory / "kv-broker", config={"ottla.wal.port": str(wal_port)})
     with await asyncio.to_thread(broker.start):
@@ -75,7 +79,7 @@ async def run_kv(directory: Path, say: Say) -> KvStory:
 
 
 class _Writing:
-    """To whoever leads. Each writer has a key of its own, whose values count up."""
+    """Writes to the current leader. Each writer has its own key, whose values count up."""
 
     def __init__(self, stores: list[Store]) -> None:
         self.story = KvStory()
@@ -96,7 +100,7 @@ class _Writing:
             say(f"after {self.story.count:,} acknowledged values the one that leads is killed with -9")
         for key, value in self.story.acknowledged.items():
             found = (await self._stores[0].ask(f"GET {key}")).removeprefix("VALUE ")
-            if not found.isdigit() or int(found) < value:  # later ones were sent, and not answered
+            if not found.isdigit() or int(found) < value:  # a higher value was sent but not acknowledged
                 self.story.lost.append(key)
 
     async def _write(self, key: str) -> None:

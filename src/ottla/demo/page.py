@@ -1,4 +1,4 @@
-"""`demo.html`: everything that the demo did, on one page that needs nothing from elsewhere."""
+"""Writes `demo.html`: all results of the demo on one self-contained page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ td:last-child { text-align: right; } td:first-child { text-align: left; }
 
 @dataclass(slots=True)
 class Demo:
-    """What there is to show. A part that was left out is None."""
+    """The results to show. A part that was left out is None."""
 
     story: Story
     seed: int
@@ -36,10 +36,11 @@ class Demo:
     pipeline: PipelineStory | None = None
     bad_job_ms: int = 0
     pipeline_left_out: str = ""
-    """Why, and what to install."""
+    """Why the pipeline was left out, and what to install."""
 
 
 def write_page(path: Path, demo: Demo) -> Path:
+    """Writes the page and returns its path."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',

@@ -1,6 +1,6 @@
-"""The demo's second part: a change log is archived, made into a table, and restored to before a bad delete.
+"""The third part of the demo: a change log is archived, materialized as a table, and restored to before a bad delete.
 
-The topic's retention waits for the archive and then deletes everything, so what is restored comes from Parquet alone.
+The topic's retention waits for the archive and then deletes everything, so the restore reads only Parquet.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ Say = Callable[[str], None]
 
 @dataclass
 class PipelineStory:
+    """The results of this part."""
+
     changes: int = 0
     archived: int = 0
     faults: int = 0
@@ -40,14 +42,14 @@ class PipelineStory:
     rows_now: int = 0
     rows_restored: int = 0
     is_same: bool = False
-    """The restored table is the one that was there, row by row."""
+    """Whether the restored table equals the original row by row."""
     rows_by_minute: list[tuple[int, int]] | None = None
-    """Time in ms, and how many rows the table had after that minute."""
+    """Time in ms, and the number of rows in the table after that minute."""
     took_s: float = 0.0
 
 
 def run_pipeline(bootstrap: str, directory: Path, day: Day, say: Say) -> PipelineStory:
-    """ImportError without PySpark, JavaMissingError without Java."""
+    """Runs the pipeline. Raises ImportError without PySpark and JavaMissingError without Java."""
     from ottla.spark.session import new_session
 
     story, began_s = PipelineStory(changes=len(day.changes)), time.monotonic()
@@ -99,7 +101,7 @@ def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: Pipeli
 
 
 def rows_by_minute(files: Iterable[Path]) -> list[tuple[int, int]]:
-    """How large the table was, out of the archive's files: any reader of Parquet will do."""
+    """Computes the table's size over time from the archive's files. Any Parquet reader could do this."""
     import pyarrow.parquet as pq
 
     there: set[bytes] = set()

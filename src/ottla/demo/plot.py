@@ -1,4 +1,4 @@
-"""The plots of the demo's page: acknowledged records a second around the kill, and the size of a table over a day."""
+"""The plots of the demo page: acknowledged records per second around the kill, and a table's size over a day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARK_TOP = TOP + 8
 
 
 def siege_plot(story: Story) -> str:
-    """Records acknowledged a second, with what happened to the brokers meanwhile."""
+    """Plots acknowledged records per second and marks what happened to the brokers meanwhile."""
     rates = rates_of(story.samples, BUCKETS)
     axis = linear_axis([rate for _, rate in rates])
     last_s = max(story.write_s, *(event.at_s for event in story.events)) if story.events else story.write_s
@@ -51,7 +51,7 @@ def siege_plot(story: Story) -> str:
 
 
 def rates_of(samples: Sequence[Sample], buckets: int) -> list[tuple[float, float]]:
-    """The middle of each bucket of time, and the records acknowledged a second in it."""
+    """Returns the middle of each time bucket and the records acknowledged per second in it."""
     if len(samples) < 2:
         return []
     last_s = samples[-1].at_s
@@ -75,7 +75,7 @@ def event_text(event: Event) -> str:
 
 
 def _event_marks(events: Sequence[Event], x_of: Callable[[float], float]) -> list[str]:
-    """Numbered, as their texts would lie on one another: two of them are often milliseconds apart."""
+    """Draws numbered marks, because two events are often milliseconds apart and their texts would overlap."""
     found, free_x, y = [], 0.0, float(MARK_TOP)
     for at, event in enumerate(events):
         x = x_of(event.at_s)
@@ -98,7 +98,7 @@ def _number(x: float, y: float, number: int) -> str:
 
 
 def table_plot(rows_by_minute: list[tuple[int, int]], bad_job_ms: int, restored: int) -> str:
-    """The size of the table over the day, the bad job and what was restored."""
+    """Plots the table's size over the day, the bad job and the restored table."""
     first_ms, last_ms = rows_by_minute[0][0], rows_by_minute[-1][0]
     axis = linear_axis([restored, *(count for _, count in rows_by_minute)])
 

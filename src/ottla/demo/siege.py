@@ -1,5 +1,7 @@
-"""Writes to three brokers through Ottla's own client while the leader is killed, then while all of them are, and reads
-everything back."""
+"""Writes to three brokers while the leader is killed, then kills all brokers and reads everything back.
+
+All of it goes through Ottla's own client.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,19 @@ QUIET_S = 20.0
 LOOK_AGAIN_S = 0.02
 SAMPLE_S = 0.05
 PROBE = 1000
-"""Added to a partition's number, it is the source of the records that are sent to measure."""
+"""Added to a partition number to get the source of the probe records, which are sent for measurement."""
 
 Progress = Callable[[int], None]
 Say = Callable[[str], None]
 
 
 def value_of(source: int, sequence: int) -> bytes:
+    """Returns the value of a record, which identifies its writer and its sequence number."""
     return IDENTITY.pack(source, sequence) + FILLER
 
 
 class Siege:
-    """`kill_at` and `restart_at` are numbers of acknowledged records."""
+    """The first part of the demo. `kill_at` and `restart_at` are counts of acknowledged records."""
 
     def __init__(
         self, cluster: ClusterProcesses, story: Story, kill_at: int, restart_at: int, on_written: Progress, say: Say
@@ -55,6 +58,7 @@ class Siege:
         self._began_s = 0.0
 
     async def run(self, on_read: Progress) -> None:
+        """Writes, kills, restarts and reads back; the results go into the story."""
         async with Admin(self._cluster.bootstrap) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
             self._began_s = time.monotonic()
@@ -77,16 +81,16 @@ class Siege:
             await asyncio.gather(*(self._write(producer, partition, count) for partition, count in enumerate(shares)))
 
     async def _write(self, producer: Producer, partition: int, count: int) -> None:
-        """Keeps the buffer full; enters each acknowledgement in the ledger as it comes."""
+        """Keeps the buffer full and enters each acknowledgement in the ledger as it arrives."""
         waiting: deque[tuple[int, asyncio.Future[RecordMetadata]]] = deque()
         for sequence in range(count):
             value = value_of(partition, sequence)
             waiting.append((sequence, await producer.enqueue(TOPIC, value, partition=partition)))
             while sequence == count // 2 and not self._killed.is_set():
-                await asyncio.sleep(LOOK_AGAIN_S)  # so that the kill is never too late to be in the middle
+                await asyncio.sleep(LOOK_AGAIN_S)  # wait, so that the kill always happens in mid-stream
                 self._settle(partition, waiting)
             if sequence % SETTLE_EVERY == 0:
-                await asyncio.sleep(0)  # the partitions take turns
+                await asyncio.sleep(0)  # let the partitions take turns
                 self._settle(partition, waiting)
         while waiting:
             await waiting[0][1]
@@ -171,7 +175,7 @@ class Siege:
         self._say(f"{self._written:,} records: broker {story.victim} has everything again")
 
     async def _kill_all(self) -> None:
-        """All at once: nothing but their disks is left."""
+        """Kills all brokers at once, so that only their disks survive, and restarts them."""
         self._say("all three brokers are killed with -9, and started again")
         for broker in self._cluster.brokers:
             await asyncio.to_thread(broker.kill)

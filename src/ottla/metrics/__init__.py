@@ -1,12 +1,12 @@
-"""What a broker tells Prometheus: `/metrics` on a port of its own.
+"""Prometheus metrics of a broker, served at `/metrics` on a separate port.
 
-Nothing here is on the way of a record. Brokers count plain numbers where things happen; somebody who asks for the page
-makes them into text, in slices, so that no client waits longer for that.
+Nothing here is on the write or read path. The broker counts plain numbers where events happen; a scrape formats them as
+text, in slices, so that no client waits longer because of it.
 
-    declared     every metric: name, kind, labels, one sentence. `docs/metrics.md` is made from it
+    declared     every metric: name, kind, labels and one sentence; `docs/metrics.md` is generated from it
     page         the text format
-    of_*         what is read of a broker, one module a part of it
-    scrape       all of them, in slices
+    of_*         collectors, one module for each part of a broker
+    scrape       runs all collectors, in slices
     endpoint     a small HTTP server
-    coordination a coordination store that counts its calls
+    coordination a coordination store that measures its calls
 """

@@ -1,4 +1,4 @@
-"""What a page needs of other brokers is asked for as any client would, through the broker's own door."""
+"""Queries to other brokers for a page, made like any client's through the broker's own listener."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ ASKING_TIMEOUT_S = 3.0
 
 @asynccontextmanager
 async def asking(broker: Broker) -> AsyncIterator[Admin]:
-    """Raises ClientError, or TimeoutError when it takes too long for a page."""
-    from ottla.client import Admin  # most pages need nobody else
+    """Opens an admin client. Raises ClientError, or TimeoutError if a query takes too long for a page."""
+    from ottla.client import Admin  # most pages need no other broker
 
     endpoint = broker.endpoint
     address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host

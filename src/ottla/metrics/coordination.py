@@ -1,4 +1,4 @@
-"""A coordination store that counts how long its calls take, and which of them fail."""
+"""A coordination store that measures the duration of its calls and counts their failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERRORS = {UnavailableError: "unavailable", OutcomeUnknownError: "unknown"}
 
 
 class MeteredCoordination:
-    """Implements `coordination.port.Coordination` with another one."""
+    """Wraps a store and implements `coordination.port.Coordination`."""
 
     def __init__(self, store: Coordination, clock: Clock) -> None:
         self._store = store
@@ -60,6 +60,7 @@ class MeteredCoordination:
         await self._store.close()
 
     async def timed(self, call: str, answer: Awaitable[T]) -> T:
+        """Awaits a call of the store and records its duration or its failure."""
         began_s = self._clock.seconds()
         try:
             answered = await answer
@@ -72,7 +73,7 @@ class MeteredCoordination:
 
 
 class MeteredLease:
-    """Implements `coordination.port.Lease` with another one: its renewals are counted too."""
+    """Wraps a lease and implements `coordination.port.Lease`, so that renewals are measured too."""
 
     def __init__(self, lease: Lease, metered: MeteredCoordination) -> None:
         self._lease = lease

@@ -1,4 +1,4 @@
-"""Every metric of a broker. Names are a promise: dashboards and alerts are built on them."""
+"""All metrics of a broker. The names are stable, because dashboards and alerts depend on them."""
 
 from __future__ import annotations
 
@@ -236,9 +236,10 @@ SECTIONS: dict[str, list[Metric]] = {
         *(GC_COLLECTED, LOOP_DELAY_SECONDS, SCRAPE_SECONDS),
     ],
 }
-"""In the order of the page."""
+"""The metrics in page order."""
 
 
 def all_metrics() -> Iterator[Metric]:
+    """Yields all metrics in page order."""
     for metrics in SECTIONS.values():
         yield from metrics

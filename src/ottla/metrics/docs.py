@@ -37,6 +37,7 @@ controller, what belongs to a group or a transaction by its coordinator.
 
 
 def render() -> str:
+    """Returns the Markdown text."""
     parts = [_TITLE]
     for title, metrics in SECTIONS.items():
         parts += [f"## {title}", "", *_rows(metrics), ""]

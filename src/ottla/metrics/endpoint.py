@@ -1,7 +1,7 @@
-"""`GET /metrics` over HTTP/1.1: one page, one request a connection.
+"""Serves `GET /metrics` over HTTP/1.1: one page, one request per connection.
 
-Nobody who asks can harm the broker: requests are short or refused, connections are few, and whoever reads slowly is
-left behind after a while.
+Clients cannot harm the broker: request size and the number of connections are limited, and slow readers are
+disconnected after a timeout.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ CONNECTIONS_MAX = 16
 REQUEST_TIMEOUT_S = 10.0
 REPLY_TIMEOUT_S = 30.0
 LINGER_S = 1.0
-"""How long what a client still sends is read and dropped: closing before that would take its reply away."""
+"""How long input from the client is still read and discarded. Closing earlier could destroy the reply in transit."""
 LINGER_BYTES_MAX = 1024 * 1024
 
 Render = Callable[[], Awaitable[list[bytes]]]
-"""Makes the page, in parts that are sent one after another."""
+"""Renders the page in parts, which are sent one after another."""
 
 
 class Request(NamedTuple):
+    """The parsed request line."""
+
     method: str
     path: str
 
 
 class Reply(NamedTuple):
+    """An HTTP response."""
+
     status: HTTPStatus
     body: list[bytes]
     content_type: str = "text/plain; charset=utf-8"
@@ -46,7 +50,7 @@ class Reply(NamedTuple):
 
 
 class MetricsEndpoint:
-    """Made over sockets that listen already; serves from `start` to `close`."""
+    """An HTTP server on sockets that already listen. It serves from `start` to `close`."""
 
     def __init__(self, sockets: list[socket.socket], render: Render) -> None:
         self._sockets = sockets
@@ -67,7 +71,7 @@ class MetricsEndpoint:
         return len(self._serving)
 
     def start(self) -> None:
-        """Without a wait: nobody's start or stop comes in between."""
+        """Starts without waiting, so that no other start or stop can interleave."""
         self._starting = asyncio.ensure_future(self._accept())
 
     async def _accept(self) -> None:
@@ -76,7 +80,7 @@ class MetricsEndpoint:
             self._servers.append(server)
 
     def close(self) -> None:
-        """At once: whoever waits for a page does not get one."""
+        """Closes at once, without replying to pending requests."""
         if self._starting is not None:
             self._starting.cancel()
         for server in self._servers:
@@ -99,7 +103,7 @@ class MetricsEndpoint:
             log.error("a request for metrics failed", exc_info=error)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A client that leaves, or that takes longer than it may, is none of our business.
+        # Ignore clients that disconnect or exceed a timeout.
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = await _read_request(reader)
@@ -119,7 +123,7 @@ class MetricsEndpoint:
         if request.method not in METHODS:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD.", f"Allow: {', '.join(METHODS)}")
         try:
-            async with self._rendering:  # one page at a time, however many ask
+            async with self._rendering:  # render one page at a time, however many clients ask
                 body = await self._render()
         except Exception:
             log.exception("the page of metrics could not be made")
@@ -128,7 +132,7 @@ class MetricsEndpoint:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Request | Reply | None:
-    """None: the client left without one. A reply: why it is none."""
+    """Reads a request. Returns None if the client left without one, or a reply that rejects an invalid one."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -139,6 +143,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | Reply | None:
 
 
 def parse_head(head: bytes) -> Request | Reply:
+    """Parses the head of a request. Returns a reply that rejects it if it is invalid."""
     first, *rest = head.decode("latin-1").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[0].isalpha() or not parts[0].isupper():

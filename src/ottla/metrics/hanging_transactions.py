@@ -1,7 +1,7 @@
-"""Transactions that partitions led here have open, and that no coordinator will end.
+"""Counts hanging transactions: open in partitions led here, but no coordinator will end them.
 
-A partition does not know that of itself. Whatever is open for a while is asked about, once for the whole page, in the
-way of `ottla transactions list --hanging`; in a broker at rest that is nothing.
+A partition cannot know this by itself. For transactions that have been open for a while, the coordinators are queried
+once per page, in the same way as by `ottla transactions list --hanging`. An idle broker queries nothing.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.metrics")
 
 ASKED_ABOUT_AFTER_MS = 60_000
-"""Most transactions are over by then. By this broker's clock, since a page first saw it: producers may date their
-records as they like."""
+"""Most transactions end sooner. The age counts from the first page that saw the transaction, by this broker's clock,
+because producers may set any record timestamp.
+"""
 
 Name = tuple[str, int, int, int]
 """Topic, partition, producer id, first offset."""
 
 
 class HangingTransactions:
-    """Remembers from page to page since when transactions are open."""
+    """Remembers across pages since when transactions are open."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._seen_ms: dict[Name, float] = {}
 
     async def add_to(self, page: Page, slices: Slices) -> None:
+        """Adds the number of hanging transactions, or nothing if the coordinators cannot be queried."""
         suspects = await self._open_for_long(slices)
         hanging = await self._ask(suspects) if suspects else 0
         if hanging is not None:
@@ -54,7 +56,7 @@ class HangingTransactions:
         return {name for name, since_ms in seen_ms.items() if now_ms - since_ms >= ASKED_ABOUT_AFTER_MS}
 
     async def _ask(self, suspects: set[Name]) -> int | None:
-        """None if it cannot be found out in time."""
+        """Counts the suspects that are hanging. Returns None if that cannot be determined in time."""
         from ottla.client import ClientError
 
         try:

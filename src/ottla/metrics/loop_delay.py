@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that ought to fire four times a second, and the clock when it does."""
+"""Measures event loop delay with a timer that is due four times a second."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ INTERVAL_MS = 250.0
 
 
 class LoopDelay:
+    """Records how late the timer fires."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due_ms = 0.0

@@ -1,4 +1,4 @@
-"""What a metric is."""
+"""The description of a metric."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ PREFIX = "ottla_"
 
 
 class Kind(StrEnum):
+    """The Prometheus type of a metric."""
+
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -16,14 +18,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
+    """The name, type, help text and labels of a metric."""
+
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
-    """Besides `broker`, which every one has."""
+    """Labels in addition to `broker`, which every metric has."""
 
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:
+    """Declares a counter; its name gets the suffix `_total`."""
     return Metric(f"{PREFIX}{name}_total", Kind.COUNTER, help_text, labels)
 
 

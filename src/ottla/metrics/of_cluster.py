@@ -1,4 +1,4 @@
-"""The broker's part in its cluster, and the coordination store as it answers."""
+"""Collects metrics about the broker's role in its cluster and about the coordination store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Consumer groups that this broker coordinates: how many there are, and how far each is behind (`ottla.model.lag`).
+"""Collects metrics of the consumer groups coordinated here: their number and their lag (`ottla.model.lag`).
 
-Offsets are with the coordinator, records are with the leaders. Where this broker has a replica in sync, it looks there;
-other partitions are asked for, as any client would, once for the whole page.
+The coordinator has the offsets, but the leaders have the records. For a partition with an in-sync replica here, the
+local log is read; other partitions are queried like any client would, once per page.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.metrics")
 
 COLD_READS_MAX = 200
-"""For one page. A group that stands still costs one read, not one a page."""
+"""Maximum number of cold reads per page. An idle group costs one read in total, not one per page."""
 STATES = ("Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Stable")
-"""So that a state without a group is told as 0."""
+"""Listed so that a state without groups is reported as 0."""
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
 class GroupLags:
-    """Remembers from page to page when the first unread records were written."""
+    """Remembers across pages when the first unread records were written."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -44,6 +44,7 @@ class GroupLags:
         self._cold_reads_left = 0
 
     async def add_to(self, page: Page, slices: Slices) -> None:
+        """Adds the number of groups by state, and the offset and lag of each partition."""
         groups = self._broker.groups
         for state, count in {**dict.fromkeys(STATES, 0), **groups.group_counts()}.items():
             page.add(declared.GROUPS, count, state)
@@ -55,7 +56,7 @@ class GroupLags:
             partition = topic.partition(committed.partition) if topic is not None else None
             if partition is not None and partition.is_read_here:
                 await self._add_lag(page, committed, partition, known_ms)
-            elif topic is not None:  # else it was deleted, and nobody is behind in it
+            elif topic is not None:  # otherwise the topic was deleted, and there is no lag
                 elsewhere[committed.group].add((committed.topic, committed.partition))
             page.add(declared.GROUP_OFFSET, committed.offset, committed.group, committed.topic, committed.partition)
             await slices.give_way()
@@ -76,7 +77,7 @@ class GroupLags:
         _add(page, committed.group, committed.topic, committed.partition, lag.records, seconds)
 
     async def _time_at(self, partition: Partition, offset: int) -> int | None:
-        """None if it cannot be found out now."""
+        """Returns the timestamp of the record at `offset`, or None if it cannot be determined now."""
         found = partition.read(offset, HEADER_BYTES)
         if isinstance(found, ColdRead):
             if self._cold_reads_left == 0:
@@ -93,8 +94,8 @@ class GroupLags:
         return batch_timestamp_ms(header.base_timestamp, header.max_timestamp, header.is_log_append_time)
 
     async def _ask(self, page: Page, elsewhere: dict[str, set[tuple[str, int]]]) -> None:
-        """What cannot be found out in time is left out."""
-        from ottla.client import ClientError  # most brokers have a replica of everything that they coordinate
+        """Adds the lags of partitions on other brokers. Lags that cannot be determined in time are left out."""
+        from ottla.client import ClientError  # rarely needed: most brokers have the replicas
 
         try:
             async with asking(self._broker) as admin:

@@ -1,4 +1,4 @@
-"""Topics and the partitions that are here: what comes, what goes, how far each has got, and who follows."""
+"""Collects metrics of topics and local partitions: traffic, offsets and replica lag."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _TOPIC, _PARTITION = ("topic",), ("topic", "partition")
 
 @dataclass(slots=True)
 class Sums:
+    """Totals over all local partitions."""
+
     partitions: int = 0
     leaders: int = 0
     under_replicated: int = 0
@@ -82,7 +84,7 @@ def _progress(partition: Partition, page: Page, labels: str, size_bytes: int) ->
 
 
 def _lag(partition: Partition, follower: Follower | None, page: Page, labels: str, now_ms: float) -> None:
-    """A follower that was not heard of lacks everything, and nobody knows since when."""
+    """Adds a follower's lag. A follower that never fetched lacks every record, and its lag in seconds is unknown."""
     start, end = partition.log_start_offset, partition.log_end_offset
     acknowledged_end = start if follower is None else max(follower.acknowledged_end, start)
     page.add_line(declared.REPLICA_LAG_RECORDS, labels, max(end - acknowledged_end, 0))
@@ -93,6 +95,7 @@ def _lag(partition: Partition, follower: Follower | None, page: Page, labels: st
 
 
 def in_sync(partition: Partition) -> tuple[int, ...]:
+    """Returns the in-sync replicas as this broker knows them."""
     return tuple(partition.leading.isr) if partition.leading is not None else partition.isr
 
 

@@ -1,4 +1,4 @@
-"""The process: what it takes of the machine, and what Python does besides."""
+"""Collects metrics of the process: its use of the machine and Python's garbage collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the broker, and by whom."""
+"""Collects metrics of requests and connections."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ def connections(watched: Watched, page: Page) -> Iterator[None]:
 
 
 def api_name(api_key: int) -> str:
+    """Returns the name of an API, or its key if it is unknown."""
     handler = HANDLERS.get(api_key)
     return str(api_key) if handler is None else handler.api.name
 
 
 def error_name(error: int) -> str:
-    """As Kafka spells it."""
+    """Returns the name of an error as Kafka spells it, or its code if it is unknown."""
     try:
         return ErrorCode(error).name.upper()
     except ValueError:

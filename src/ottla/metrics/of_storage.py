@@ -1,4 +1,4 @@
-"""Journal, disk, and what records take of the memory."""
+"""Collects metrics of the journal, the disk and the memory that records use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.metrics.watched import Watched
 from ottla.model.histogram import Histogram
 
 DISK_PATIENCE_S = 1.0
-"""A disk that hangs must not take the page with it."""
+"""Timeout of the disk query, so that a hanging disk does not block the page."""
 
 
 def storage(watched: Watched, page: Page) -> Iterator[None]:
@@ -50,7 +50,7 @@ def compaction(watched: Watched, page: Page) -> Iterator[None]:
 
 
 def archive_waits(watched: Watched, page: Page) -> Iterator[None]:
-    """Of topics that wait for an archive."""
+    """Adds the bytes that topics with an archive keep for it."""
     waits = watched.broker.housekeeping.archive_waits
     for topic in list(watched.broker.topics):
         if topic.config.archive_group:
@@ -74,7 +74,7 @@ def _journal(journal: Journal, page: Page) -> None:
 
 
 def group_sizes(groups_by_entries: list[int], entries: int) -> Histogram:
-    """Place i of the list counts groups of [2^(i-1), 2^i) entries: at most 2^i - 1."""
+    """Converts the counts to a histogram. Element i counts groups of [2^(i-1), 2^i) entries: at most 2^i - 1."""
     found = Histogram([2.0**place - 1 for place in range(1, GROUP_PLACES)])
     found.counts = [*groups_by_entries[1:GROUP_PLACES], sum(groups_by_entries[GROUP_PLACES:])]
     found.total = float(entries)
@@ -82,11 +82,11 @@ def group_sizes(groups_by_entries: list[int], entries: int) -> Histogram:
 
 
 GROUP_PLACES = 14
-"""A group of more than 8,191 entries is one of the last bucket."""
+"""Groups of more than 8,191 entries fall into the last bucket."""
 
 
 async def disk_space(broker: Broker, page: Page) -> None:
-    """Left out if the disk does not answer."""
+    """Adds the size and free space of the disk, or nothing if the disk does not respond."""
 
     def look() -> tuple[int, int]:
         return broker.log_dir_free_bytes(), broker.log_dir_total_bytes()

@@ -1,4 +1,4 @@
-"""Transactions that this broker coordinates: in which state they are, how old the oldest is, and how they ended."""
+"""Collects metrics of the transactions coordinated here: their states, the age of the oldest, and their outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.metrics.page import Page
 from ottla.metrics.watched import Watched
 
 BETWEEN_TURNS = 100
-"""To look at one takes far less than a slice."""
+"""Transactions counted between yields; counting one takes far less than a slice."""
 
 
 def transactions(watched: Watched, page: Page) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""From two settings to a page that is served: `ottla.metrics.host` and `ottla.metrics.port`."""
+"""Opens the metrics endpoint from the settings `ottla.metrics.host` and `ottla.metrics.port`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from ottla.server.server import Server
 
 
 class MetricsAddressError(Exception):
-    """The address for metrics cannot be had. The message is for a person."""
+    """The metrics address is not available. The message is written for the user."""
 
 
 class Metrics:
-    """Its address is taken when it is made, before the broker does anything: if another has it, nothing has happened
-    yet. It is served when there is something to show."""
+    """The metrics endpoint of a broker.
+
+    The constructor binds the address before the broker does anything, so an address in use fails the start without side
+    effects. Serving begins with `start`.
+    """
 
     def __init__(self, host: str, port: int) -> None:
-        """Raises MetricsAddressError."""
+        """Binds the address. Raises MetricsAddressError."""
         try:
             self._sockets = bind(host, port)
         except OSError as error:
@@ -36,10 +39,11 @@ class Metrics:
 
     @property
     def url(self) -> str | None:
-        """None before it is served."""
+        """The address of the page, or None before `start`."""
         return self._endpoint.url if self._endpoint is not None else None
 
     def start(self, broker: Broker, server: Server) -> None:
+        """Serves the metrics of this broker."""
         self._loop_delay = LoopDelay(broker.clock)
         lags, hanging = GroupLags(broker), HangingTransactions(broker)
         watched = Watched(broker, server, lags, hanging, self._loop_delay, broker.clock.now_ms())

@@ -1,8 +1,10 @@
-"""One page in Prometheus' text format (version 0.0.4), gathered metric by metric and joined at the end.
+"""A page in Prometheus' text format (version 0.0.4), collected metric by metric and joined at the end.
 
-# HELP ottla_connections Open connections of clients and other brokers.
-# TYPE ottla_connections gauge
-ottla_connections{broker="1"} 3
+The text looks like this:
+
+    # HELP ottla_connections Open connections of clients and other brokers.
+    # TYPE ottla_connections gauge
+    ottla_connections{broker="1"} 3
 """
 
 from __future__ import annotations
@@ -19,29 +21,35 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def escaped(value: str) -> str:
+    """Escapes a label value."""
     return value.translate(_ESCAPES)
 
 
 class Page:
+    """Collects the samples of one scrape."""
+
     def __init__(self, broker_id: int) -> None:
         self._broker_label = f'broker="{broker_id}"'
         self._lines: dict[Metric, list[str]] = {}
 
     def labels(self, names: Sequence[str], values: Sequence[object]) -> str:
-        """What stands between the braces: made once for many metrics of one thing."""
+        """Returns the text between the braces, built once for several metrics of the same object."""
         named = [f'{name}="{escaped(str(value))}"' for name, value in zip(names, values, strict=True)]
         return ",".join([self._broker_label, *named])
 
     def add(self, metric: Metric, value: float, *label_values: object) -> None:
+        """Adds one sample."""
         self.add_line(metric, self.labels(metric.labels, label_values), value)
 
     def add_line(self, metric: Metric, labels: str, value: float) -> None:
+        """Adds one sample with prepared labels."""
         lines = self._lines.get(metric)
         if lines is None:
             lines = self._lines[metric] = []
         lines.append(f"{metric.name}{{{labels}}} {value}\n")
 
     def add_histogram(self, metric: Metric, found: Histogram, *label_values: object) -> None:
+        """Adds the buckets, sum and count of a histogram."""
         labels = self.labels(metric.labels, label_values)
         lines = self._lines.setdefault(metric, [])
         counts = list(accumulate(found.counts))
@@ -52,7 +60,7 @@ class Page:
         lines.append(f"{metric.name}_count{{{labels}}} {counts[-1]}\n")
 
     def parts(self) -> Iterator[str]:
-        """The text, metric by metric. What was given is not kept: letting go of a long page takes its time too."""
+        """Yields the text metric by metric and drops it once yielded, because freeing a long page takes time too."""
         for metric in all_metrics():
             lines = self._lines.pop(metric, None)
             if lines is not None:
@@ -67,7 +75,7 @@ def _help(metric: Metric) -> str:
 
 
 def series_names(metric: Metric) -> list[str]:
-    """What a metric is called in the text."""
+    """Returns the sample names of a metric in the text."""
     if metric.kind is Kind.HISTOGRAM:
         return [metric.name + suffix for suffix in ("_bucket", "_sum", "_count")]
     return [metric.name]

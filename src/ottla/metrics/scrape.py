@@ -1,8 +1,9 @@
-"""Makes the page, a slice at a time: a broker of thousands of partitions has a long one, and its clients do not wait
-for it.
+"""Renders the page a slice at a time.
 
-Slices on the event loop, and no thread: a thread would hold the interpreter's lock for milliseconds at a time, whenever
-the loop comes back from the kernel, until the page is done.
+The page of a broker with thousands of partitions is long, and clients must not wait for it.
+
+The slices run on the event loop and not in a thread. Until the page was done, a thread would hold the interpreter lock
+for milliseconds at a time, whenever the loop returns from the kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla.metrics.slices import Slices
 from ottla.metrics.watched import Watched
 
 Part = Callable[[Watched, Page], Iterator[None]]
-"""Adds to the page; whenever it yields, others may have their turn."""
+"""Adds to the page. Each yield gives other tasks a turn."""
 PARTS: tuple[Part, ...] = (
     *(requests, connections, topics, cluster, transactions),
     *(storage, compaction, archive_waits, process),
@@ -30,7 +31,7 @@ PARTS: tuple[Part, ...] = (
 
 
 async def scrape(watched: Watched) -> list[bytes]:
-    """The page, in parts."""
+    """Renders the page and returns it in parts."""
     began_s = time.perf_counter()
     page = Page(watched.broker.node_id)
     await disk_space(watched.broker, page)

@@ -1,4 +1,4 @@
-"""What a page is made of: one broker, its server, and what only a watcher wants to know."""
+"""The inputs of a page: one broker, its server, and state that only metrics need."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ottla.server.server import Server
 
 @dataclass(frozen=True, slots=True)
 class Watched:
+    """The objects that collectors read."""
+
     broker: Broker
     server: Server
     group_lags: GroupLags

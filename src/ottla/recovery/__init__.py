@@ -1,11 +1,11 @@
-"""Recovery from a log: snapshots, replay to any point, followers that take over.
+"""Recovery from a log: snapshots, replay to any point, and followers that take over from a failed leader.
 
     from ottla.recovery import KafkaLog, Point, RowTables, SnapshotStore, recover
 
     tables = RowTables()
     recovered = await recover(KafkaLog("127.0.0.1:9092", "orders-wal"), tables, snapshots=SnapshotStore("snapshots"))
 
-`log` is any object with `tail`, `read_chunks` and `follow`: `ottla.wal.Log`, `KafkaLog`, one of your own.
+The log is any object with `tail`, `read_chunks` and `follow`: an `ottla.wal.Log`, a `KafkaLog`, or one of your own.
 """
 
 from ottla.recovery.appliers import Applier, ByKeyApplier, Position, RowTables

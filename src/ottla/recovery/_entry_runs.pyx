@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Runs of log entries that are alike, cut into keys and payloads. `entry_runs` has the plain Python twin."""
+"""Splits runs of similar log entries into keys and payloads. `entry_runs` has the pure Python twin."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
@@ -33,7 +33,7 @@ def split_run(list data not None, Py_ssize_t begin, list keys not None, list pay
             return index
         entry = PyBytes_AS_STRING(each)
         head = <const uint8_t*>entry
-        # The same version and kind, a table's name as long; no transaction; the same name.
+        # Same version and kind, same length of the table name, no transaction, same table name.
         if entry[0] != first[0] or entry[1] != first[1]:
             return index
         if head[4] | head[5] | head[6] | head[7] | head[8] | head[9] | head[10] | head[11]:

@@ -1,4 +1,4 @@
-"""Appliers: the state that a log is replayed into. In memory here; in SQLite in `sqlite_appliers`."""
+"""Appliers hold the state that a log is replayed into: in memory here, in SQLite in `sqlite_appliers`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a state has come in its log."""
+    """How far a state has advanced in its log."""
 
     next_offset: int = 0
-    """All that was committed before this offset is in the state."""
+    """The state contains everything that was committed before this offset."""
     begin_offset: int = 0
-    """Where to read from: the first entry of the oldest transaction that was open at `next_offset`, or that offset."""
+    """Where to resume reading: the first entry of the oldest transaction open at `next_offset`, else `next_offset`."""
     transaction_max: int = 0
-    """The highest id of a transaction that is in the state."""
+    """The highest transaction id in the state."""
     timestamp_ms_max: int = -1
-    """The latest time of a record before `next_offset`."""
+    """The latest timestamp of a record before `next_offset`."""
 
 
 class Run(NamedTuple):
-    """Changes of one kind to one table that follow one another. A STATEMENT has no table and empty keys."""
+    """Consecutive changes of one kind to one table. A STATEMENT has no table and empty keys."""
 
     kind: int
     table: str
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """Changes in their order, gathered into runs."""
+    """Groups changes into runs and keeps their order."""
 
     __slots__ = ("runs",)
 
@@ -50,67 +50,92 @@ class Runs:
         self.runs: list[Run] = []
 
     def of(self, kind: int, table: str) -> Run:
-        """The run that changes of this kind go to: the last one, or a new one."""
+        """Returns the run that takes changes of this kind to this table: the last run, or a new one."""
         runs = self.runs
         if not runs or runs[-1].kind != kind or runs[-1].table != table:
             runs.append(Run(kind, table, [], []))
         return runs[-1]
 
     def add(self, kind: int, table: str, key: bytes, payload: bytes) -> None:
+        """Appends one change to the last run, or to a new run if it does not fit there."""
         run = self.of(kind, table)
         run.keys.append(key)
         run.payloads.append(payload)
 
 
 class Applier(Protocol):
-    """A state that changes in one way only. Not called by two threads at once."""
+    """A state that changes only by applying a log.
+
+    An applier is never called by two threads at once. `RowTables` and `SqliteApplier` are appliers; a minimal one of
+    your own applies each run and remembers nothing else:
+
+        class Counter:
+            count = 0
+
+            def apply(self, runs, position):
+                self.count += sum(len(run.keys) for run in runs)
+
+            ...  # position, dump, load, clear, digest
+    """
 
     def apply(self, runs: Sequence[Run], position: Position) -> None:
-        """Whole transactions, in the order of the log. `position` is where the state is afterwards.
+        """Applies whole transactions in log order. `position` is the position of the state afterwards.
 
-        A state that outlives the process keeps it together with the changes, in one transaction of its own.
+        A durable state must store the position in the same transaction as the changes.
         """
         ...
 
     def position(self) -> Position | None:
-        """Where the state stands that this applier found when it was opened; None if it is empty."""
+        """Returns the position of the state found when the applier was opened, or None if that state is empty."""
         ...
 
     def dump(self) -> Iterable[bytes]:
-        """The state as it is at this call, in frames of about a megabyte; changes that come later are not in it."""
+        """Returns the state as of this call in frames of about a megabyte. Later changes are not included."""
         ...
 
     def load(self, frames: Iterable[bytes], position: Position) -> None:
-        """Replaces the state. The iterator raises if a frame is damaged: the state then stays as it was."""
+        """Replaces the state. If a frame is damaged, the iterator raises and the state stays as it was."""
         ...
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """Empties the state."""
+        ...
 
     def digest(self) -> bytes:
-        """A checksum of the whole state, the same for equal states wherever they are."""
+        """Returns a checksum of the whole state. Equal states have equal checksums on every machine."""
         ...
 
 
 @runtime_checkable
 class ByKeyApplier(Applier, Protocol):
-    """One that several processes can replay for: each finds the last changes of a part of the log."""
+    """An applier that several processes can replay for; each reduces a part of the log to its last changes."""
 
     def by_key(self) -> bool:
-        """Whether nothing but the last change of a key counts: not those before it, and not those of other keys.
+        """Returns whether only the last change of a key matters, independent of earlier changes and of other keys.
 
-        Asked again after each entry that is not the change of a key: a statement may make an end of it.
+        This is checked again after every entry that is not a change of a key, because a statement may change the
+        answer.
         """
         ...
 
 
 class RowTables:
-    """Tables of row images in memory: `tables[name][key]`. The table without a name is `rows`."""
+    """Row images in memory, as `tables[name][key]`. The table with the empty name is also available as `rows`.
+
+    Example:
+
+        tables = RowTables()
+        await recover(log, tables)
+        tables.rows[b"user-1"]              # entries written without a table
+        tables.tables["orders"][b"17"]
+    """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
         self.tables: dict[str, dict[bytes, bytes]] = {"": self.rows}
 
     def apply(self, runs: Sequence[Run], position: Position) -> None:
+        """Applies PUT and DELETE runs. Raises ValueError for statements."""
         for run in runs:
             rows = self.tables.setdefault(run.table, {})
             if run.kind == Kind.PUT:
@@ -122,15 +147,19 @@ class RowTables:
                 raise ValueError("these tables hold row images; statements are for a database")
 
     def position(self) -> Position | None:
+        """Returns None: a state in memory does not survive its process."""
         return None
 
     def by_key(self) -> bool:
+        """Returns True: a row is determined by its last change."""
         return True
 
     def dump(self) -> Iterable[bytes]:
+        """Copies the tables and returns them as frames."""
         return _frames({name: dict(rows) for name, rows in self.tables.items()})
 
     def load(self, frames: Iterable[bytes], position: Position) -> None:
+        """Replaces all tables by those in the frames."""
         tables: dict[str, dict[bytes, bytes]] = {"": {}}
         for frame in frames:
             name, pairs = _unpack(frame)
@@ -138,10 +167,12 @@ class RowTables:
         self.tables, self.rows = tables, tables[""]
 
     def clear(self) -> None:
+        """Removes all tables."""
         self.rows = {}
         self.tables = {"": self.rows}
 
     def digest(self) -> bytes:
+        """Returns a checksum of all rows, in the order of tables and keys."""
         found = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for name in sorted(self.tables):
             rows = self.tables[name]
@@ -170,7 +201,7 @@ def _frames(tables: dict[str, dict[bytes, bytes]]) -> Iterator[bytes]:
 
 
 def _pack(name: str, keys: list[bytes], images: list[bytes]) -> bytes:
-    """u8 length of the name, u32 pairs, the name, u32 lengths of keys, u32 lengths of images, keys, images."""
+    """Encodes one frame: u8 name length, u32 pair count, name, u32 key lengths, u32 image lengths, keys, images."""
     lengths = array("I", map(len, keys))
     lengths.extend(map(len, images))
     _little_endian(lengths)
@@ -180,7 +211,7 @@ def _pack(name: str, keys: list[bytes], images: list[bytes]) -> bytes:
 
 
 def _unpack(frame: bytes) -> tuple[str, Iterator[tuple[bytes, bytes]]]:
-    """Of a frame whose checksum was right."""
+    """Decodes a frame whose checksum was already verified."""
     name_bytes, count = _FRAME.unpack_from(frame)
     at = _FRAME.size + name_bytes
     name = frame[_FRAME.size : at].decode()
@@ -195,6 +226,6 @@ def _unpack(frame: bytes) -> tuple[str, Iterator[tuple[bytes, bytes]]]:
 
 
 def _little_endian(numbers: array[int]) -> None:
-    """To or from the order of bytes in a snapshot, which may have come from another machine."""
+    """Converts to or from little endian, the byte order of snapshots, which may come from another machine."""
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -1,25 +1,25 @@
-"""The format of log entries: row images (physical), statements (logical), and what holds transactions together.
+"""The format of log entries: row images (physical), statements (logical) and transaction markers.
 
 An entry is the value of one record. Version 1, little endian:
 
     u8   version (high half), kind (low three bits), and in bit 3 whether a checksum follows
-    u8   length of the table's name
+    u8   length of the table name
     u16  length of the key
-    u64  transaction; 0: the entry is a transaction by itself
-    then the table's name (UTF-8), the key, the payload, and with bit 3 a u32, the CRC32C of all before it
+    u64  transaction id; 0 means that the entry is a transaction by itself
+    then the table name (UTF-8), the key, the payload, and if bit 3 is set a u32, the CRC32C of all preceding bytes
 
     kind           payload
-    0  NOTHING     nothing; says that the writer lives
-    1  PUT         the row as it is after the change
-    2  DELETE      nothing
+    0  NOTHING     empty; a heartbeat of the writer
+    1  PUT         the row after the change
+    2  DELETE      empty
     3  STATEMENT   the statement and its parameters, in JSON
-    4  COMMIT      u32 entries of the transaction, u32 their CRC32C, one after the other
-    5  ABORT       nothing
-    6  TAKEOVER    u64 epoch: a new writer; transactions that are open here will never be committed
-    7  DIGEST      the checksum of the whole state after all that was committed before
+    4  COMMIT      u32 number of entries in the transaction, u32 CRC32C of those entries, concatenated
+    5  ABORT       empty
+    6  TAKEOVER    u64 epoch of a new writer; transactions that are open at this entry are never committed
+    7  DIGEST      the checksum of the whole state after everything that was committed before this entry
 
-Record batches have a CRC of their own, so the checksum is for logs that have none. A reader refuses versions that it
-does not know: half a history is worse than none.
+Record batches have their own CRC, so the entry checksum is only for logs without one. Readers reject versions that they
+do not know, because half a history is worse than none.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ Parameter: TypeAlias = int | float | str | bytes | None
 
 
 class Kind(IntEnum):
+    """The kind of a log entry; the module docstring describes the payloads."""
+
     NOTHING = 0
     PUT = 1
     DELETE = 2
@@ -68,6 +70,7 @@ CHANGES = frozenset({int(Kind.PUT), int(Kind.DELETE), int(Kind.STATEMENT)})
 def encode(
     kind: Kind, table: str = "", key: bytes = b"", payload: bytes = b"", *, transaction: int = 0, checksum: bool = False
 ) -> bytes:
+    """Encodes one entry. Raises ValueError if the table name, the key or the transaction id is too large."""
     name = table.encode()
     if len(name) > TABLE_BYTES_MAX:
         raise ValueError(f"the name of a table has at most {TABLE_BYTES_MAX} bytes: {table[:40]!r}... has {len(name)}")
@@ -81,39 +84,48 @@ def encode(
 
 
 def put(key: bytes, image: bytes, *, table: str = "", transaction: int = 0, checksum: bool = False) -> bytes:
+    """Returns an entry that stores `image` as the row with this key."""
     return encode(Kind.PUT, table, key, image, transaction=transaction, checksum=checksum)
 
 
 def delete(key: bytes, *, table: str = "", transaction: int = 0, checksum: bool = False) -> bytes:
+    """Returns an entry that deletes the row with this key."""
     return encode(Kind.DELETE, table, key, transaction=transaction, checksum=checksum)
 
 
 def statement(sql: str, parameters: Sequence[Parameter] = (), *, transaction: int = 0, checksum: bool = False) -> bytes:
-    """It must do the same wherever it is replayed: no clock, no random(), no order that nobody asked for."""
+    """Returns an entry that executes a SQL statement.
+
+    The statement must be deterministic, because it is executed again at every replay: no clock, no random(), and no
+    dependence on an order without ORDER BY.
+    """
     payload = json_values([sql, *parameters])
     return encode(Kind.STATEMENT, payload=payload, transaction=transaction, checksum=checksum)
 
 
 def commit(transaction: int, entries: Sequence[bytes], *, checksum: bool = False) -> bytes:
-    """The marker after all entries of this transaction, in their order."""
+    """Returns the commit marker that follows all entries of this transaction. `entries` must be in log order."""
     payload = COMMIT_PAYLOAD.pack(len(entries), crc_of(entries))
     return encode(Kind.COMMIT, payload=payload, transaction=transaction, checksum=checksum)
 
 
 def abort(transaction: int) -> bytes:
+    """Returns an entry that aborts an open transaction."""
     return encode(Kind.ABORT, transaction=transaction)
 
 
 def takeover(epoch: int) -> bytes:
+    """Returns the entry that a new writer appends first; it aborts all open transactions."""
     return encode(Kind.TAKEOVER, payload=EPOCH.pack(epoch))
 
 
 def digest(checksum_of_state: bytes) -> bytes:
+    """Returns an entry with the checksum of the whole state, which every replay compares with its own."""
     return encode(Kind.DIGEST, payload=checksum_of_state)
 
 
 def transaction_entries(transaction: int, changes: Iterable[Change], *, checksum: bool = False) -> list[bytes]:
-    """All entries of a transaction and its commit marker: for one atomic append."""
+    """Returns all entries of a transaction followed by its commit marker, ready for one atomic append."""
     entries = [
         encode(Kind(kind), table, key, payload, transaction=transaction, checksum=checksum)
         for kind, table, key, payload in changes
@@ -122,13 +134,14 @@ def transaction_entries(transaction: int, changes: Iterable[Change], *, checksum
 
 
 def crc_of(entries: Iterable[bytes], before: int = 0) -> int:
+    """Returns the CRC32C of the entries, concatenated and continued from `before`."""
     for entry in entries:
         before = crc32c(entry, before)
     return before
 
 
 def decode(data: bytes, offset: int) -> tuple[int, int, str, bytes, bytes]:
-    """(kind, transaction, table, key, payload). DamagedEntryError names the offset."""
+    """Returns (kind, transaction, table, key, payload). Raises DamagedEntryError with the offset."""
     if len(data) < HEADER.size:
         raise DamagedEntryError(offset, f"it has {len(data)} bytes, and an entry at least {HEADER.size}")
     first, table_bytes, key_bytes, transaction = HEADER.unpack_from(data)
@@ -152,7 +165,7 @@ def decode(data: bytes, offset: int) -> tuple[int, int, str, bytes, bytes]:
 
 
 def json_values(values: Sequence[Parameter]) -> bytes:
-    """Values as SQLite has them, in JSON; bytes as {"base64": ...}."""
+    """Encodes SQLite values as a JSON array, with bytes as {"base64": ...}."""
     return json.dumps(
         [{"base64": base64.b64encode(each).decode()} if isinstance(each, bytes) else each for each in values],
         ensure_ascii=False,
@@ -161,7 +174,7 @@ def json_values(values: Sequence[Parameter]) -> bytes:
 
 
 def values_of(payload: bytes) -> list[Parameter]:
-    """What `json_values` made. ValueError if it is something else."""
+    """Decodes the output of `json_values`. Raises ValueError for anything but a JSON array."""
     found = json.loads(payload)
     if not isinstance(found, list):
         raise ValueError("not a JSON array")

@@ -1,4 +1,4 @@
-"""Runs of log entries that are alike: the plain Python twin of `_entry_runs.pyx`, its oracle and its stand-in."""
+"""Splits runs of similar log entries: the pure Python twin of `_entry_runs.pyx`, its test oracle and its fallback."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ottla.recovery.entries import CHECKSUM_FLAG, HEADER
 
 
 def split_run_plain(data: list[bytes], begin: int, keys: list[bytes], payloads: list[bytes]) -> int:
-    """Cuts entries from `begin` on that have no transaction, and the kind and the table of the first one.
+    """Splits consecutive entries from `begin` on that belong to no transaction and match the first in kind and table.
 
-    Appends their keys and payloads, and returns where they end: at another kind of entry, at one that is damaged, or
-    at one with a checksum, which somebody else has to look at.
+    Appends their keys and payloads to the lists and returns the index after the run. The run ends at an entry that does
+    not match or is damaged, and at an entry with a checksum, which the caller has to verify.
     """
     if not 0 <= begin < len(data) or len(data[begin]) < HEADER.size or data[begin][0] & CHECKSUM_FLAG:
         return begin
@@ -31,7 +31,7 @@ def split_run_plain(data: list[bytes], begin: int, keys: list[bytes], payloads: 
 
 try:
     from ottla.recovery._entry_runs import split_run
-except ImportError:  # no C compiler
+except ImportError:  # no compiled extension
     split_run = split_run_plain
 
 __all__ = ["split_run", "split_run_plain"]

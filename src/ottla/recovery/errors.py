@@ -1,14 +1,14 @@
-"""What can go wrong in a recovery. Each error says what is wrong and where."""
+"""The errors of a recovery. Each message says what is wrong and where."""
 
 from __future__ import annotations
 
 
 class RecoveryError(Exception):
-    """The base of all errors of this package."""
+    """The base class of all errors in this package."""
 
 
 class DamagedEntryError(RecoveryError):
-    """An entry of the log is not what was written, or not in this format."""
+    """A log entry is damaged, or is not in the entry format."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(f"the log entry at offset {offset} cannot be used: {why}")
@@ -16,7 +16,7 @@ class DamagedEntryError(RecoveryError):
 
 
 class DamagedSnapshotError(RecoveryError):
-    """A snapshot is torn or damaged. Recovery names it and goes on with the one before."""
+    """A snapshot is torn or damaged. Recovery reports it and tries the next older one."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"the snapshot {name} cannot be used: {why}")
@@ -24,7 +24,7 @@ class DamagedSnapshotError(RecoveryError):
 
 
 class LogTrimmedError(RecoveryError):
-    """The log no longer has the first records that are needed."""
+    """The log was trimmed past the first record that recovery needs."""
 
     def __init__(self, needed: int, start_offset: int, of: str) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class LogTrimmedError(RecoveryError):
 
 
 class AheadOfLogError(RecoveryError):
-    """A state or a snapshot has records that the log does not have: they are not of one history."""
+    """A state or a snapshot contains records that the log does not have, so it belongs to another history."""
 
     def __init__(self, next_offset: int, end_offset: int, of: str) -> None:
         super().__init__(
@@ -46,11 +46,11 @@ class AheadOfLogError(RecoveryError):
 
 
 class PointNotReachedError(RecoveryError):
-    """The log has ended, and the point in time that was asked for did not come."""
+    """The log ended before the requested recovery point."""
 
 
 class DivergedError(RecoveryError):
-    """The state that was replayed is not the state that the writer had at this place of the log."""
+    """The replayed state differs from the state that the writer had at this offset."""
 
     def __init__(self, offset: int, expected: bytes, found: bytes) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class DivergedError(RecoveryError):
 
 
 class WorkerFailedError(RecoveryError):
-    """A process that replays a part of the log has died or cannot go on. The state is as it was before that part."""
+    """A worker process died or cannot continue replaying its range. The state is unchanged from before that range."""
 
     def __init__(self, offset: int, until: int, why: str) -> None:
         super().__init__(
@@ -72,4 +72,4 @@ class WorkerFailedError(RecoveryError):
 
 
 class NotLeadingError(RecoveryError):
-    """This leader has stopped: another one has taken over, or the fate of a write is not known."""
+    """This leader has stopped: another leader has taken over, or the outcome of a write is unknown."""

@@ -1,4 +1,4 @@
-"""What recovery needs of a log: `ottla.wal.Log`, `KafkaLog`, or any object with these methods."""
+"""The interface of a log to recover from: an `ottla.wal.Log`, a `KafkaLog`, or any object with these methods."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class LogEntry(Protocol):
+    """One committed record of a log."""
+
     @property
     def offset(self) -> int: ...
     @property
@@ -17,48 +19,65 @@ class LogEntry(Protocol):
 
 
 class LogTail(Protocol):
+    """The offsets at which a log starts and ends."""
+
     @property
     def start_offset(self) -> int:
-        """Of the first record that is there."""
+        """The offset of the first record that still exists."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """After the last one that is committed."""
+        """The offset after the last committed record."""
         ...
 
 
 class ReadableLog(Protocol):
-    async def tail(self) -> LogTail: ...
+    """A log that can be read from any offset and followed.
+
+    Example:
+
+        tail = await log.tail()
+        async for entries in log.read_chunks(tail.start_offset):
+            ...
+    """
+
+    async def tail(self) -> LogTail:
+        """Returns the current start and end of the log."""
+        ...
 
     def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[LogEntry]]:
-        """Up to `until` (exclusive), or to the end as of now. Offsets may have gaps."""
+        """Yields lists of entries up to `until` (exclusive) or up to the current end. Offsets may have gaps."""
         ...
 
     def follow(self, first: int) -> AsyncIterator[LogEntry]:
-        """Never ends by itself."""
+        """Yields entries from `first` on and waits for new ones. Never ends on its own."""
         ...
 
 
 class WritableLog(ReadableLog, Protocol):
-    """Its writer is fenced: after another one has opened the log, every append fails."""
+    """A log with a single writer: after another writer opens the log, every append of this one is fenced."""
 
     @property
-    def epoch(self) -> int | None: ...
+    def epoch(self) -> int | None:
+        """The epoch of this writer, or None if it has not fenced the log."""
+        ...
 
     async def ready(self) -> None:
-        """Until there is room for another append."""
+        """Waits until there is room for another append."""
         ...
 
     def append(self, data: bytes, /) -> Future[int]:
-        """The offset, when it is committed. The order of calls is the order in the log."""
+        """Returns a future of the offset, set once the entry is committed. The order of calls is the log order."""
         ...
 
-    async def trim(self, before: int) -> object: ...
+    async def trim(self, before: int) -> object:
+        """Deletes the entries before this offset."""
+        ...
 
 
 class Columns(NamedTuple):
-    """Entries that follow one another, by column: a loop over lists costs less than one over objects."""
+    """Consecutive entries as columns, because a loop over lists is cheaper than a loop over objects."""
 
     offsets: Sequence[int]
     timestamps_ms: Sequence[int]
@@ -66,33 +85,40 @@ class Columns(NamedTuple):
 
     @classmethod
     def of(cls, entries: Sequence[LogEntry]) -> Columns:
+        """Converts a list of entries."""
         return cls(
             [each.offset for each in entries], [each.timestamp_ms for each in entries], [e.data for e in entries]
         )
 
     def since(self, index: int) -> Columns:
+        """Returns the entries from this index on."""
         return Columns(self.offsets[index:], self.timestamps_ms[index:], self.data[index:])
 
     def before(self, count: int) -> Columns:
+        """Returns the first `count` entries."""
         return Columns(self.offsets[:count], self.timestamps_ms[:count], self.data[:count])
 
 
 @runtime_checkable
 class ColumnLog(Protocol):
-    """A log that reads columns by itself."""
+    """A log with a native way to read columns."""
 
-    def read_columns(self, first: int, until: int | None = None) -> AsyncIterator[Columns]: ...
+    def read_columns(self, first: int, until: int | None = None) -> AsyncIterator[Columns]:
+        """Yields columns up to `until` (exclusive) or up to the current end."""
+        ...
 
 
 @runtime_checkable
 class ChunkLog(Protocol):
-    """A log that tells of news in lists."""
+    """A log that delivers new entries in lists."""
 
-    def follow_chunks(self, first: int) -> AsyncIterator[Sequence[LogEntry]]: ...
+    def follow_chunks(self, first: int) -> AsyncIterator[Sequence[LogEntry]]:
+        """Yields lists of entries from `first` on and waits for new ones. Never ends on its own."""
+        ...
 
 
 async def news_of(log: ReadableLog, first: int) -> AsyncIterator[Columns]:
-    """What is there from `first` on, and what comes. Never ends by itself."""
+    """Yields the entries from `first` on, then new ones as they arrive. Never ends on its own."""
     if isinstance(log, ChunkLog):
         async for entries in log.follow_chunks(first):
             yield Columns.of(entries)
@@ -102,7 +128,7 @@ async def news_of(log: ReadableLog, first: int) -> AsyncIterator[Columns]:
 
 
 async def columns_of(log: ReadableLog, first: int, until: int) -> AsyncIterator[Columns]:
-    """The fastest way that the log has."""
+    """Yields the entries as columns, by the fastest method that the log offers."""
     if isinstance(log, ColumnLog):
         async for columns in log.read_columns(first, until):
             yield columns

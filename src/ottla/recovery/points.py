@@ -1,4 +1,4 @@
-"""How far to replay."""
+"""Recovery points: how far to replay."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from ottla.recovery.logs import Columns
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How far to replay: the end of the log unless one of these is given."""
+    """A recovery point: an offset, a time or a transaction. Without any of them, the end of the log.
+
+    Example:
+
+        Point(offset=1200)
+        Point(time_ms=1_760_000_000_000)
+        Point(transaction=42)
+    """
 
     offset: int | None = None
-    """Records before this offset."""
+    """Replay the records before this offset."""
     time_ms: int | None = None
-    """Records before the first one that is later than this. Milliseconds since 1970."""
+    """Replay the records before the first one with a later timestamp. Milliseconds since 1970."""
     transaction: int | None = None
-    """Up to the commit of this transaction, and with it."""
+    """Replay up to and including the commit of this transaction."""
 
     def __post_init__(self) -> None:
         if sum(each is not None for each in (self.offset, self.time_ms, self.transaction)) > 1:
@@ -27,16 +34,16 @@ class Point:
             raise ValueError(f"a transaction id begins at 1: {self.transaction}")
 
     def allows(self, position: Position) -> bool:
-        """Whether a state at this position has nothing that is after the point."""
+        """Returns whether a state at this position contains nothing after the point."""
         if self.offset is not None:
             return position.next_offset <= self.offset
         if self.time_ms is not None:
             return position.timestamp_ms_max <= self.time_ms
-        # A later transaction may have a lower id. One with a higher id in the state says: possibly too far.
+        # A transaction that commits later may have a lower id. If the state has a higher id, it may be past the point.
         return self.transaction is None or position.transaction_max < self.transaction
 
     def cut(self, columns: Columns) -> tuple[Columns, bool]:
-        """Without what is after the point; and whether the point is in these columns."""
+        """Returns the columns without the entries after the point, and whether the point lies in these columns."""
         if not columns.offsets:
             return columns, False
         if self.offset is not None and columns.offsets[-1] >= self.offset - 1:

@@ -1,4 +1,4 @@
-"""How far a recovery is: for a callback, or as a bar in the terminal."""
+"""Reports the progress of a recovery to a callback or as a progress bar in the terminal."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A moment of a replay."""
+    """The progress of a replay at one moment."""
 
     begin_offset: int
     offset: int
-    """The next one to be read."""
+    """The next offset to be read."""
     end_offset: int
-    """Where it will end, as far as is known: the point, or the end of the log as it was at the beginning."""
+    """The expected end: the recovery point, or the end of the log when the replay began."""
     entry_count: int
     elapsed_s: float
 
     @property
     def fraction(self) -> float:
+        """The part of the log that is done, from 0 to 1."""
         length = self.end_offset - self.begin_offset
         return min(1.0, (self.offset - self.begin_offset) / length) if length > 0 else 1.0
 
     @property
     def entries_per_s(self) -> float:
+        """The average rate since the replay began."""
         return self.entry_count / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
     def left_s(self) -> float:
-        """At the rate up to now."""
+        """The estimated remaining time at the average rate so far."""
         return (1 - self.fraction) * self.elapsed_s / self.fraction if self.fraction > 0 else float("inf")
 
 
@@ -40,7 +42,7 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 class Meter:
-    """Reports at most every `interval_s`, and at the end."""
+    """Calls `on_progress` at most once every `interval_s`, and at the end."""
 
     def __init__(self, begin_offset: int, end_offset: int, on_progress: OnProgress | None, interval_s: float = 0.2):
         self._begin_offset = begin_offset
@@ -51,9 +53,11 @@ class Meter:
 
     @property
     def elapsed_s(self) -> float:
+        """The time since the meter was created."""
         return time.monotonic() - self._began_s
 
     def note(self, offset: int, entry_count: int, *, is_last: bool = False) -> None:
+        """Reports this offset if a report is due or if it is the last one."""
         now_s = time.monotonic()
         if self._on_progress is None or (now_s - self._reported_s < self._interval_s and not is_last):
             return
@@ -64,10 +68,12 @@ class Meter:
 
 @contextmanager
 def progress_bar(title: str = "replay", *, quiet: bool = False) -> Iterator[OnProgress]:
-    """A bar with count, rate and the time that is left; nothing if `quiet`, and no more than its end in a file.
+    """A progress bar with count, rate and remaining time. `quiet` hides it; a file gets only the final state.
 
-    with progress_bar("orders") as bar:
-        await recover(log, applier, on_progress=bar)
+    Example:
+
+        with progress_bar("orders") as bar:
+            await recover(log, applier, on_progress=bar)
     """
     from rich import progress as rich_progress
 

@@ -1,7 +1,7 @@
-"""A process that reads ranges of a log and reduces them: `main` of a process that `workers` starts.
+"""A worker process that reads ranges of a log and reduces them. `workers` starts it through `main`.
 
-It is told a log and ranges on its standard input, and answers with pieces on its standard output, pickled both ways:
-the two are one program. It ends when its input does.
+The worker receives the log and the ranges on standard input and answers with pieces on standard output. Both directions
+are pickled, because both ends run the same program. The worker ends when its input ends.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ FRAME = struct.Struct("<Q")
 
 
 class Range(NamedTuple):
+    """A request: reduce the log from `first` up to `until` (exclusive), but not past `point`."""
+
     first: int
     until: int
     point: Point
 
 
 class Read(NamedTuple):
-    """How far the range was read; not applied yet."""
+    """How much of the range was read, though not necessarily applied yet."""
 
     offset_count: int
     entry_count: int
 
 
 class Failed(NamedTuple):
-    """Why it cannot be read any further."""
+    """The reason why the range cannot be read further."""
 
     next_offset: int
     why: str
@@ -50,6 +52,7 @@ class Done(NamedTuple):
 
 
 def write_frame(to: BinaryIO, message: object) -> None:
+    """Writes one pickled message with its length in front."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     to.write(FRAME.pack(len(body)))
     to.write(body)
@@ -57,17 +60,20 @@ def write_frame(to: BinaryIO, message: object) -> None:
 
 
 def read_frame(source: BinaryIO) -> Any:
-    """None at the end."""
+    """Reads one message. Returns None at the end of the input."""
     head = source.read(FRAME.size)
     return pickle.loads(source.read(FRAME.unpack(head)[0])) if len(head) == FRAME.size else None
 
 
 class Worker:
+    """Reduces ranges of one log and writes the pieces to `output`."""
+
     def __init__(self, log: ReadableLog, output: BinaryIO) -> None:
         self._log = log
         self._output = output
 
     async def reduce(self, asked: Range) -> None:
+        """Sends all pieces of a range followed by `Done`, or `Failed` if the log cannot be read."""
         reducer = Reducer(asked.first, asked.point)
         next_offset, entry_count, told_s = asked.first, 0, time.monotonic()
         try:
@@ -89,12 +95,13 @@ class Worker:
         await self._send(*reducer.take_pieces(), Done(Read(asked.until - asked.first, entry_count)))
 
     async def _send(self, *messages: Piece | Read | Failed | Done) -> None:
-        """Waits while nobody takes what is in the pipe: that is what bounds the memory of a worker."""
+        """Sends messages and blocks while the pipe is full, which bounds the memory of the worker."""
         for message in messages:
             await asyncio.to_thread(write_frame, self._output, message)
 
 
 async def work(source: BinaryIO, output: BinaryIO) -> None:
+    """Serves requests from `source` until it ends."""
     sys.path[:0] = [path for path in read_frame(source) if path not in sys.path]
     try:
         worker = Worker(read_frame(source), output)
@@ -106,7 +113,8 @@ async def work(source: BinaryIO, output: BinaryIO) -> None:
 
 
 def main() -> None:
-    # Whatever prints something, prints it elsewhere: this pipe is for pieces.
+    """Runs the worker on standard input and output."""
+    # Redirect prints to standard error: this pipe carries only pieces.
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     with contextlib.suppress(ImportError):
@@ -116,4 +124,4 @@ def main() -> None:
     try:
         asyncio.run(work(sys.stdin.buffer, output))
     except (BrokenPipeError, KeyboardInterrupt):
-        os._exit(1)  # nobody listens any more
+        os._exit(1)  # the parent process is gone

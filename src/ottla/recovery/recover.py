@@ -1,6 +1,8 @@
 """Recovery: state = snapshot + log, up to the end, an offset, a time or a transaction.
 
-recovered = await recover(log, tables, snapshots=SnapshotStore("snapshots"), until=Point(time_ms=...))
+Example:
+
+    recovered = await recover(log, tables, snapshots=SnapshotStore("snapshots"), until=Point(time_ms=...))
 """
 
 from __future__ import annotations
@@ -21,34 +23,38 @@ ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Recovered:
-    """What was done. `replayer` goes on from here, for a follower."""
+    """The result of a recovery. A follower continues with `replayer`."""
 
     replayer: Replayer
     snapshot: Snapshot | None = None
     damaged: list[DamagedSnapshotError] = field(default_factory=list)
-    """Snapshots that were passed over."""
+    """Damaged snapshots that were skipped."""
     replay_s: float = 0.0
     had_state: bool = False
-    """It went on from the state that the applier had."""
+    """Whether recovery continued from the existing state of the applier."""
     workers: int = 1
-    """Processes that read the log."""
+    """Number of processes that read the log."""
 
     @property
     def position(self) -> Position:
+        """The position of the recovered state."""
         return self.replayer.position
 
     @property
     def begun_from(self) -> str:
+        """A description of the initial state, for messages."""
         if self.snapshot is not None:
             return f"the snapshot {self.snapshot.name}"
         return "this state" if self.had_state else "a replay without a snapshot"
 
     @property
     def entry_count(self) -> int:
+        """The number of entries replayed."""
         return self.replayer.entry_count
 
     @property
     def entries_per_s(self) -> float:
+        """The average replay rate."""
         return self.entry_count / self.replay_s if self.replay_s > 0 else 0.0
 
 
@@ -61,14 +67,21 @@ async def recover(
     on_progress: OnProgress | None = None,
     workers: int = 1,
 ) -> Recovered:
-    """Fills the applier, whatever was in it before, or goes on where its state stands, if that is before the point.
+    """Recovers the applier's state from a snapshot and the log, up to the point `until`.
 
-    An error at the beginning leaves the applier's state as it was. Transactions that are not committed at the point are
-    not in the state. LogTrimmedError if the log begins too late for every snapshot, PointNotReachedError if it ends
-    before the point, AheadOfLogError if the state is not of this log. It blocks its event loop while it applies.
+        recovered = await recover(log, tables, snapshots=SnapshotStore("snapshots"), until=Point(offset=1200))
+        print(recovered.position.next_offset, recovered.entries_per_s)
 
-    With `workers`, as many processes read a long log and reduce it to the last change of each key, which this one
-    applies: the same state, if the applier allows it (`by_key`); else it is replayed as with one. WorkerFailedError.
+    If the applier already has a state from before the point, recovery continues from it; otherwise it replaces the
+    state. An error at the beginning leaves the state unchanged. Transactions that are not committed at the point are
+    not part of the state. The call blocks its event loop while it applies changes.
+
+    With `workers` > 1, that many processes read a long log and reduce it to the last change of each key, and this
+    process applies the result. The state is the same. This requires an applier that allows it (`by_key`); any other
+    applier is replayed by one process.
+
+    Raises LogTrimmedError if the log begins too late for every snapshot, PointNotReachedError if it ends before the
+    point, AheadOfLogError if the state does not belong to this log, and WorkerFailedError if a worker fails.
     """
     if workers < 1:
         raise ValueError(f"at least one worker replays a log: workers={workers}")
@@ -100,9 +113,9 @@ async def recover(
 async def _begin_whole(
     log: ReadableLog, applier: Applier, snapshots: SnapshotStore | None, until: Point
 ) -> tuple[Recovered, LogTail]:
-    """A beginning from which the log is whole, and how the log is afterwards.
+    """Finds an initial state from which the log is complete; returns it with the log's tail afterwards.
 
-    A writer may have published a snapshot meanwhile, pruned the one that was being read, and trimmed the log.
+    Retries, because a writer may meanwhile publish a snapshot, prune the one being read, and trim the log.
     """
     for attempts_left in reversed(range(ATTEMPTS)):
         before = await log.tail()
@@ -119,7 +132,7 @@ async def _begin_whole(
 
 
 def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, tail: LogTail) -> Recovered:
-    """The state to begin with: that of the applier itself, the newest snapshot that can be used, or an empty one."""
+    """Chooses the initial state: the applier's own, the newest usable snapshot, or an empty state."""
     start_offset = tail.start_offset
     own = applier.position()
     if own is not None and until.allows(own) and own.begin_offset >= start_offset:
@@ -131,7 +144,7 @@ def _begin(applier: Applier, snapshots: SnapshotStore | None, until: Point, tail
             damaged.append(found)
             continue
         assert snapshots is not None
-        if found.position.begin_offset < start_offset:  # so do all that are older
+        if found.position.begin_offset < start_offset:  # so does every older snapshot
             needed, of = found.position.begin_offset, f"the snapshot {found.name}"
             break
         if found.position.next_offset > tail.end_offset:

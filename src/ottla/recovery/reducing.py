@@ -1,14 +1,14 @@
-"""A range of a log, reduced: to the last change of every key, in the order that matters.
+"""Reduces a range of a log to the last change of every key.
 
-Several processes reduce ranges side by side, and one applies what they found, range after range (`workers`). It takes
-no part of the log out of its order:
+Several processes reduce ranges in parallel, and one process applies the results range by range (`workers`). The order
+of the log is preserved:
 
-    changes to keys    the last one of each key, together; those of a transaction when its commit is in the range too
-    all else           as it is, at its place: statements, checksums of the state, takeovers, aborts, commits of
-                       transactions that began before the range, and an entry that cannot be read
+    changes to keys    merged: the last change of each key; changes of a transaction if its commit is in the range too
+    everything else    kept in place: statements, state checksums, takeovers, aborts, commits of transactions that
+                       began before the range, and entries that cannot be read
 
-A piece is what lies between two of those places. Whoever applies the pieces of all ranges in order has the same state
-as whoever applies every entry, if only the last change of a key counts in it (`Applier.by_key`).
+A piece is the part between two entries that are kept in place. Applying the pieces of all ranges in order gives the
+same state as applying every entry, provided that only the last change of a key matters (`ByKeyApplier.by_key`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ottla.recovery.logs import Columns
 from ottla.recovery.points import Point
 
 PIECE_BYTES_MAX = 32 << 20
-"""A piece ends when its keys and images are about as large: memory is bounded, whatever the range."""
+"""A piece ends when its keys and images reach about this size, which bounds memory for any range."""
 _KIND_AND_FLAG = 0x0F
 _ROWS = frozenset({int(Kind.PUT), int(Kind.DELETE)})
 
 
 class Opened(NamedTuple):
-    """Entries of a transaction that has no commit yet."""
+    """Entries of a transaction that is not committed yet."""
 
     transaction: int
     first_offset: int
@@ -37,29 +37,29 @@ class Opened(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """First the runs are applied, then the transactions are taken over, then the entries are fed as they are."""
+    """A reduced part of a range. The consumer applies the runs, takes over `opened`, then feeds `entries` unchanged."""
 
     next_offset: int
-    """After what the runs stand for."""
+    """The offset after the entries that the runs represent."""
     entry_count: int
-    """Of entries that are not among `entries`."""
+    """Number of entries that were reduced, not counting `entries`."""
     timestamp_ms_max: int
     runs: list[Run]
     commits: list[tuple[int, int, int]]
-    """(offset, transaction, entries) of transactions that lie in the range as a whole."""
+    """(offset, transaction, entry count) of the transactions that lie entirely in the range."""
     opened: list[Opened]
     entries: list[tuple[int, int, bytes]]
-    """(offset, time, data)"""
+    """(offset, timestamp, data) of the entries kept in place."""
     held_offset: int | None
-    """The first entry of the oldest transaction that is open after the runs and was not handed over before."""
+    """The first offset of the oldest transaction that is open after the runs and was not handed over before."""
     held_after: int | None
-    """The same after the entries."""
+    """The same as `held_offset`, but after `entries`."""
     is_last: bool
-    """The point is reached."""
+    """Whether the recovery point is reached."""
 
 
 class Reducer:
-    """`feed` it with one range, then `end` it; `take_pieces` in between."""
+    """Reduces one range: call `feed` for all its columns and `end` after them, and `take_pieces` in between."""
 
     def __init__(self, first: int, until: Point) -> None:
         self._until = until
@@ -68,11 +68,11 @@ class Reducer:
         self._pieces: list[Piece] = []
         self._begin_piece()
         self._closed: Piece | None = None
-        """A piece with entries at its end, to which more may be added."""
+        """A piece with trailing entries, to which further entries may be added."""
         self._unweighed_bytes = 0
         self._reached = False
         self.is_done = False
-        """Nothing more is needed of this range: the point is reached, or an entry cannot be read."""
+        """No more of this range is needed: the point is reached, or an entry cannot be read."""
 
     def _begin_piece(self) -> None:
         self._tables: dict[str, dict[bytes, bytes | None]] = {}
@@ -81,10 +81,12 @@ class Reducer:
         self._timestamp_ms_max = -1
 
     def take_pieces(self) -> list[Piece]:
+        """Returns the finished pieces and forgets them."""
         pieces, self._pieces = self._pieces, []
         return pieces
 
     def feed(self, columns: Columns) -> None:
+        """Reduces the next columns of the range."""
         if self.is_done:
             return
         columns, is_last = self._until.cut(columns)
@@ -101,7 +103,7 @@ class Reducer:
             self._weigh()
 
     def end(self) -> None:
-        """The range is over. Who comes after it gets the transactions that are open."""
+        """Finishes the range and hands its open transactions over to the next range."""
         opened = [Opened(number, each.first_offset, each.entries) for number, each in self._open.items()]
         if self._closed is not None:
             self._emit_closed()
@@ -112,7 +114,7 @@ class Reducer:
     # -- entries --------------------------------------------------------------------------------------------------
 
     def _take_run(self, data: list[bytes], index: int, columns: Columns) -> int:
-        """What is most of any log, as fast as can be: changes of rows without a transaction. Where the run ends."""
+        """Fast path for the bulk of any log: row changes without a transaction. Returns the index after the run."""
         entry = data[index]
         if not entry or entry[0] & _KIND_AND_FLAG not in _ROWS:
             return index
@@ -133,7 +135,7 @@ class Reducer:
     def _take(self, data: bytes, offset: int, timestamp_ms: int) -> None:
         try:
             kind, transaction, table, key, payload = decode(data, offset)
-        except DamagedEntryError:  # whoever applies it says so
+        except DamagedEntryError:  # the consumer reports the error
             self._hand_on(offset, timestamp_ms, data)
             self.is_done = True
             return
@@ -144,7 +146,7 @@ class Reducer:
         elif kind == Kind.COMMIT and self._commit(offset, transaction, payload):
             self.is_done = self._reached = self._until.transaction == transaction
         elif kind == Kind.COMMIT:
-            # It began before this range, has statements, or is damaged.
+            # The transaction began before this range, has statements, or is damaged.
             self._hand_over(transaction)
             self._hand_on(offset, timestamp_ms, data)
             return
@@ -169,7 +171,7 @@ class Reducer:
         self._rows_of(table)[key] = payload if kind == Kind.PUT else None
 
     def _commit(self, offset: int, transaction: int, payload: bytes) -> bool:
-        """Whether all of it was here, and nothing but rows."""
+        """Applies the transaction if all its entries are in this range and are rows. Returns whether it did."""
         opened = self._open.get(transaction)
         if opened is None or opened.has_statements or len(payload) != COMMIT_PAYLOAD.size:
             return False
@@ -187,7 +189,7 @@ class Reducer:
         return min((each.first_offset for each in self._open.values()), default=None)
 
     def _hand_on(self, offset: int, timestamp_ms: int, data: bytes) -> None:
-        """The entry as it is, after all that came before it. What comes after it belongs to the next piece."""
+        """Keeps the entry in place, after everything before it. Later changes belong to the next piece."""
         if self._closed is not None and self._entry_count:
             self._emit_closed()
         if self._closed is None:
@@ -200,7 +202,7 @@ class Reducer:
         opened = self._open.get(transaction)
         if opened is None:
             return
-        if self._closed is not None:  # its entries must not come before what is at the end of that piece
+        if self._closed is not None:  # the transaction's entries must not precede the trailing entries of that piece
             self._emit_closed()
         self._closed = self._piece([Opened(transaction, opened.first_offset, opened.entries)])
         del self._open[transaction]
@@ -227,7 +229,7 @@ class Reducer:
         return piece
 
     def _weigh(self) -> None:
-        """Counted now and then, because a key that is changed again takes no more room."""
+        """Ends the piece if it is large. Runs only now and then, because changing a key again takes no more memory."""
         self._unweighed_bytes = 0
         weight = sum(len(key) + len(image or b"") for rows in self._tables.values() for key, image in rows.items())
         if self._closed is not None:
@@ -256,7 +258,7 @@ class _Transaction:
 
 
 def _runs_of(tables: dict[str, dict[bytes, bytes | None]]) -> list[Run]:
-    """A key is in one of them only, so their order does not matter."""
+    """Converts the tables to runs. Their order does not matter, because each key is in only one of them."""
     runs: list[Run] = []
     for table, rows in tables.items():
         gone = [key for key, image in rows.items() if image is None] if None in rows.values() else []

@@ -1,7 +1,6 @@
-"""Replay, without a log and without a clock: entries go in, whole transactions go to the applier.
+"""Replay without I/O and without a clock: entries go in, whole transactions go to the applier.
 
-A leader, its followers and a recovery all change their state through this one class, which is what makes their states
-the same.
+Leaders, followers and recovery all change their state through `Replayer`, which keeps their states identical.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ottla.recovery.reducing import Opened, Piece
 
 _KIND_AND_FLAG = 0x0F
 _RUN_KINDS = CHANGES
-"""Without a checksum, which is to be looked at one by one."""
+"""Only without the checksum flag; entries with a checksum are verified one at a time."""
 
 
 @dataclass(slots=True)
@@ -31,7 +30,14 @@ class _OpenTransaction:
 
 
 class Replayer:
-    """`feed` it with all entries from `begin_offset` on, in order."""
+    """Applies log entries to an applier. Call `feed` with all entries from the position's `begin_offset` on, in order.
+
+    Example:
+
+        replayer = Replayer(tables)
+        async for entries in log.read_chunks(replayer.read_offset):
+            replayer.feed(Columns.of(entries))
+    """
 
     def __init__(self, applier: Applier, position: Position | None = None, *, until: Point = END) -> None:
         self._applier = applier
@@ -41,30 +47,32 @@ class Replayer:
         self._read_offset = self._position.begin_offset
         self._transaction_max = self._position.transaction_max
         self._held_offset: int | None = None
-        """The first entry of a transaction that a reducer has, and that is not in `_open` yet."""
+        """The first entry of a transaction that a reducer holds and that is not in `_open` yet."""
         self.reached = until.offset is not None and self._position.next_offset >= until.offset
-        """The point is reached: what comes after it is not applied."""
+        """Whether the recovery point is reached. Later entries are not applied."""
         self.entry_count = 0
         self.transaction_count = 0
-        """Those with a commit marker."""
+        """Number of transactions that ended with a commit marker."""
         self.digest_count = 0
-        """Checksums of the whole state that were compared."""
+        """Number of state checksums that were compared."""
 
     @property
     def position(self) -> Position:
+        """The position of the state."""
         return self._position
 
     @property
     def read_offset(self) -> int:
-        """The next entry that is needed."""
+        """The offset of the next entry needed."""
         return self._read_offset
 
     @property
     def open_transactions(self) -> list[int]:
+        """The ids of the transactions that are open at `read_offset`."""
         return sorted(self._open)
 
     def feed(self, columns: Columns) -> None:
-        """What was read already is passed over, so a log may be read again from where it was cut."""
+        """Applies entries. Entries that were already read are skipped, so reading may restart at an earlier offset."""
         if self.reached:
             return
         columns, is_last = self._cut(columns)
@@ -86,7 +94,7 @@ class Replayer:
         self.reached = is_last
 
     def feed_piece(self, piece: Piece) -> None:
-        """What a part of the log comes to, from `Reducer`. All pieces of all ranges, in order."""
+        """Applies a reduced part of the log. Requires all pieces of all ranges, in order."""
         if self.reached:
             return
         for offset, transaction, count in piece.commits:
@@ -115,13 +123,13 @@ class Replayer:
         here.crc = crc_of(opened.entries, here.crc)
 
     def rewind(self) -> None:
-        """Forgets what others hold open for it: `feed` it from `read_offset` again."""
+        """Drops the open transactions, including those that reducers hold. Feed it from `read_offset` again."""
         self._open.clear()
         self._held_offset = None
         self._read_offset = self._position.begin_offset
 
     def _take_run(self, data: list[bytes], index: int, offset: int, changes: Runs) -> int:
-        """What is most of any log, as fast as can be: changes without a transaction. Where the run ends."""
+        """Fast path for the bulk of any log: changes without a transaction. Returns the index after the run."""
         kind, transaction, table, _, _ = decode(data[index], offset)
         if transaction:
             return index
@@ -129,13 +137,13 @@ class Replayer:
         return split_run(data, index, run.keys, run.payloads)
 
     def _cut(self, columns: Columns) -> tuple[Columns, bool]:
-        """Without what was read before and what is after the point; and whether the point is in these columns."""
+        """Drops entries already read and entries after the point. Also returns whether the columns reach the point."""
         if columns.offsets and columns.offsets[0] < self._read_offset:
             columns = columns.since(bisect_left(columns.offsets, self._read_offset))
         return self._until.cut(columns)
 
     def _take(self, data: bytes, columns: Columns, index: int, changes: Runs) -> bool:
-        """Any entry. Whether the point is reached with it."""
+        """Handles an entry of any kind. Returns whether it reaches the point."""
         offset = columns.offsets[index]
         kind, transaction, table, key, payload = decode(data, offset)
         is_news = offset >= self._position.next_offset
@@ -174,7 +182,7 @@ class Replayer:
         self._transaction_max = max(self._transaction_max, transaction)
 
     def _apply(self, changes: Runs, columns: Columns, taken: int) -> None:
-        """The first `taken` entries of the columns are done with."""
+        """Applies the changes and advances past the first `taken` entries of the columns."""
         if not taken:
             return
         self._advance(changes.runs, columns.offsets[taken - 1] + 1, max(columns.timestamps_ms[:taken]))

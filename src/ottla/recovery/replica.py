@@ -1,16 +1,16 @@
 """State-machine replication over a log: one leader writes, followers replay, and any of them can take over.
 
-    follower = Follower(log, RowTables(), snapshots)            # `log`: opened to read
-    await follower.start()                                      # snapshot + log, then it follows
+    follower = Follower(log, RowTables(), snapshots)            # `log` is opened for reading
+    await follower.start()                                      # loads a snapshot, replays the log, then follows it
     ...
     leader = await follower.take_over(writer)                   # `writer`: the same log, opened with fence=True
-    await leader.write(put(b"k", b"v"))                         # returns when it is committed, and in the state
+    await leader.write(put(b"k", b"v"))                         # returns once it is committed and applied
 
-To open the log with a fence ends every other writer: none of its appends, also those on their way, is taken any more.
-The new leader then writes a TAKEOVER entry. All that was ever acknowledged is before it in the log, so its state is
-complete when it has come there. Transactions that are open at that entry will never be committed.
+Opening the log with a fence ends every other writer: none of its appends is accepted any more, not even those in
+flight. The new leader then writes a TAKEOVER entry. Every acknowledged entry precedes it in the log, so the new
+leader's state is complete once it has replayed up to that entry. Transactions that are open there are never committed.
 
-The leader's state changes when a write is acknowledged, in the order of the log, by the same code as a follower's.
+The leader applies a write when it is acknowledged, in log order, with the same code as a follower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,16 @@ from ottla.recovery.trimming import trim_log
 
 
 class Follower:
-    """A copy of the state that is never far behind. One event loop; `applier` is to be read, not written."""
+    """A continuously updated copy of the state. It belongs to one event loop; read `applier`, but do not write to it.
+
+    Example:
+
+        follower = Follower(log, RowTables(), SnapshotStore("snapshots"))
+        await follower.start()
+        await follower.wait_for(offset)
+        follower.applier.rows[b"k"]
+        await follower.stop()
+    """
 
     def __init__(self, log: ReadableLog, applier: Applier, snapshots: SnapshotStore | None = None) -> None:
         self.applier = applier
@@ -44,13 +53,15 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
         self.heard_s = 0.0
-        """When something came from the log last, on the monotonic clock."""
+        """The time of the last entry from the log, on the monotonic clock."""
 
     @property
     def position(self) -> Position:
+        """The position of the state."""
         return Position() if self._replayer is None else self._replayer.position
 
     async def start(self, on_progress: OnProgress | None = None, *, workers: int = 1) -> Recovered:
+        """Recovers the state, then follows the log in the background."""
         recovered = await recover(
             self._log, self.applier, snapshots=self._snapshots, on_progress=on_progress, workers=workers
         )
@@ -66,7 +77,7 @@ class Follower:
             self._moved.set()
 
     async def wait_for(self, offset: int) -> None:
-        """Until the record at this offset is in the state: to read what was written elsewhere."""
+        """Waits until the record at this offset is applied, so that the caller reads writes made elsewhere."""
         if self._task is None:
             raise RecoveryError("the follower was not started: call start() first")
         while self.position.next_offset <= offset:
@@ -83,18 +94,18 @@ class Follower:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it does not follow any more, for instance because the log was trimmed past it."""
+        """The error that stopped the follower, for instance because the log was trimmed past it."""
         ended = self._task is not None and self._task.done() and not self._task.cancelled()
         return self._task.exception() if ended and self._task is not None else None
 
     async def stop(self) -> None:
-        """The state stays as it is. Raises nothing: `failure` says what went wrong before."""
+        """Stops following and keeps the state. Never raises; `failure` has any earlier error."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
 
     async def take_over(self, writer: WritableLog) -> Leader:
-        """`writer` was opened with a fence; this follower ends, and its state goes on under the leader."""
+        """Stops following and continues this state as the leader. `writer` must be opened with a fence."""
         await self.stop()
         if self._replayer is None or self.failure is not None:
             return await lead(writer, self.applier, self._snapshots)
@@ -109,7 +120,7 @@ async def lead(
     *,
     workers: int = 1,
 ) -> Leader:
-    """Recovers and leads: for a program that starts, alone or after another one."""
+    """Recovers the state and leads: for a program that starts, alone or after another leader."""
     recovered = await recover(writer, applier, snapshots=snapshots, on_progress=on_progress, workers=workers)
     return await _lead(writer, applier, recovered.replayer, snapshots)
 
@@ -124,7 +135,16 @@ async def _lead(writer: WritableLog, applier: Applier, replayer: Replayer, snaps
 
 
 class Leader:
-    """The one that writes. After any failed append it stops: what is in the log is then for the next leader to say."""
+    """The only writer of the state. It stops after any failed append; the next leader finds out what is in the log.
+
+    Example:
+
+        leader = await lead(writer, RowTables(), SnapshotStore("snapshots"))
+        await leader.write(put(b"k", b"v"))
+        await leader.write_transaction([(Kind.PUT, "accounts", b"a", b"90"), (Kind.PUT, "accounts", b"b", b"110")])
+        await leader.snapshot()
+        await leader.trim()
+    """
 
     def __init__(
         self, log: WritableLog, applier: Applier, replayer: Replayer, snapshots: SnapshotStore | None = None
@@ -142,17 +162,18 @@ class Leader:
 
     @property
     def position(self) -> Position:
+        """The position of the state."""
         return self._replayer.position
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it does not lead any more."""
+        """The error that ended this leadership."""
         return self._failure
 
     def write_nowait(self, entry: bytes) -> Future[int]:
-        """Its offset, when it is committed and in the state. The order of calls is the order in the log.
+        """Returns a future of the offset, set once the entry is committed and applied. Call order is log order.
 
-        Raises NotLeadingError, or what the log raises if too much is on its way already: `write` waits for room.
+        Raises NotLeadingError, or the log's own error if too much is in flight; `write` waits for room instead.
         """
         if self._failure is not None:
             raise _stopped(self._failure)
@@ -161,7 +182,7 @@ class Leader:
         except Exception as failure:
             if _is_no_room(failure):
                 raise
-            self._failure = failure  # a log that takes nothing more: it has heard of another writer
+            self._failure = failure  # the log accepts nothing more, because it has learned of another writer
             raise _stopped(failure) from failure
         write = _Write(entry, appended, asyncio.get_running_loop().create_future())
         self._pending.append(write)
@@ -169,12 +190,12 @@ class Leader:
         return write.applied
 
     async def write(self, entry: bytes) -> int:
-        """The same, awaited, when there is room. A caller that is cancelled does not take back what was sent."""
+        """Waits for room, writes the entry and returns its offset. Cancelling the caller does not undo the write."""
         await self._log.ready()
         return await asyncio.shield(self.write_nowait(entry))
 
     async def write_transaction(self, changes: Iterable[Change]) -> int:
-        """All of these changes or none, for every reader and after any crash. Returns the transaction's id."""
+        """Writes all of these changes or none, for every reader and after any crash. Returns the transaction id."""
         self._transaction += 1
         transaction = self._transaction
         writes: list[Future[int]] = []
@@ -191,36 +212,36 @@ class Leader:
         return transaction
 
     def _abort(self) -> None:
-        """Says to readers what will never be committed, as soon as there is room. The next leader says it too."""
+        """Writes the pending ABORT entries as soon as there is room. The next leader's TAKEOVER aborts them too."""
         while self._unaborted and self._failure is None:
             try:
                 self.write_nowait(abort(self._unaborted[0]))
             except Exception:
-                return  # no room: what is on its way will be acknowledged, and then it is tried again
+                return  # no room: retried when the writes in flight are acknowledged
             self._unaborted.popleft()
 
     async def write_heartbeat(self) -> int:
-        """Says to followers that somebody leads."""
+        """Writes an empty entry that tells followers that a leader is alive."""
         return await self.write(encode(Kind.NOTHING))
 
     async def write_digest(self) -> int:
-        """The checksum of the whole state, which every replay of the log compares with its own from now on."""
+        """Writes the checksum of the whole state; every later replay of the log compares it with its own."""
         while True:
             await self._log.ready()
             if not self._pending:
                 break
             await asyncio.wait([write.applied for write in self._pending])
-        # Nothing is awaited from here to the append: another write between them would not be in the checksum.
+        # Nothing is awaited from here to the append, because a write in between would not be in the checksum.
         return await asyncio.shield(self.write_nowait(digest(self.applier.digest())))
 
     async def snapshot(self) -> Snapshot:
-        """Of the state at this moment; written in a thread while writes go on."""
+        """Publishes a snapshot of the current state. A thread writes it while writes continue."""
         if self._snapshots is None:
             raise RecoveryError("this leader has no snapshot store: give it one when it starts")
         async with self._one_snapshot:
             frames, position = self.applier.dump(), self.position
-            # The leader knows its own clock; the time of the record is what a restore to a time compares. In a log of
-            # the append stream times never go back: no record before has a later one.
+            # The leader knows its own clock, but a restore to a time compares record timestamps. In a log of the append
+            # stream, timestamps never decrease, so no earlier record has a later one.
             last = position.next_offset - 1
             if (await self._log.tail()).start_offset <= last:
                 async for columns in columns_of(self._log, last, last + 1):
@@ -229,11 +250,11 @@ class Leader:
             return await asyncio.to_thread(self._snapshots.publish, frames, position)
 
     async def trim(self) -> int | None:
-        """The log gives up what no kept snapshot needs. The offset before which it was cut, or None."""
+        """Trims records that no kept snapshot needs. Returns the new start offset, or None if nothing was trimmed."""
         return None if self._snapshots is None else await trim_log(self._log, self._snapshots)
 
     def _on_appended(self, _: Future[int]) -> None:
-        """Acknowledgements come in bursts: one pass over all of them."""
+        """Schedules one drain for a burst of acknowledgements."""
         if not self._drain_is_due:
             self._drain_is_due = True
             asyncio.get_running_loop().call_soon(self._drain)
@@ -264,7 +285,7 @@ class Leader:
         try:
             self._replayer.feed(Columns(offsets, [now_ms] * len(done), [write.entry for write in done]))
         except Exception as failure:
-            # They are in the log, and this state cannot take them: it must not go on as if it had.
+            # The entries are in the log but not in this state, so the leader must stop.
             self._failure = failure
             self._pending.extendleft(reversed(done))
             return
@@ -276,10 +297,10 @@ class Leader:
         while self._pending:
             write = self._pending.popleft()
             if write.appended.done() and not write.appended.cancelled():
-                write.appended.exception()  # seen
+                write.appended.exception()  # marks it as retrieved
             if not write.applied.done():
                 write.applied.set_exception(_stopped(failure))
-                write.applied.exception()  # whoever awaits it gets it; nobody has to
+                write.applied.exception()  # marks it as retrieved: nobody is obliged to await it
 
 
 def _stopped(failure: BaseException) -> NotLeadingError:
@@ -289,7 +310,7 @@ def _stopped(failure: BaseException) -> NotLeadingError:
 
 
 def _is_no_room(failure: Exception) -> bool:
-    """Whether an append was only too much for now, of the log that most programs use."""
+    """Returns whether the append failed only because too much is in flight, in a log of `ottla.wal`."""
     try:
         from ottla.wal.errors import TooMuchInFlightError
     except ImportError:

@@ -1,7 +1,7 @@
-"""Files of snapshots: in a directory of this machine, or in an object store through fsspec.
+"""Snapshot files, in a local directory or in an object store through fsspec.
 
-A file shows up whole or not at all. In a directory: written under another name, synced, renamed, the directory synced.
-In an object store an object is there when its upload is complete.
+A file appears completely or not at all. In a directory, it is written under a temporary name, synced and renamed, and
+then the directory is synced. In an object store, an object appears when its upload is complete.
 """
 
 from __future__ import annotations
@@ -19,19 +19,27 @@ TEMPORARY = ".tmp-"
 
 
 class SnapshotFiles(Protocol):
-    def names(self) -> list[str]: ...
-    def write(self, name: str, blocks: Iterable[bytes]) -> None: ...
+    """A flat collection of files."""
+
+    def names(self) -> list[str]:
+        """Returns the names of all files, sorted."""
+        ...
+
+    def write(self, name: str, blocks: Iterable[bytes]) -> None:
+        """Writes a file atomically."""
+        ...
+
     def blocks(self, name: str) -> Iterator[bytes]:
-        """FileNotFoundError if it is not there."""
+        """Reads a file in blocks. Raises FileNotFoundError if it does not exist."""
         ...
 
     def remove(self, name: str) -> None:
-        """Nothing happens if it is not there."""
+        """Removes a file. Does nothing if it does not exist."""
         ...
 
 
 def open_files(place: str | os.PathLike[str]) -> SnapshotFiles:
-    """A path, or an address as fsspec has them: s3://bucket/path, memory://path."""
+    """Opens a path, or an fsspec URL such as s3://bucket/path or memory://path."""
     text = os.fspath(place)
     if "://" not in text or text.startswith("file://"):
         return DirectoryFiles(Path(text.removeprefix("file://")))
@@ -39,6 +47,8 @@ def open_files(place: str | os.PathLike[str]) -> SnapshotFiles:
 
 
 class DirectoryFiles:
+    """Snapshot files in a local directory, which is created if it does not exist."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         whole = directory.absolute()
@@ -75,6 +85,8 @@ class DirectoryFiles:
 
 
 class ObjectFiles:
+    """Snapshot files in an object store, through fsspec."""
+
     def __init__(self, address: str) -> None:
         try:
             import fsspec
@@ -103,7 +115,7 @@ class ObjectFiles:
             for block in blocks:
                 file.write(block)
         except BaseException:
-            # Closing would publish half an object, and a file that is given up closes itself unless it is closed.
+            # Closing would publish half an object, and an abandoned file closes itself unless it is marked as closed.
             with contextlib.suppress(Exception):
                 file.discard()
             with contextlib.suppress(Exception):

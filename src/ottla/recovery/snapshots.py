@@ -1,13 +1,13 @@
-"""Snapshots: the state at one position of its log, published whole or not at all.
+"""Snapshots: the state at one position of its log, published completely or not at all.
 
     store = SnapshotStore("snapshots")                # or s3://bucket/orders, with fsspec
     store.publish(applier.dump(), position)
     for snapshot in store.snapshots(): ...            # the newest first
 
-A snapshot is two files, `NAME.data` and `NAME.json`. The second one, the manifest, is written last and makes it one.
-The data is a sequence of frames, u32 length, u32 checksum, content, and each checksum (CRC32C) goes on from the one
-before it, so that a frame that is damaged, missing, doubled or out of place is found before anybody uses it. The
-manifest has the last one, and the CRC32C of itself.
+A snapshot consists of two files, `NAME.data` and `NAME.json`. The second is the manifest; it is written last and makes
+the snapshot valid. The data is a sequence of frames (u32 length, u32 checksum, content). Each checksum (CRC32C)
+continues from the one before it, so a frame that is damaged, missing, duplicated or out of place is detected before
+anyone uses it. The manifest contains the last checksum and a CRC32C of itself.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _MANIFEST, _DATA = ".json", ".data"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """The manifest of a published snapshot."""
+
     name: str
     position: Position
     created_ms: int
@@ -45,7 +47,13 @@ class Snapshot:
 
 
 class SnapshotStore:
-    """Keeps the newest `keep`. One that is damaged stays until newer ones take its place; it is named, not used."""
+    """Publishes, lists, reads and prunes snapshots; keeps the newest `keep`.
+
+    A damaged snapshot stays until newer ones replace it; it is reported and not used.
+
+        store = SnapshotStore("s3://bucket/orders", keep=3)
+        store.publish(tables.dump(), recovered.position)
+    """
 
     def __init__(self, place: str | os.PathLike[str], *, keep: int = KEEP) -> None:
         if keep < 1:
@@ -54,7 +62,7 @@ class SnapshotStore:
         self._files: SnapshotFiles = open_files(place)
 
     def publish(self, frames: Iterable[bytes], position: Position) -> Snapshot:
-        """It is on stable storage when this returns; then older ones go. Blocks: use a thread in asyncio code."""
+        """Writes a snapshot to stable storage, then prunes older ones. Blocks: use a thread in asyncio code."""
         name = f"{position.next_offset:020d}-{uuid.uuid4().hex[:8]}"
         packing = _Packing(frames)
         self._files.write(name + _DATA, packing)
@@ -66,7 +74,7 @@ class SnapshotStore:
         return snapshot
 
     def snapshots(self, until: Point = END) -> Iterator[Snapshot | DamagedSnapshotError]:
-        """The newest first, of those that have nothing after the point. For a manifest that is damaged, the error."""
+        """Yields the snapshots with nothing after the point, newest first; for a damaged manifest, yields the error."""
         for name in reversed(self._names()):
             try:
                 snapshot = self._read_manifest(name)
@@ -77,21 +85,24 @@ class SnapshotStore:
                 yield snapshot
 
     def frames(self, snapshot: Snapshot) -> Iterator[bytes]:
-        """Each is checked before it is handed out; at the end, that nothing is missing. DamagedSnapshotError."""
+        """Yields the frames, each verified first, and checks at the end that none is missing.
+
+        Raises DamagedSnapshotError.
+        """
         try:
             yield from _unpack(snapshot, self._files.blocks(snapshot.name + _DATA))
         except OSError as error:
             raise DamagedSnapshotError(snapshot.name, f"its data cannot be read ({error})") from error
 
     def verify(self, snapshot: Snapshot) -> None:
-        """Reads all of it. DamagedSnapshotError."""
+        """Reads the whole snapshot. Raises DamagedSnapshotError."""
         for _ in self.frames(snapshot):
             pass
 
     def trim_offset(self) -> int | None:
-        """What is before this offset no kept snapshot needs. None while there are fewer than `keep` that can be read.
+        """Returns the offset before which no kept snapshot needs the log, or None with fewer than `keep` readable ones.
 
-        They are read to the end first: a log must not be cut because of a snapshot that cannot be used.
+        Each snapshot is read completely first: the log must not be trimmed because of a snapshot that is unusable.
         """
         begins: list[int] = []
         for found in self.snapshots():
@@ -121,9 +132,10 @@ class SnapshotStore:
             raise DamagedSnapshotError(name, f"its manifest cannot be read ({error})") from error
 
     def _prune(self, newest: str) -> None:
-        """Manifests first: data without one is no snapshot. Then what a writer that died has left below them.
+        """Removes old snapshots, manifest first because data without a manifest is no snapshot, then stray older files.
 
-        Of several at one offset, the one that was written just now stays: the others may have been damaged.
+        Stray files are left behind by writers that died. Of several snapshots at the same offset, the one just written
+        stays, because the others may be damaged.
         """
         names = sorted(self._names(), key=lambda name: (name.split("-")[0], name == newest, name))
         kept = names[-self.keep :]
@@ -136,7 +148,7 @@ class SnapshotStore:
 
 
 class _Packing:
-    """Frames with their checksums; counts what went through."""
+    """Adds a checksum to each frame and keeps the totals for the manifest."""
 
     def __init__(self, frames: Iterable[bytes]) -> None:
         self._frames = frames

@@ -1,12 +1,12 @@
-"""SQLite as the state: row images (physical) and statements (logical), and how far it has come, in one transaction.
+"""Replays a log into SQLite: row images (physical) and statements (logical).
 
-A database that dies in the middle goes on exactly where it was: the position is committed with the changes. That is
-what makes statements such as `SET n = n + 1` safe; row images could also be applied twice.
+Changes and position are committed in one transaction, so after a crash the database continues exactly where it was.
+This makes statements such as `SET n = n + 1` safe; row images could also be applied twice.
 
-    images      table, key: the primary key as a JSON array; image: all columns in the table's order as a JSON array
-    statements  any SQL that changes rows or tables, and does the same everywhere: no clock, no random()
+    images      table; key: the primary key as a JSON array; image: all columns in table order as a JSON array
+    statements  any deterministic SQL that changes rows or tables: no clock, no random()
 
-The log is trusted as the database itself is: whoever can write to it can change any table.
+The log is trusted as much as the database itself: whoever can write to the log can change any table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CREATE = f"""CREATE TABLE IF NOT EXISTS {_POSITION_TABLE} (
 
 
 _INTEGER_MAX = (1 << 63) - 1
-"""Of SQLite. The id of a transaction may be larger; it is then kept as text."""
+"""The largest integer in SQLite. A larger transaction id is stored as text."""
 _ROW_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SELECT"})
 _TRANSACTION_VERBS = frozenset({"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"})
 _BEFORE_A_WORD = re.compile(r"(?:[\s;]|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
@@ -38,19 +38,24 @@ _BEYOND_KEYS = """
     UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_index_list(t.name) AS i
         WHERE t.type = 'table' AND i."unique" AND i.origin <> 'pk'
     UNION ALL SELECT 1 FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) WHERE t.type = 'table'"""
-"""What makes the change of one row change another."""
+"""Selects a row if the schema has anything by which changing one row changes another."""
 
 
 class SqliteApplier:
-    """Owns a connection: nobody else writes through it.
+    """A SQLite database as the state. The applier owns the connection: nothing else may write through it.
 
-    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`). `by_key` says
-    that the key of each image is its primary key, and a row's key always the same bytes: several processes can then
-    replay a log into it. Tables with triggers, foreign keys or other unique columns are replayed by one all the same.
+        connection = sqlite3.connect("orders.db")
+        applier = SqliteApplier(connection, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, total)")
+        await recover(log, applier)
+
+    `schema` has the statements that create the tables of row images (`CREATE TABLE IF NOT EXISTS ...`). `by_key`
+    asserts that the key of each image is its primary key and that a row's key always has the same bytes; several
+    processes can then replay a log into it. If the schema has triggers, foreign keys or other unique columns, one
+    process replays it all the same.
     """
 
     def __init__(self, connection: sqlite3.Connection, schema: str = "", *, by_key: bool = False) -> None:
-        connection.isolation_level = None  # transactions begin and end here, by name
+        connection.isolation_level = None  # transactions are begun and ended explicitly here
         self.connection = connection
         self._schema = schema
         self._by_key = by_key
@@ -62,13 +67,14 @@ class SqliteApplier:
         self.connection.executescript(self._schema)
 
     def apply(self, runs: Sequence[Run], position: Position) -> None:
+        """Applies the runs and stores the position in one transaction."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             for run in runs:
                 self._apply_run(run)
             self._set_position(position)
         except BaseException:
-            if self.connection.in_transaction:  # a full disk, for one, has ended it already
+            if self.connection.in_transaction:  # some errors, such as a full disk, have already ended it
                 self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
@@ -89,13 +95,13 @@ class SqliteApplier:
             raise RecoveryError(f"a statement is a text, not {sql!r}")
         verb = _first_word(sql)
         if verb in _TRANSACTION_VERBS:
-            # It would end the transaction that has the position: a crash could then apply what is before it twice.
+            # It would end the transaction that holds the position, so a crash could apply the changes before it twice.
             raise RecoveryError(
                 f"{verb} is not for a statement of a log: write the others as one transaction of the log"
             )
         self.connection.execute(sql, parameters)
         if verb not in _ROW_VERBS:
-            self._upserts.clear()  # a table may have other columns now
+            self._upserts.clear()  # the table may have other columns now
 
     def _prepare(self, table: str) -> tuple[str, str]:
         columns = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
@@ -113,15 +119,17 @@ class SqliteApplier:
         self.connection.execute(f"REPLACE INTO {_POSITION_TABLE} VALUES (0, ?, ?, ?, ?)", numbers)
 
     def by_key(self) -> bool:
+        """Returns whether `by_key` was given and the schema has nothing that rules it out."""
         return self._by_key and self.connection.execute(_BEYOND_KEYS).fetchone() is None
 
     def position(self) -> Position | None:
+        """Returns the stored position, or None for an empty database."""
         columns = "next_offset, begin_offset, transaction_max, timestamp_ms_max"
         row = self.connection.execute(f"SELECT {columns} FROM {_POSITION_TABLE}").fetchone()
         return None if row is None else Position(*map(int, row))
 
     def dump(self) -> Iterable[bytes]:
-        """A copy is made first, in a temporary file."""
+        """Copies the database to a temporary file, then returns the frames of that file."""
         copy = tempfile.NamedTemporaryFile(prefix="ottla-snapshot-", suffix=".db")  # noqa: SIM115 - `_blocks` closes it
         with sqlite3.connect(copy.name) as target:
             self.connection.backup(target)
@@ -129,11 +137,12 @@ class SqliteApplier:
         return _blocks(copy)
 
     def load(self, frames: Iterable[bytes], position: Position) -> None:
+        """Replaces the whole database by the snapshot."""
         with tempfile.NamedTemporaryFile(prefix="ottla-snapshot-", suffix=".db") as copy:
             for frame in frames:
                 copy.write(frame)
             copy.flush()
-            # Immutable: a copy of a database in WAL mode would leave files of its own beside it.
+            # Immutable: otherwise SQLite would create WAL files next to a copy of a database in WAL mode.
             source = sqlite3.connect(f"file:{copy.name}?mode=ro&immutable=1", uri=True)
             try:
                 source.backup(self.connection)
@@ -144,7 +153,7 @@ class SqliteApplier:
         self._set_position(position)
 
     def clear(self) -> None:
-        """Empty, with the tables of the schema."""
+        """Empties the database and creates the tables of the schema again."""
         empty = sqlite3.connect(":memory:")
         empty.backup(self.connection)
         empty.close()
@@ -152,7 +161,7 @@ class SqliteApplier:
         self._create()
 
     def digest(self) -> bytes:
-        """Of all rows of all tables but the position."""
+        """Returns a checksum of all rows of all tables except the position."""
         found = hashlib.blake2b(digest_size=DIGEST_BYTES)
         listed = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         for (table,) in self.connection.execute(f"{listed} ORDER BY name").fetchall():
@@ -168,7 +177,7 @@ class SqliteApplier:
 
 def _blocks(copy: tempfile._TemporaryFileWrapper[bytes]) -> Iterator[bytes]:
     with copy:
-        handle = os.open(copy.name, os.O_RDONLY)  # SQLite wrote through a handle of its own
+        handle = os.open(copy.name, os.O_RDONLY)  # SQLite wrote through its own handle
         with open(handle, "rb") as file:
             while block := file.read(FRAME_BYTES):
                 yield block

@@ -1,4 +1,4 @@
-"""Trim by the application: after a snapshot, the log gives up what no kept snapshot needs."""
+"""Trims a log after a snapshot: removes the records that no kept snapshot needs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,24 @@ from ottla.recovery.snapshots import SnapshotStore
 
 
 class TrimmableLog(Protocol):
-    async def tail(self) -> LogTail: ...
-    async def trim(self, before: int) -> object: ...
+    """A log that can be trimmed."""
+
+    async def tail(self) -> LogTail:
+        """Returns the current start and end of the log."""
+        ...
+
+    async def trim(self, before: int) -> object:
+        """Deletes the entries before this offset."""
+        ...
 
 
 async def trim_log(log: TrimmableLog, snapshots: SnapshotStore) -> int | None:
-    """The offset before which the log was cut; None if nothing can go yet.
+    """Trims the log and returns its new start offset, or None if nothing can be removed yet.
 
-    All kept snapshots are read to the end first, so it takes as long as a restart would, in a thread.
+        store.publish(applier.dump(), position)
+        await trim_log(log, store)
+
+    All kept snapshots are first read completely, in a thread, so a trim takes as long as a restart.
     """
     before = await asyncio.to_thread(snapshots.trim_offset)
     if before is None or before <= (await log.tail()).start_offset:

@@ -1,7 +1,7 @@
-"""Replay with several processes: each reduces ranges of the log, and this one applies what they found, in order.
+"""Replay with several processes: each reduces ranges of the log, and this process applies the results in order.
 
-The state is in one place and has one position, as in a replay by one process: a worker that dies leaves it at the
-last piece that was applied, and nothing is applied twice or left out.
+There is one state with one position, as in a replay by a single process. If a worker dies, the state stays at the last
+applied piece; nothing is applied twice or skipped.
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from ottla.recovery.replaying import Replayer
 
 RANGE_ENTRIES_MIN = 250_000
 RANGE_ENTRIES_MAX = 1_000_000
-"""The longer a range, the more of its keys are changed again in it, and the fewer have to be applied."""
+"""In a longer range, more keys are changed repeatedly, so fewer changes have to be applied."""
 RANGES_PER_WORKER = 4
 RANGES_AHEAD = 2
-"""That a worker is asked for at once, so that it has something to do while its first one is applied."""
+"""Ranges requested from a worker at once, so that it has work while its first range is applied."""
 PIECES_AHEAD = 2
-"""Of a worker that is faster than whoever applies. It then waits."""
+"""Pieces buffered per worker that is faster than the applier. The worker then waits."""
 _BUFFER_BYTES = 1 << 20
 _PROGRAM = "from ottla.recovery.range_worker import main; main()"
 
 
 def worth_it(begin: int, end: int, workers: int, applier: Applier) -> bool:
-    """Whether processes are started at all: they take longer to start than a short log to replay."""
+    """Returns whether to start processes at all: starting them takes longer than replaying a short log."""
     return workers > 1 and end - begin >= 2 * RANGE_ENTRIES_MIN and is_by_key(applier)
 
 
 def is_by_key(applier: Applier) -> bool:
+    """Returns whether only the last change of each key matters to this applier."""
     return isinstance(applier, ByKeyApplier) and applier.by_key()
 
 
 async def replay_by_workers(
     log: ReadableLog, replayer: Replayer, applier: Applier, end: int, until: Point, workers: int, meter: Meter
 ) -> None:
-    """Up to `end` or the point, or until the state is not one by key any more: the rest is for a plain replay."""
+    """Replays up to `end` or the point, or until the applier is no longer by key; a plain replay then does the rest."""
     begin = replayer.position.next_offset
-    if replayer.read_offset < begin:  # transactions that are open in the state that it goes on from
+    if replayer.read_offset < begin:  # transactions that are open in the initial state
         async for columns in columns_of(log, replayer.read_offset, begin):
             replayer.feed(columns)
     ranges = deque(Range(first, last, until) for first, last in ranges_of(begin, end, workers))
@@ -63,6 +64,7 @@ async def replay_by_workers(
 
 
 def ranges_of(begin: int, end: int, workers: int) -> Iterator[tuple[int, int]]:
+    """Splits the offsets from `begin` to `end` into ranges (first, until)."""
     size = -(-(end - begin) // (workers * RANGES_PER_WORKER))
     size = min(max(size, RANGE_ENTRIES_MIN, 1), RANGE_ENTRIES_MAX)
     for first in range(begin, end, size):
@@ -70,7 +72,7 @@ def ranges_of(begin: int, end: int, workers: int) -> Iterator[tuple[int, int]]:
 
 
 class _Workers:
-    """Processes, started together and ended together, however it ends."""
+    """The worker processes. All of them are started together and killed together, on success and on failure."""
 
     def __init__(self, log: ReadableLog, count: int, meter: Meter, begin: int) -> None:
         self._count, self._meter, self._begin = count, meter, begin
@@ -103,7 +105,7 @@ class _Workers:
         self._meter.note(self._begin + offsets, entries)
 
     async def pieces(self, ranges: deque[Range]) -> AsyncIterator[Piece]:
-        """Of all ranges, in the order of the log."""
+        """Yields the pieces of all ranges in log order."""
         asked: deque[_Worker] = deque()
         for worker in self._team * RANGES_AHEAD:
             if ranges:
@@ -142,7 +144,7 @@ class _Worker:
 
     @property
     def read(self) -> Read:
-        """In all ranges together."""
+        """The total read in all ranges."""
         offsets = self._before.offset_count + self._now.offset_count
         return Read(offsets, self._before.entry_count + self._now.entry_count)
 
@@ -156,7 +158,7 @@ class _Worker:
             self._process.stdin.write(FRAME.pack(len(body)) + body)
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Of the first range that it was asked for. WorkerFailedError."""
+        """Yields the pieces of the oldest requested range. Raises WorkerFailedError."""
         asked = self._asked.popleft()
         next_offset = asked.first
         while True:
@@ -204,6 +206,7 @@ class _Worker:
         await asyncio.wait({self._pump})
         assert self._process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            while await self._process.stdout.read(_BUFFER_BYTES):  # a pipe that nobody reads is never seen to end
+            # Drain it: the end of an unread pipe is never noticed
+            while await self._process.stdout.read(_BUFFER_BYTES):
                 pass
         await self._process.wait()

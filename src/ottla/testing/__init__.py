@@ -1,4 +1,4 @@
-"""For tests of programs that use Ottla: real brokers inside the test process, on real ports.
+"""Test support for programs that use Ottla: real brokers inside the test process, on real ports.
 
     with Cluster() as cluster:
         cluster.create_topic("orders", partitions=3)
@@ -7,14 +7,14 @@
     with Cluster(brokers=3) as cluster:
         cluster.create_topic("orders")
         leader = cluster.leader_of("orders")
-        cluster.kill(leader)       # another one leads within moments
+        cluster.kill(leader)       # another broker takes over within moments
         cluster.restart(leader)
         cluster.wait_until_in_sync()
 
         cluster.wait_for_assignment("billing", members=2)    # of a consumer group
-        cluster.wait_for_lag_zero("billing")                 # also `await cluster.async_wait_for_lag_zero("billing")`
+        cluster.wait_for_lag_zero("billing")                 # or `await cluster.async_wait_for_lag_zero("billing")`
 
-With pytest, ask for the fixture `ottla` (a fresh broker for each test), `ottla_cluster` (three of them) or
+With pytest, use the fixture `ottla` (a fresh broker for each test), `ottla_cluster` (three brokers) or
 `ottla_cluster_factory`.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["Cluster", "TopicRefusedError"]
 
 
 def __getattr__(name: str) -> Any:
-    """The broker is imported when it is used: the plugin is loaded by every run of pytest, also by those without."""
+    """Imports the broker on first use, because every run of pytest loads the plugin, even if no test uses it."""
     if name in __all__:
         from ottla.testing import cluster
 

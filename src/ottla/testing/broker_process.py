@@ -1,7 +1,7 @@
-"""A broker in a process of its own, to be killed.
+"""A broker in a separate process, for tests that kill it.
 
-`Cluster` runs inside the test's process; this one is for tests that need a real death: `kill` is SIGKILL, and
-`start` afterwards takes the same port and the same data directory, so that clients which were connected go on.
+`Cluster` runs inside the test process; this class is for tests that need a real crash. `kill` sends SIGKILL. A later
+`start` uses the same port and the same data directory, so connected clients continue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_S = 0.005
 
 
 class BrokerEndedError(Exception):
-    """The broker ended, or did not get ready in time. Says how, and what it logged last."""
+    """The broker ended, or was not ready in time. The message says how it ended and what it logged last."""
 
     def __init__(self, sentence: str, exit_code: int | None, log: str) -> None:
         super().__init__(f"{sentence}; it logged:\n{log[-4000:]}")
@@ -33,7 +33,15 @@ class BrokerEndedError(Exception):
 
 
 class BrokerProcess:
-    """`python -m ottla up` on one data directory. Usable as a context manager, which stops it cleanly."""
+    """Runs `python -m ottla up` on one data directory. Used as a context manager, it stops the broker cleanly.
+
+    Example:
+
+        with BrokerProcess(tmp_path / "data") as broker:
+            ...                # connect to broker.bootstrap
+            broker.kill()
+            broker.start()     # recovers, on the same port
+    """
 
     def __init__(
         self,
@@ -57,27 +65,31 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
+        """The broker's `host:port`."""
         return f"{self.host}:{self.port}"
 
     @property
     def wal_server(self) -> str:
-        """Of its append stream, if its configuration has `ottla.wal.port`; 0 becomes the port of the first start."""
+        """The address of the append stream, if `ottla.wal.port` is configured; the first start replaces port 0."""
         return f"{self.host}:{self._config[WAL_PORT]}"
 
     @property
     def pid(self) -> int:
+        """The id of the broker's process."""
         assert self._process is not None, "the broker was not started"
         return self._process.pid
 
     @property
     def running(self) -> bool:
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def configure(self, name: str, value: str) -> None:
-        """A broker setting by Kafka's name, from the next start on."""
+        """Sets a broker setting by Kafka's name. It takes effect at the next start."""
         self._config[name] = value
 
     def command(self) -> list[str]:
+        """Returns the command line, after writing the configuration file that it names."""
         command = [sys.executable, "-m", "ottla", "up", "--brokers", "1"]
         command += ["--port", str(self.port), "--data", str(self.data)]
         if self._config:
@@ -86,7 +98,7 @@ class BrokerProcess:
         return command + self._arguments
 
     def start(self) -> BrokerProcess:
-        """Returns once it serves. The second start takes the port of the first. Raises BrokerEndedError if it ends."""
+        """Returns once the broker serves. Restarts keep the first port. Raises BrokerEndedError if it ends."""
         assert not self.running, "the broker is already running"
         self._reserve_ports()
         output_path = self.data.with_name(self.data.name + ".out")
@@ -106,7 +118,7 @@ class BrokerProcess:
         raise BrokerEndedError(f"the broker was not ready after {self._ready_timeout_s} s", None, self.log())
 
     def _reserve_ports(self) -> None:
-        """Replaces 0 by ports that stay free while the broker is down."""
+        """Replaces port 0 by ports that stay free while the broker is down."""
         self.port = self.port or reserve_port()
         if self._config.get(WAL_PORT) == "0":
             self._config[WAL_PORT] = str(reserve_port())
@@ -117,11 +129,11 @@ class BrokerProcess:
         )
 
     def kill(self) -> None:
-        """SIGKILL: no shutdown, no flush, nothing is answered any more."""
+        """Sends SIGKILL: no shutdown, no flush, no further replies."""
         self._end(signal.SIGKILL, timeout_s=10)
 
     def stop(self, timeout_s: float = 20) -> int:
-        """SIGTERM, and the exit code. A broker that does not end in time is killed and raises BrokerEndedError."""
+        """Sends SIGTERM and returns the exit code. After the timeout, kills the broker and raises BrokerEndedError."""
         try:
             return self._end(signal.SIGTERM, timeout_s)
         except subprocess.TimeoutExpired:
@@ -135,12 +147,12 @@ class BrokerProcess:
         return self._process.wait(timeout_s)
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code of a broker that ends by itself."""
+        """Waits for a broker that ends by itself and returns its exit code."""
         assert self._process is not None, "the broker was not started"
         return self._process.wait(timeout_s)
 
     def log(self) -> str:
-        """What it wrote to stderr, over all its starts."""
+        """Returns what the broker wrote to stderr over all its starts."""
         return self.log_path.read_text(encoding="utf-8", errors="replace") if self.log_path.exists() else ""
 
     def __enter__(self) -> BrokerProcess:
@@ -154,7 +166,7 @@ class BrokerProcess:
 
 
 def _ready_line(path: Path) -> str | None:
-    """The line that says where it serves, once it is whole."""
+    """Returns the line with the broker's address once it is complete."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
         if line.startswith(READY) and line.endswith("\n"):
             return line.strip()

@@ -1,7 +1,7 @@
-"""A broker inside this process, on an event loop and a thread of its own.
+"""A broker inside this process, with its own event loop in its own thread.
 
-A test may block, or run another event loop, and the broker goes on. Its death takes all that ran for it: every task is
-of its own loop.
+The broker continues while a test blocks or runs another event loop. Killing it ends everything that ran for it, because
+all its tasks belong to its loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ T = TypeVar("T")
 
 
 class BrokerThread:
-    """`start` after `stop` or `kill` takes the same port and the same data. Each call blocks until it is done."""
+    """Starts, stops and kills one broker. Each call blocks until it is done.
+
+    A `start` after `stop` or `kill` uses the same port and the same data.
+
+        broker = BrokerThread(BrokerSettings(data_dir=str(tmp_path), port=0), number=1)
+        broker.start()
+        ...                    # connect to broker.address
+        broker.kill()
+    """
 
     def __init__(self, settings: BrokerSettings, number: int) -> None:
         self.settings = settings
@@ -31,11 +39,13 @@ class BrokerThread:
 
     @property
     def address(self) -> str:
+        """The broker's `host:port`. Raises RuntimeError before the first start."""
         if not self.settings.port:
             raise RuntimeError("the cluster was not started")
         return f"{self.settings.host}:{self.settings.port}"
 
     def start(self) -> None:
+        """Starts the broker unless it runs."""
         if self.running is not None:
             return
         self._start_loop()
@@ -49,17 +59,17 @@ class BrokerThread:
             self.settings.properties["ottla.wal.port"] = str(self.running.append_stream.port)
 
     def stop(self) -> None:
-        """Ends as a broker does that is told to: answers what it accepted and makes it durable."""
+        """Shuts down like a broker that receives SIGTERM: replies to accepted requests and makes them durable."""
         if self.running is not None:
             self._end(self.running.stop)
 
     def kill(self) -> None:
-        """Ends at once, without flushing anything."""
+        """Ends at once, without flushing."""
         if self.running is not None:
             self._end(self.running.kill)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs it where the broker runs."""
+        """Runs a coroutine on the broker's event loop and returns its result."""
         assert self._loop is not None, "the broker runs"
         outcome: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return outcome.result()
@@ -96,7 +106,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """What a killed broker left behind."""
+    """Cancels the tasks that a killed broker left behind."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

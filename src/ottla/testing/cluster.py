@@ -1,4 +1,4 @@
-"""One broker or several inside the test process, each on a real port."""
+"""One or more brokers inside the test process, each on a real port."""
 
 from __future__ import annotations
 
@@ -37,19 +37,24 @@ class TopicRefusedError(Exception):
 
 
 class Cluster(GroupWaits):
-    """A context manager, `with` or `async with`; starts once entered.
+    """A cluster for tests. Use it with `with` or `async with`; it starts when entered.
 
-    Without a `data_dir` the data lies in a temporary directory that goes with the cluster. `storage` is the durability
-    of topics that do not name one: `disk`, `cache` or `memory`. `config` has broker settings by Kafka's names. With
-    `power_cuts`, `kill` also loses whatever was not yet on stable storage; without, it leaves what the death of a
-    process leaves. With `wal`, the brokers serve the append stream (`wal_servers`, for `ottla.wal`).
+        with Cluster(brokers=3) as cluster:
+            cluster.create_topic("orders", partitions=3)
+            cluster.kill(cluster.leader_of("orders"))
 
-    With several `brokers` their ids are 1, 2, ..., topics get three replicas, or as many as there are brokers if they
-    are fewer, and each broker can be stopped, killed and started again by its id. With a `port` they take that one and
-    those that follow.
+    Without a `data_dir`, the data lives in a temporary directory that is removed with the cluster. `storage` is the
+    durability of topics that do not set one: `disk`, `cache` or `memory`. `config` has broker settings by Kafka's
+    names. With `power_cuts`, `kill` also loses everything that was not yet on stable storage; without it, `kill` loses
+    only what a process crash loses. With `wal`, the brokers serve the append stream (`wal_servers`, for `ottla.wal`).
 
-    The methods block until they are done, which takes milliseconds, also in an async test: the brokers have event loops
-    of their own. Those that wait for a group have an async twin: the group's consumers may be on the test's loop.
+    Several `brokers` get the ids 1, 2, ... Topics get three replicas, or one per broker if there are fewer brokers.
+    Each broker can be stopped, killed and restarted by its id. With a `port`, the brokers use that port and the
+    following ones.
+
+    The methods block until they are done. This takes milliseconds and is safe in an async test, because the brokers
+    have their own event loops. The methods that wait for a group also have async twins, because the group's consumers
+    may run on the test's event loop.
     """
 
     def __init__(
@@ -89,12 +94,12 @@ class Cluster(GroupWaits):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,...`; stays the same over restarts."""
+        """`host:port,...`; does not change over restarts."""
         return ",".join(thread.address for thread in self._threads.values())
 
     @property
     def wal_servers(self) -> str:
-        """`host:port,...` of the append streams, for `ottla.wal`; stays the same over restarts. Needs `wal=True`."""
+        """`host:port,...` of the append streams, for `ottla.wal`; does not change over restarts. Needs `wal=True`."""
         ports = [thread.settings.properties.get("ottla.wal.port", "0") for thread in self._threads.values()]
         if "0" in ports:
             raise RuntimeError("the cluster has no append streams: start it with Cluster(wal=True)")
@@ -102,25 +107,28 @@ class Cluster(GroupWaits):
 
     @property
     def data_dir(self) -> str:
+        """The directory with the data of all brokers."""
         return self._data_dir
 
     @property
     def is_running(self) -> bool:
-        """Whether any of its brokers runs."""
+        """Whether any broker runs."""
         return bool(self.running_brokers)
 
     @property
     def broker_ids(self) -> list[int]:
+        """The ids of all brokers."""
         return list(self._threads)
 
     @property
     def running_brokers(self) -> list[int]:
+        """The ids of the brokers that run."""
         return [number for number, thread in self._threads.items() if thread.running is not None]
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def start(self, broker_id: int | None = None) -> None:
-        """Starts the brokers that do not run, or one of them, on the same ports and the same data as before."""
+        """Starts all stopped brokers, or one of them, with the same ports and data as before."""
         if not self._data_dir:
             self._temporary = tempfile.TemporaryDirectory(prefix="ottla-", ignore_cleanup_errors=True)
             self._data_dir = self._temporary.name
@@ -154,22 +162,22 @@ class Cluster(GroupWaits):
         }
 
     def stop(self, broker_id: int | None = None) -> None:
-        """Ends as brokers do that are told to: hands leadership over, answers what was accepted, makes it durable."""
+        """Shuts down cleanly: transfers leadership, replies to accepted requests and makes them durable."""
         for thread in self._chosen(broker_id):
             thread.stop()
 
     def kill(self, broker_id: int | None = None) -> None:
-        """Ends all brokers, or one, at once, without flushing anything; `start` recovers what is there."""
+        """Ends all brokers, or one, at once and without flushing. `start` then recovers from what is on disk."""
         for thread in self._chosen(broker_id):
             thread.kill()
 
     def restart(self, broker_id: int | None = None) -> None:
-        """Starts again what runs, which is stopped first, or what was killed."""
+        """Stops the brokers, or one of them, if they run, and starts them again."""
         self.stop(broker_id)
         self.start(broker_id)
 
     def close(self) -> None:
-        """Stops, and removes the temporary directory."""
+        """Stops all brokers and removes the temporary directory."""
         self.stop()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -179,7 +187,7 @@ class Cluster(GroupWaits):
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, *, replication_factor: int = -1, **configs: object) -> None:
-        """Topic configs by Kafka's names with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
+        """Creates a topic. Configs are Kafka's with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
         thread, broker = self._any()
         named = {key.replace("_", "."): _config_value(value) for key, value in configs.items()}
         creating = broker.create_topic(name, partitions, named, replication_factor=replication_factor)
@@ -189,16 +197,16 @@ class Cluster(GroupWaits):
         self._wait_until(lambda each: each.topics.get(name) is not None, f"know the topic {name!r}")
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        """The id of the broker that leads; None while nobody does."""
+        """Returns the id of the leader, or None while there is none."""
         leader, _ = self._layout(topic, partition)
         return leader if self._runs(leader) else None
 
     def in_sync(self, topic: str, partition: int = 0) -> list[int]:
-        """The ids of the brokers that are in sync, the leader too."""
+        """Returns the ids of the in-sync replicas, including the leader."""
         return list(self._layout(topic, partition)[1])
 
     def wait_until_in_sync(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Until every partition has a leader and all its replicas in sync. Raises TimeoutError."""
+        """Waits until every partition has a leader and all replicas in sync. Raises TimeoutError."""
 
         def is_whole(broker: Broker) -> bool:
             layouts = [layout for topic in broker.topics for layout in topic.layouts]
@@ -232,7 +240,7 @@ class Cluster(GroupWaits):
         return [self._threads[broker_id]]
 
     def _runs(self, broker_id: int) -> bool:
-        """What the others know of a death they know a moment later. A broker that is alone may have any id."""
+        """Returns whether the broker runs: others learn of a death a moment later. A single broker may have any id."""
         return broker_id in self.running_brokers or len(self._threads) == 1
 
     def _any(self) -> tuple[BrokerThread, Broker]:
@@ -242,7 +250,7 @@ class Cluster(GroupWaits):
         raise RuntimeError("the cluster does not run")
 
     def _wait_until(self, condition: Callable[[Broker], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
-        """Until it holds on every broker that runs: what one of them knows, the others know a moment later."""
+        """Waits until the condition holds on every running broker; a change reaches them at different times."""
 
         async def holds(broker: Broker) -> bool:
             return condition(broker)
@@ -278,7 +286,7 @@ def _config_value(value: object) -> str:
 
 
 def _check_names(config: Mapping[str, str]) -> None:
-    """A broker only warns of an unknown name, and nobody reads its log in a test."""
+    """Rejects unknown names: a broker only logs a warning, and nobody reads its log in a test."""
     for name in config:
         if is_unknown(name, BROKER_CONFIGS):
             raise BadSettingsError(unknown_name("broker", name, BROKER_CONFIGS).message)

@@ -1,4 +1,4 @@
-"""Brokers of one cluster, each in a process of its own, to be killed one by one."""
+"""A cluster of brokers in separate processes, which can be killed one by one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ STOP_TIMEOUT_S = 40.0
 
 
 class ClusterProcesses:
-    """`count` brokers with the ids 1, 2, ..., meeting in SQLite unless `coordination` names another store.
+    """Runs `count` brokers with the ids 1, 2, ... They coordinate through SQLite unless `coordination` is given.
 
-    `config` has broker settings by Kafka's names. Usable as a context manager, which kills what still runs.
+        with ClusterProcesses(tmp_path) as cluster:
+            cluster.broker(1).kill()
+            cluster.broker(1).start()
+
+    `config` has broker settings by Kafka's names. Used as a context manager, it kills the brokers that still run.
     """
 
     def __init__(
@@ -51,28 +55,31 @@ class ClusterProcesses:
 
     @property
     def bootstrap(self) -> str:
+        """`host:port,...` of all brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def broker(self, node_id: int) -> BrokerProcess:
+        """Returns the broker with this id."""
         return self.brokers[node_id - 1]
 
     def start(self) -> Self:
-        """All at once; returns when all of them serve."""
+        """Starts all brokers in parallel and returns when all of them serve."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(BrokerProcess.start, self.brokers))
         return self
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
-        """One after the other, and their exit codes."""
+        """Stops the running brokers one after the other and returns their exit codes."""
         return [broker.stop(timeout_s) for broker in self.brokers if broker.running]
 
     def kill(self) -> None:
+        """Kills all running brokers."""
         for broker in self.brokers:
             if broker.running:
                 broker.kill()
 
     def log(self) -> str:
-        """What all of them logged, with a line before each."""
+        """Returns the logs of all brokers, each with a heading."""
         return "\n".join(f"--- broker {number}\n{broker.log()}" for number, broker in enumerate(self.brokers, 1))
 
     def __enter__(self) -> Self:

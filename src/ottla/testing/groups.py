@@ -1,12 +1,12 @@
-"""Waits for consumer groups: until every partition has its member, and until everything is read.
+"""Waits for consumer groups: until every partition is assigned, or until everything is read.
 
-They ask as any administrator would, so groups of all clients and of both protocols will do.
+The waits use the admin API, so they work for groups of every client and of both protocols.
 
     cluster.wait_for_assignment("billing", members=2)
     produce(...)
     cluster.wait_for_lag_zero("billing")
 
-In an async test whose consumers run on the test's own event loop, `await cluster.async_wait_for_lag_zero("billing")`.
+In an async test whose consumers run on the test's event loop, use `await cluster.async_wait_for_lag_zero("billing")`.
 """
 
 from __future__ import annotations
@@ -29,43 +29,51 @@ T = TypeVar("T")
 
 
 class GroupWaits:
-    """For whoever has brokers."""
+    """A mixin that adds the waits to a class with `bootstrap_servers`."""
 
     @property
     def bootstrap_servers(self) -> str:
+        """The addresses of the brokers."""
         raise NotImplementedError
 
     def wait_for_assignment(
         self, group: str, members: int | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> GroupDescription:
-        """Blocks until the group has so many members (at least one if it is not said) that share out all partitions of
-        the topics that they subscribe to. Returns who has what. Raises TimeoutError, which says what is missing.
+        """Blocks until the group's members have all partitions of their subscribed topics. Returns the assignment.
 
-        That is the coordinator's view: members hear of it with their next poll.
+        Without `members`, at least one member is required; otherwise exactly that many. Raises TimeoutError, which says
+        what is missing. This is the coordinator's view: members learn of it at their next poll.
         """
         return _elsewhere(assignment(self.bootstrap_servers, group, members, timeout_s=timeout_s))
 
     def wait_for_lag_zero(
         self, group: str, topics: Iterable[str] | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> GroupLag:
-        """Blocks until the group has committed all that is in its partitions: those that it committed or that a member
-        has, and all of `topics`. Raises TimeoutError, which says what is not read."""
+        """Blocks until the group has committed everything in its partitions.
+
+        These are the partitions that it committed or that a member has, and all partitions of `topics`. Raises
+        TimeoutError, which says what is not read.
+        """
         return _elsewhere(lag_zero(self.bootstrap_servers, group, topics, timeout_s=timeout_s))
 
     async def async_wait_for_assignment(
         self, group: str, members: int | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> GroupDescription:
+        """The async twin of `wait_for_assignment`."""
         return await assignment(self.bootstrap_servers, group, members, timeout_s=timeout_s)
 
     async def async_wait_for_lag_zero(
         self, group: str, topics: Iterable[str] | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> GroupLag:
+        """The async twin of `wait_for_lag_zero`."""
         return await lag_zero(self.bootstrap_servers, group, topics, timeout_s=timeout_s)
 
 
 async def assignment(
     bootstrap_servers: str, group: str, members: int | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> GroupDescription:
+    """Waits as `GroupWaits.wait_for_assignment` does."""
+
     async def look(admin: Admin) -> tuple[GroupDescription, str]:
         found = await admin.describe_group(group)
         return found, await _unassigned(admin, found, members)
@@ -76,10 +84,11 @@ async def assignment(
 async def lag_zero(
     bootstrap_servers: str, group: str, topics: Iterable[str] | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> GroupLag:
+    """Waits as `GroupWaits.wait_for_lag_zero` does."""
     wanted = list(topics or ())
 
     async def look(admin: Admin) -> tuple[GroupLag, str]:
-        await admin.describe_group(group)  # raises if it is not there
+        await admin.describe_group(group)  # raises if the group does not exist
         found = (await admin.group_lags([group], in_seconds=False))[group]
         return found, await _unread(admin, found, wanted)
 
@@ -89,7 +98,7 @@ async def lag_zero(
 async def _until_nothing_missing(
     bootstrap_servers: str, group: str, look: Callable[[Admin], Awaitable[tuple[T, str]]], timeout_s: float
 ) -> T:
-    """Looks at least once, however short the time is."""
+    """Polls until nothing is missing or the time is up, at least once."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     request_timeout_ms = max(1000, int(timeout_s * 1000))
@@ -104,7 +113,7 @@ async def _until_nothing_missing(
                     if loop.time() >= deadline_s:
                         break
                     await asyncio.sleep(POLL_S)
-        except ClientError as failure:  # brokers come and go in tests, and groups begin
+        except ClientError as failure:  # in tests, brokers come and go, and groups may not exist yet
             missing = str(failure)
         if loop.time() >= deadline_s:
             raise TimeoutError(f'group "{group}", after {timeout_s:g} s: {missing}')
@@ -112,7 +121,7 @@ async def _until_nothing_missing(
 
 
 async def _unassigned(admin: Admin, group: GroupDescription, members: int | None) -> str:
-    """What stands in the way of an assignment; empty if nothing does."""
+    """Returns the reason why the assignment is incomplete, or an empty string."""
     if group.state != STABLE:
         return f"it is {group.state}"
     if members is not None and len(group.members) != members:
@@ -150,7 +159,7 @@ def _unread_text(partition: PartitionLag) -> str:
 
 
 async def _partitions_of(admin: Admin, topics: Iterable[str]) -> set[TopicPartition]:
-    """Of those that exist."""
+    """Returns the partitions of those topics that exist."""
     found: set[TopicPartition] = set()
     for topic in sorted(set(topics)):
         try:
@@ -166,6 +175,6 @@ def _count(number: int, thing: str) -> str:
 
 
 def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
-    """On an event loop of its own, so that a test may call it from inside of another one."""
+    """Runs a coroutine on its own event loop, so that a test may call it from inside another loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

