@@ -1,4 +1,4 @@
-"""How transactions were ended, and who decided it: counted for those who watch the broker."""
+"""Counters of how transactions ended and who decided it, for monitoring."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 class Cause(StrEnum):
     PRODUCER = "producer"
-    """By EndTxn."""
+    """The producer sent EndTxn."""
     TIMEOUT = "timeout"
     NEW_PRODUCER = "new_producer"
-    """Another one began with the transactional id, or an operator fenced the one that had it."""
+    """A new producer started with the transactional id, or an operator fenced the current one."""
     RESTART = "restart"
-    """The producer itself began anew after an error, in the middle of its transaction."""
+    """The producer itself restarted after an error, in the middle of its transaction."""
     OPERATOR = "operator"
 
 
@@ -26,4 +26,4 @@ class Decision(NamedTuple):
 Decisions = Counter[Decision]
 
 POSSIBLE = (Decision(True, Cause.PRODUCER), *(Decision(False, cause) for cause in Cause))
-"""So that what has not happened yet is told as 0."""
+"""Every decision that can occur, so that those that have not happened yet are reported as 0."""
