@@ -1,7 +1,8 @@
-"""Members of a consumer group that still speak the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-To such a member its epoch is the generation. Nobody of them leads: the coordinator assigns. It is told to join again
-whenever its target has changed, or when what it waits for has become free.
+Such a member sees its member epoch as the generation. None of these members is the leader: the coordinator assigns the
+partitions. A member is asked to rejoin when its target has changed, or when the partitions it waits for have become
+free.
 """
 
 from __future__ import annotations
@@ -67,13 +68,14 @@ def _join_refusal(shard: Shard, group: ConsumerGroup, request: JoinGroup, member
         return ErrorCode.inconsistent_group_protocol
     subscription = read_subscription(request.protocols[0][1])
     if request.member_id != NO_MEMBER_ID and known_id not in group.members and subscription and subscription.owned:
-        # It was removed and does not know it: others have its partitions. It has to give them up first.
+        # The member was removed and does not know it. Other members have its partitions; it has to give them up first.
         return ErrorCode.unknown_member_id
     return None
 
 
 def fits(group: ConsumerGroup, request: JoinGroup) -> bool:
-    """All guests have a protocol in common, so that they can be a classic group again."""
+    """Returns whether all classic members would have a protocol in common, so that they can become a classic group
+    again."""
     if not request.protocols or read_subscription(request.protocols[0][1]) is None:
         return False
     common = {name for name, _ in request.protocols}

@@ -1,4 +1,4 @@
-"""What a group of the consumer protocol allows: who may commit and read offsets, what it subscribes to."""
+"""Rules of a consumer-protocol group: who may commit and fetch offsets, and what the group subscribes to."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def subscribed_names(group: ConsumerGroup) -> frozenset[str]:
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
-    """By name and by regular expression. Also names of topics that do not exist. An unresolved expression matches
-    nothing."""
+    """Returns the topics a member subscribes to, by name and by regular expression, including names of topics that do
+    not exist. An unresolved expression matches nothing."""
     names = frozenset(member.subscribed_names)
     if member.subscribed_regex:
         resolved = group.regexes.get(member.subscribed_regex)
@@ -54,7 +54,7 @@ def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
 
 
 def is_unresolved(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether nobody has found out yet which topics its regular expression matches."""
+    """Returns whether the topics that match the member's regular expression are not known yet."""
     return bool(member.subscribed_regex) and member.subscribed_regex not in group.regexes
 
 
@@ -63,6 +63,7 @@ def subscribed_regexes(group: ConsumerGroup) -> set[str]:
 
 
 def group_state(group: ConsumerGroup) -> str:
+    """Returns the state as DescribeGroups and ListGroups show it."""
     if not group.members:
         return "Empty"
     if group.epoch > group.target_epoch:
@@ -78,6 +79,6 @@ def is_reconciled(group: ConsumerGroup, member_id: str) -> bool:
 
 
 def preferred_assignor(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """Of those that members ask for, the one that most of them want; else the first that is configured."""
+    """Returns the assignor that most members ask for; the first configured one if none asks."""
     votes = Counter(member.assignor for member in group.members.values() if member.assignor is not None)
     return max(sorted(votes), key=votes.__getitem__, default=assignors[0])
