@@ -60,7 +60,7 @@ class LeaseFile:
             self.release_in_child()
 
     def release_in_child(self) -> None:
-        """Releases the lock in a forked child, where no other thread exists that could hold the mutex or release it."""
+        """Closes the file. Takes no mutex: a forked child has no other threads, and nobody would release it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

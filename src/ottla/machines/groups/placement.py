@@ -13,5 +13,5 @@ def partition_of(group: str, partition_count: int) -> int:
     for place in range(0, len(units), 2):
         code = (31 * code + (units[place] << 8 | units[place + 1])) & 0xFFFFFFFF
     signed = code - (1 << 32) if code >> 31 else code
-    # Java's abs() has no positive counterpart for the smallest int.
+    # The smallest int of Java has no positive counterpart.
     return 0 if signed == -(1 << 31) else abs(signed) % partition_count
