@@ -29,7 +29,7 @@ class Beginning(NamedTuple):
     """The next record has this id or a higher one."""
     accounts: list[Placed | Missing]
     may_be_trimmed: bool = False
-    """Whether missing records may have been in the log and been trimmed."""
+    """True if missing records may have been in the log and been trimmed."""
     fenced: WalFailure | None = None
     """Set if the writer is fenced: it is told which of its records are in the log, and can write nothing more."""
 

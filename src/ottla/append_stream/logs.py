@@ -74,11 +74,13 @@ class Logs:
 
 
 def address(node: Node) -> str:
+    """Returns host:port of a node's append stream."""
     host = f"[{node.host}]" if ":" in node.host else node.host
     return f"{host}:{node.wal_port}"
 
 
 def is_passing(failure: WalFailure) -> bool:
+    """Returns whether a retry may succeed."""
     return failure.code in _PASSING
 
 

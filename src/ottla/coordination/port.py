@@ -60,11 +60,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class IsAbsent:
+    """The condition that a key has no entry."""
+
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class HasVersion:
+    """The condition that a key's entry has this version."""
+
     key: str
     version: Revision
 

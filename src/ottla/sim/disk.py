@@ -100,7 +100,7 @@ class SimDisk:
 
     @property
     def syncs_all(self) -> bool:
-        """Whether the system can sync a whole file system at once. May be changed."""
+        """True if the system can sync a whole file system at once. May be changed."""
         return self.state.syncs_all
 
     @syncs_all.setter

@@ -68,7 +68,7 @@ class SimHost:
         self.incarnation = 0
         self.power_cuts = 0
         self.is_up = False
-        """Whether the machine is on; says nothing about the process."""
+        """True while the machine is on; says nothing about the process."""
         self.sockets: dict[SimSocket, None] = {}
         """The open sockets of its process."""
         self.loop: SimLoop

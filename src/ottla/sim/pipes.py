@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
+    """The kind of a piece in flight."""
+
     OPEN = auto()
     """The last step of the handshake: now the other side may accept."""
     DATA = auto()

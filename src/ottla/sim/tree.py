@@ -161,6 +161,7 @@ class Tree:
 
 
 def walk_directories(root: Directory, *, durable: bool = False) -> Iterator[Directory]:
+    """Yields a directory and all directories below it."""
     yield root
     for node in (root.durable if durable else root.current).values():
         if isinstance(node, Directory):
@@ -168,6 +169,7 @@ def walk_directories(root: Directory, *, durable: bool = False) -> Iterator[Dire
 
 
 def walk_files(root: Directory) -> Iterator[FileContent]:
+    """Yields all files below a directory."""
     for directory in walk_directories(root):
         for node in directory.current.values():
             if isinstance(node, FileContent):

@@ -34,8 +34,8 @@ class Limits:
 
 
 def _bytes(data: bytes) -> bytes:
-    """Returns the data as bytes, copied if the caller could change it later. Raises TypeError for anything that is not a
-    buffer, such as a str."""
+    """Returns the data as bytes, copied if the caller could change it later. Raises TypeError for anything that is not
+    a buffer, such as a str."""
     return data if type(data) is bytes else memoryview(data).tobytes()
 
 

@@ -88,12 +88,14 @@ class WriterStream(Receiver):
         return AppendRun(first.first_id, data)
 
     def on_drained(self) -> None:
+        """Sends queued appends once the connection has room."""
         if self._unsent:
             self._flush()
 
     # -- replies ------------------------------------------------------------------------------------------------
 
     def on_message(self, message: bytes) -> None:
+        """Handles a reply of the leader."""
         self._stream.credit(len(message))
         if self._ended.done():
             return
@@ -113,13 +115,16 @@ class WriterStream(Receiver):
             self._end(RpcError(Status.UNAVAILABLE, reply.failure.message))
 
     def on_headers(self, headers: dict[str, str]) -> None:
+        """Handles response headers; a status in them ends the stream."""
         if "grpc-status" in headers:
             self.on_end(headers)
 
     def on_end(self, trailers: dict[str, str]) -> None:
+        """Ends the stream with the status of the broker."""
         self._end(status_of(trailers) or RpcError(Status.UNAVAILABLE, "the broker ended the stream"))
 
     def on_lost(self, error: RpcError) -> None:
+        """Ends the stream because the connection was lost."""
         self._end(error)
 
     def _end(self, error: RpcError) -> None:

@@ -54,7 +54,7 @@ class Append:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has to be appended atomically, in a message of its own."""
+        """True if it has to be appended atomically, in a message of its own."""
         return self.count > 1 or self.expected_end is not None
 
 

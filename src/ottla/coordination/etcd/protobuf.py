@@ -16,6 +16,8 @@ _INT64_BITS = 64
 
 
 class Field(NamedTuple):
+    """The layout of one field of a message."""
+
     name: str
     number: int
     message: type[Message] | None

@@ -122,6 +122,7 @@ def is_over(directory: str, row: LeaseRow, now_ms: float) -> bool:
 
 
 def remove_file(directory: str, row: LeaseRow) -> None:
+    """Removes the file of a lease; does nothing if it is gone."""
     with suppress(OSError):
         os.unlink(os.path.join(directory, DIRECTORY, row.file))
 

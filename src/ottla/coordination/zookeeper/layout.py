@@ -77,6 +77,7 @@ def _name(key: str) -> str:
 
 
 def key_of(name: str) -> str:
+    """Returns the key of a node name."""
     return unquote(name)
 
 
@@ -90,14 +91,17 @@ def decode_entry(key: str, data: bytes) -> Entry:
 
 
 def encode_keys(keys: Iterable[str]) -> bytes:
+    """Encodes the contents of a lease node."""
     return json.dumps(sorted(keys)).encode()
 
 
 def decode_keys(data: bytes) -> set[str]:
+    """Decodes the contents of a lease node."""
     return set(json.loads(data))
 
 
 def encode_changes(changes: Sequence[Change]) -> bytes:
+    """Encodes the contents of a change node. Large values are replaced by references to their entries."""
     value_bytes = sum(len(change.entry.value) for change in changes if change.entry is not None)
     inline = value_bytes <= INLINE_BYTES_MAX
     out = bytearray()
@@ -112,6 +116,7 @@ def encode_changes(changes: Sequence[Change]) -> bytes:
 
 
 def decode_changes(data: bytes, revision: Revision) -> list[Change | Reference]:
+    """Decodes the contents of a change node."""
     found: list[Change | Reference] = []
     position = 0
     while position < len(data):

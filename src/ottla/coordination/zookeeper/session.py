@@ -125,6 +125,8 @@ class LeaseSession(Session):
 
 
 class LeaseConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """A connection of kazoo that sends pings only on request."""
+
     granted_ms = 0
     may_ping = False
 

@@ -60,7 +60,7 @@ class Due(NamedTuple):
     old: Versioned[PartitionState]
     new: PartitionState
     is_clean: bool
-    """Whether the new leader is known to have everything."""
+    """True if the new leader is known to have everything."""
 
 
 def plan(

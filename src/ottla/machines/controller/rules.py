@@ -29,10 +29,10 @@ class TopicRules:
     min_insync_replicas: int | None = None
     """None means a majority of the replicas."""
     unclean: bool = False
-    """Whether a replica that may lack acknowledged records is elected when no other is left."""
+    """Allows electing a replica that may lack acknowledged records when no other is left."""
 
     goes_on_empty: bool = False
-    """Whether a partition gets a leader again after every copy of its data is known to be lost.
+    """Lets a partition get a leader again after every copy of its data is known to be lost.
 
     A `memory` topic does: its owner knows that the data dies with the processes, and the log continues above the
     reserved offsets (safety: memory-loss). For data on disks somebody has to accept the loss explicitly: `unclean`.

@@ -39,6 +39,8 @@ class Member(NamedTuple):
 
 
 class PartitionKey(NamedTuple):
+    """The identity of a partition: the id of its topic, and its index."""
+
     topic_id: TopicId
     partition: int
 

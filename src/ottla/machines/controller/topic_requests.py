@@ -129,6 +129,7 @@ def create_partitions(
 
 
 def check_new_count(topic: TopicState, count: int) -> Refused | None:
+    """Checks that a new partition count is an increase."""
     current = topic.partition_count
     if count == current:
         return Refused(ErrorCode.invalid_partitions, f"Topic already has {current} partition(s).")

@@ -28,6 +28,7 @@ from ottla.model.errors import ErrorCode
 
 
 def join_consumer_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
+    """JoinGroup of a classic member."""
     name, group = request.group, shard.tables.consumer[request.group]
     is_new = request.member_id == NO_MEMBER_ID
     member_id = request.member_id or f"{request.instance_id or request.client_id}-{request.fresh_id}"
@@ -104,6 +105,7 @@ def _described(request: JoinGroup, old: ConsumerMember | None) -> ConsumerMember
 
 
 def sync_consumer_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:
+    """SyncGroup of a classic member."""
     name, group = request.group, shard.tables.consumer[request.group]
     refusal = _refusal(group, request.member_id, request.instance_id, request.generation)
     if refusal is None:
@@ -138,6 +140,7 @@ def _sync_refusal(shard: Shard, group: ConsumerGroup, request: SyncGroup) -> Err
 
 
 def heartbeat_consumer_group(shard: Shard, ticket: Ticket, request: Heartbeat) -> None:
+    """Heartbeat of a classic member."""
     group = shard.tables.consumer[request.group]
     refusal = _refusal(group, request.member_id, request.instance_id, request.generation)
     if refusal is None:
@@ -164,6 +167,7 @@ def _ask_to_join(shard: Shard, name: str, group: ConsumerGroup, member_id: str) 
 
 
 def leave_consumer_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
+    """LeaveGroup of classic members."""
     name, group = request.group, shard.tables.consumer[request.group]
     left = []
     for leaving in request.members:

@@ -69,6 +69,7 @@ def _assign(shard: Shard, group: ClassicGroup, request: SyncGroup) -> None:
 
 
 def heartbeat(shard: Shard, ticket: Ticket, request: Heartbeat) -> None:
+    """Heartbeat, for groups of either protocol."""
     if request.group in shard.tables.consumer:
         guests.heartbeat_consumer_group(shard, ticket, request)
         return
@@ -91,6 +92,7 @@ def _heartbeat(shard: Shard, request: Heartbeat) -> ErrorCode:
 
 
 def leave_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
+    """LeaveGroup, for groups of either protocol."""
     if not request.group:
         shard.answer(ticket, LeaveReply(ErrorCode.invalid_group_id))
         return

@@ -123,6 +123,7 @@ def on_session_timeout(shard: Shard, name: str, member_id: str) -> None:
 
 
 def settle_after_removal(shard: Shard, group: ClassicGroup) -> None:
+    """Rebalances, or completes the join phase, after a member was removed."""
     if group.state in (ClassicState.STABLE, ClassicState.COMPLETING):
         prepare(shard, group)
     elif group.state is ClassicState.PREPARING and group.have_all_joined:
@@ -139,16 +140,19 @@ def remove(shard: Shard, group: ClassicGroup, member_id: str) -> None:
 
 
 def keep_session(shard: Shard, group: ClassicGroup, member: Member) -> None:
+    """Restarts the session timeout of a member."""
     shard.start_timer(TimerKind.SESSION, group.name, member.session_timeout_ms, member.member_id)
 
 
 def answer_join(shard: Shard, group: ClassicGroup, member: Member, reply: JoinReply) -> None:
+    """Replies to the member's JoinGroup, if it waits for one."""
     if member.join_ticket is not None:
         shard.answer(member.join_ticket, reply)
         member.join_ticket = None
 
 
 def answer_sync(shard: Shard, group: ClassicGroup, member: Member, error: ErrorCode) -> None:
+    """Replies to the member's SyncGroup, if it waits for one."""
     if member.sync_ticket is None:
         return
     if error is ErrorCode.none:

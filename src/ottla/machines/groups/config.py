@@ -28,6 +28,8 @@ class MigrationPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
+    """Settings of the group coordinator."""
+
     session_timeout_min_ms: int = 6_000
     """group.min.session.timeout.ms; this and the next three belong to the classic protocol."""
     session_timeout_max_ms: int = 1_800_000

@@ -42,6 +42,7 @@ CLASSIC_TAG = 0
 
 
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
+    """Returns the key and the value of a record."""
     kind, part, write = _PARTS[type(record)]
     key = FieldWriter()
     key.int16(kind)
@@ -58,6 +59,7 @@ def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
+    """Decodes a record of this kind. Raises MalformedError."""
     group = key.string()
     part = key.string() if kind in (MEMBER_KEY, TARGET_KEY, CURRENT_KEY, REGEX_KEY) else ""
     key.end()

@@ -35,6 +35,7 @@ from ottla.model.ids import TopicId
 
 
 def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:
+    """Returns the subscribed topics that exist."""
     return {name: shard.topics[name] for name in subscribed_names(group) if name in shard.topics}
 
 
@@ -137,6 +138,7 @@ def remove_member(shard: Shard, name: str, member_id: str) -> None:
 
 
 def after_removal(shard: Shard, name: str) -> None:
+    """Starts a new group epoch after members were removed."""
     forget_regexes(shard, name)
     note_topics(shard, name)
     bump_epoch(shard, name)

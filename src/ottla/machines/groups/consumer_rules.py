@@ -12,6 +12,7 @@ from ottla.model.errors import ErrorCode
 
 
 def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> ErrorCode | None:
+    """Returns the error for an offset commit, or None if it is allowed."""
     if request.generation < 0 and not group.members:
         return None
     member = group.members.get(request.member_id)
@@ -23,6 +24,7 @@ def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> Error
 
 
 def offset_fetch_refusal(group: ConsumerGroup, request: FetchOffsets) -> ErrorCode | None:
+    """Returns the error for an offset fetch, or None if it is allowed."""
     if request.member_id is None and request.member_epoch < 0:
         return None
     member = group.members.get(request.member_id or "")
@@ -39,6 +41,7 @@ def _epoch_refusal(group: ConsumerGroup, member_id: str, member: ConsumerMember,
 
 
 def subscribed_names(group: ConsumerGroup) -> frozenset[str]:
+    """Returns the topics that any member subscribes to."""
     return frozenset[str]().union(*(topics_of(group, member) for member in group.members.values()))
 
 
@@ -74,6 +77,7 @@ def group_state(group: ConsumerGroup) -> str:
 
 
 def is_reconciled(group: ConsumerGroup, member_id: str) -> bool:
+    """Returns whether the member has reached its target."""
     current = group.current_of(member_id)
     return current.state is MemberState.STABLE and current.epoch == group.target_epoch
 

@@ -24,6 +24,7 @@ from ottla.model.errors import ErrorCode
 
 
 def list_groups(shard: Shard, ticket: Ticket, request: ListGroups) -> None:
+    """ListGroups, with its filters."""
     states = {state.strip().lower() for state in request.states}
     types = {kind.strip().lower() for kind in request.types}
     listed = (_listed(shard, group) for group in sorted(shard.group_names()))
@@ -80,6 +81,7 @@ def describe_group(shard: Shard, ticket: Ticket, request: DescribeGroup) -> None
 
 
 def describe_consumer_group(shard: Shard, ticket: Ticket, request: DescribeConsumerGroup) -> None:
+    """ConsumerGroupDescribe for one group."""
     group = shard.tables.consumer.get(request.group)
     if group is None:
         shard.answer(ticket, DescribeConsumerReply(error=ErrorCode.group_id_not_found))
@@ -99,6 +101,7 @@ def describe_consumer_group(shard: Shard, ticket: Ticket, request: DescribeConsu
 
 
 def delete_group(shard: Shard, ticket: Ticket, request: DeleteGroup) -> None:
+    """DeleteGroups for one group. Only an empty group is deleted."""
     error = _delete_refusal(shard, request.group)
     if error is NONE:
         offset_requests.remove_all(shard, request.group)

@@ -181,6 +181,7 @@ def _subscription(shard: Shard, name: str) -> Callable[[str], bool]:
 
 
 def remove(shard: Shard, key: OffsetKey) -> None:
+    """Writes a tombstone for one offset."""
     shard.emit(OffsetRecord(key.group, key.topic, key.partition, None))
 
 

@@ -20,6 +20,8 @@ NOTHING: Assignment = frozenset()
 
 
 class CommittedOffset(NamedTuple):
+    """The offset that a group committed for one partition."""
+
     offset: int
     leader_epoch: int
     metadata: str

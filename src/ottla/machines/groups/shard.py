@@ -42,6 +42,8 @@ class Appended(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """A reply, with the ticket of its request."""
+
     ticket: Ticket
     reply: Reply
 

@@ -30,6 +30,8 @@ an unknown writer is rejected."""
 
 
 class ProducerBatch(NamedTuple):
+    """A batch of a producer in the log."""
+
     first_sequence: int
     last_sequence: int
     base_offset: int
@@ -39,6 +41,8 @@ class ProducerBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
+    """The state of one producer."""
+
     producer_id: int
     epoch: int
     last_timestamp_ms: int
@@ -63,10 +67,14 @@ class Duplicate(NamedTuple):
 
 
 class OutOfOrder(NamedTuple):
+    """The batch does not continue the sequence."""
+
     expected_sequence: int
 
 
 class StaleEpoch(NamedTuple):
+    """A newer epoch of the producer has fenced this one."""
+
     current_epoch: int
 
 

@@ -87,7 +87,7 @@ class LeaderReplication:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all produces are accepted. The required number is capped at the number of replicas."""
+        """True if acks=all produces are accepted. The required number is capped at the number of replicas."""
         return len(self.isr) >= min(self._min_in_sync, len(self._others) + 1)
 
     def follower(self, broker_id: int) -> Follower | None:

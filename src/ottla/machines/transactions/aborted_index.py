@@ -17,6 +17,8 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
+    """One entry of the index."""
+
     producer_id: int
     first_offset: int
     last_offset: int

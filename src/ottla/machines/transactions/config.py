@@ -9,6 +9,8 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
+    """Settings of the transaction coordinator."""
+
     timeout_max_ms: int = 15 * MINUTE_MS
     """transaction.max.timeout.ms"""
     id_expiration_ms: int = 7 * 24 * 60 * MINUTE_MS

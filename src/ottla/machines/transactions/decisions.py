@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 
 class Cause(StrEnum):
+    """Who decided how a transaction ends."""
+
     PRODUCER = "producer"
     """The producer sent EndTxn."""
     TIMEOUT = "timeout"
@@ -19,6 +21,8 @@ class Cause(StrEnum):
 
 
 class Decision(NamedTuple):
+    """The outcome of a transaction and its cause."""
+
     is_commit: bool
     cause: Cause
 

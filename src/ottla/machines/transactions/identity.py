@@ -14,6 +14,8 @@ from ottla.model.errors import ErrorCode
 
 
 class Identity(Enum):
+    """The relation of a request's producer to the transactional id."""
+
     CURRENT = auto()
     PREVIOUS = auto()
     """The producer retries: the reply that raised it to the current identity did not arrive."""

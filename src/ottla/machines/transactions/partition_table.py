@@ -46,6 +46,8 @@ class TransactionalProducer(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
+    """A transaction that is open in this partition."""
+
     producer_id: int
     producer_epoch: int
     first_offset: int

@@ -34,6 +34,8 @@ class Instant(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """A reply, with the ticket of its request."""
+
     ticket: Ticket
     reply: Reply
 

@@ -18,6 +18,8 @@ NO_GUARD = 0
 
 
 class Verification(NamedTuple):
+    """A verification in progress."""
+
     guard: int
     epoch: int
     lowest_sequence: int
