@@ -246,7 +246,7 @@ class Writer:
             append.future.set_result(offset)
         else:
             append.future.set_exception(error)
-            append.future.exception()  # marks it as retrieved: nobody may look at it
+            append.future.exception()  # marks it as retrieved, in case nobody looks at it
 
     def _move_settled(self) -> None:
         appends, by_id = self._appends, self._by_id

@@ -165,8 +165,7 @@ def _first(view: View, broker_ids: Iterable[int], state: PartitionState) -> int 
 def _led_by(
     state: PartitionState, moved: PartitionState, leader: int, in_sync: list[Member], view: View
 ) -> PartitionState:
-    """Returns the state after a clean election, or with an unchanged leader: it has everything that was
-    acknowledged."""
+    """Returns the state after a clean election, or with the same leader, which has everything that was acknowledged."""
     current = view.current(leader)
     isr = tuple(current if member.broker_id == leader else member for member in in_sync)
     is_new_epoch = current != state.leader_member or not set(moved.replicas).issuperset(state.replicas)
