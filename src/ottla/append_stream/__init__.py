@@ -1,1 +1,1 @@
-"""The gRPC front door: a write-ahead log's append stream (`wal.proto`). It calls broker/, never a second write path."""
+"""The gRPC server of the append stream (`wal.proto`). It calls broker/ and has no write path of its own."""

@@ -1,10 +1,12 @@
 """Append: one writer's stream into one log.
 
-What arrives is appended in its order, with no await in between, and answered when it is acknowledged; the next message
-does not wait for that. Replies of one turn of the loop go together, ranges that touch as one.
+Messages are appended in the order of arrival, with no await in between, and each gets its reply when it is
+acknowledged; the next message does not wait for that. Replies of one turn of the loop are sent together, with adjacent
+ranges merged.
 
-Flow control: a message's bytes count as held until it is settled. Beyond a bound, while the writer does not read its
-replies, and while the broker's backlog is full, the stream gives no more credit: the writer's own window stops it.
+Flow control: the bytes of a message count as held until it is settled. The stream grants no more credit while too many
+bytes are held, while the writer does not read its replies, or while the broker's backlog is full: the writer is then
+stopped by its own window.
 """
 
 from __future__ import annotations
@@ -44,14 +46,16 @@ if TYPE_CHECKING:
     from ottla.rpc.server import Call
 
 HELD_BYTES_MAX = 8 * 1024 * 1024
-"""Of one stream, appended and not settled, before its writer has to wait."""
+"""Maximum number of unsettled bytes of one stream before its writer has to wait."""
 UNREAD_BYTES_MAX = 64 * 1024
-"""Of replies that the writer does not take."""
+"""Maximum number of bytes of replies that the writer has not read."""
 
 _KAFKA_ACKS = {Acks.ALL: ALL, Acks.LEADER: 1, Acks.NONE: 0}
 
 
 class AppendStream(Receiver):
+    """The server side of one Append call."""
+
     def __init__(self, service: WalService, call: Call) -> None:
         self._service = service
         self._call = call
@@ -60,12 +64,12 @@ class AppendStream(Receiver):
         self._acks = ALL
         self._next_id = 0
         self._early: deque[bytes] | None = None
-        """What came while the stream begins; None before."""
+        """Messages that arrived while the stream begins; None before that."""
         self._held_bytes = 0
         self._owed_bytes = 0
-        """Credit that is held back."""
+        """Credit that is withheld."""
         self._waits = 0
-        """Answers that wait for something to be committed."""
+        """Number of replies that wait for a commit."""
         self._acknowledged: list[Acknowledged] = []
         self._refused: list[RefusedIds] = []
         self._is_flushing = False
@@ -75,7 +79,7 @@ class AppendStream(Receiver):
     def epoch(self) -> int:
         return self._begun.epoch if self._begun is not None else 0
 
-    # -- what arrives -----------------------------------------------------------------------------------------
+    # -- messages and events ----------------------------------------------------------------------------------
 
     def on_message(self, message: bytes) -> None:
         if self._is_over:
@@ -88,7 +92,7 @@ class AppendStream(Receiver):
             self._begin(message)
 
     def on_end(self, trailers: dict[str, str]) -> None:
-        """The writer sends no more. It gets the replies that it waits for."""
+        """The writer sends no more. It still gets the replies that it waits for."""
         self._end_if_done(is_ending=True)
 
     def on_lost(self, error: RpcError) -> None:
@@ -97,7 +101,7 @@ class AppendStream(Receiver):
     def on_drained(self) -> None:
         self._give_credit()
 
-    # -- the beginning ----------------------------------------------------------------------------------------
+    # -- beginning --------------------------------------------------------------------------------------------
 
     def _begin(self, message: bytes) -> None:
         try:
@@ -139,7 +143,7 @@ class AppendStream(Receiver):
         self._end_if_done(is_ending=self._call.stream.has_ended)
 
     def _settle_account(self, begun: Beginning, account: Placed | Missing) -> None:
-        """What an earlier stream of this writer left unanswered."""
+        """Settles ids that an earlier stream of this writer left without a reply."""
         if isinstance(account, Placed):
             self._wait(account.first_id, account.record_count, account.base_offset, account.end_offset, 0)
         else:
@@ -171,7 +175,7 @@ class AppendStream(Receiver):
         self._give_credit()
 
     def _append(self, run: AppendRun) -> None:
-        """In as many batches as it takes, or in one if it has to be whole."""
+        """Appends a run, in as many batches as necessary, or in one if it has to be atomic."""
         assert self._begun is not None
         self._service.broker.check_lease()
         time_ms = time_of_append(self._begun.partition, self._service.broker.clock.now_ms())
@@ -239,10 +243,10 @@ class AppendStream(Receiver):
         self._acknowledge(first_id, count, base_offset)
         self._give_credit()
 
-    # -- refusals ---------------------------------------------------------------------------------------------
+    # -- rejections -------------------------------------------------------------------------------------------
 
     def _refuse_when_committed(self, first_id: int, count: int, failure: WalFailure) -> None:
-        """SAFETY 27: what it is refused for may yet be undone by another leader."""
+        """Rejects ids once the reason is committed: another leader could still undo it (safety: conditional-append)."""
         assert self._begun is not None
         partition = self._begun.partition
         if partition.log_end_offset <= partition.high_watermark:
@@ -262,7 +266,7 @@ class AppendStream(Receiver):
         partition.when_acknowledged(partition.log_end_offset, settled, ALL)
 
     def _fail_when_committed(self, failure: WalFailure) -> None:
-        """The stream ends, for a reason that has to be committed first. It takes nothing more meanwhile."""
+        """Ends the stream for a reason that has to be committed first. Until then it accepts nothing more."""
         assert self._begun is not None
         begun, self._begun = self._begun, None
         self._early = deque()
@@ -274,12 +278,13 @@ class AppendStream(Receiver):
             self._fail(failure if error is ErrorCode.none else self._service.logs.failure(self._log, error))
 
     def fence(self, failure: WalFailure) -> None:
-        """A later writer's fence is committed. Whatever of this writer is in the log lies below it."""
+        """Ends the stream because a later writer's fence is committed. All records of this writer are below
+        the fence."""
         if not self._is_over:
             self._fail(failure)
 
     def stop(self) -> None:
-        """The broker stops: what it has accepted is answered, more is not taken."""
+        """Ends the stream because the broker stops. Accepted records still get their replies; no more are accepted."""
         if self._is_over:
             return
         failure = WalFailure(Code.UNAVAILABLE, "the broker stops")
@@ -334,7 +339,7 @@ class AppendStream(Receiver):
     def on_backlog_drained(self) -> None:
         self._give_credit()
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- closing ----------------------------------------------------------------------------------------------
 
     def _end_if_done(self, *, is_ending: bool) -> None:
         is_done = self._begun is not None and not (self._waits or self._acknowledged or self._refused)
@@ -343,7 +348,7 @@ class AppendStream(Receiver):
             self._call.finish()
 
     def _fail(self, failure: WalFailure) -> None:
-        """The stream ends with an error that the writer understands."""
+        """Ends the stream with an error that the writer understands."""
         if not self._is_over:
             self._close()
             self._flush(failure)
@@ -354,7 +359,7 @@ class AppendStream(Receiver):
         self._call.finish(status, why)
 
     def supersede(self) -> None:
-        """The same writer has begun another stream."""
+        """Ends the stream because the same writer has begun another one."""
         if not self._is_over:
             self._abandon(Status.CANCELLED, "this writer has begun another stream")
 

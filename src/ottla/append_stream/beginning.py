@@ -1,4 +1,4 @@
-"""How a stream begins: who writes, whether it may, and what of its records is in the log already."""
+"""Begins a stream: who writes, whether it may write, and which of its records are already in the log."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 
 class Beginning(NamedTuple):
+    """The state with which a stream begins."""
+
     partition: Partition
     writer_id: int
     epoch: int
     next_id: int
-    """What comes now has this id, or a later one."""
+    """The next record has this id or a higher one."""
     accounts: list[Placed | Missing]
     may_be_trimmed: bool = False
-    """What is missing may have been in the log."""
+    """True if missing records may have been in the log and been trimmed."""
     fenced: WalFailure | None = None
-    """It is told what it has in the log, and writes nothing more."""
+    """Set if the writer is fenced: it is told which of its records are in the log, and can write nothing more."""
 
 
 async def begin(service: WalService, request: Begin, stream: AppendStream) -> Beginning | WalFailure:
+    """Checks a Begin request and finds out which of the writer's records are in the log."""
     log = LogName(request.topic, request.partition)
     partition = service.logs.led(log)
     if isinstance(partition, WalFailure):
@@ -47,10 +50,10 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
         error = await committed(partition, partition.log_end_offset)
         return refusal_failure(refusal) if error is ErrorCode.none else service.logs.failure(log, error)
     fenced = refusal_failure(refusal) if refusal is not None else None
-    # From here on no earlier stream of this writer appends anything: what the log has of it stands.
+    # From here on no earlier stream of this writer appends anything, so the log's records of this writer are final.
     service.register(partition, writer_id, stream)
     settled_id = NO_ID if request.settled_id is None else request.settled_id
-    if request.epoch == NO_EPOCH and request.writer_id is None:  # it is new here, whatever it did elsewhere
+    if request.epoch == NO_EPOCH and request.writer_id is None:  # new in this log, whatever it did elsewhere
         return Beginning(partition, writer_id, NO_EPOCH, settled_id + 1, [], fenced=fenced)
     known = partition.log.producers.get(writer_id)
     if known is None and fenced is not None:
@@ -59,7 +62,7 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
     if last_id < settled_id:
         if request.acks is Acks.ALL or known is None:
             return WalFailure(Code.UNKNOWN_WRITER, "the log does not know of what this writer has written")
-        last_id = settled_id  # acknowledged by less than all, and gone
+        last_id = settled_id  # acknowledged with less than acks=all, and lost
     start = partition.log_start_offset
     batches = await batches_of(partition, writer_id, settled_id, max(request.from_offset, start))
     if batches is None or not partition.is_led_here:

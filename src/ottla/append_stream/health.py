@@ -1,4 +1,4 @@
-"""grpc.health.v1: whether the append stream serves, as load balancers and operators ask it."""
+"""The grpc.health.v1 service: whether the append stream is serving, for load balancers and operators."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
 
 class Health:
+    """Serves grpc.health.v1."""
+
     def __init__(self, broker: Broker, services: tuple[str, ...]) -> None:
         self._broker = broker
         self._services = ("", *services)
@@ -41,7 +43,7 @@ class Health:
 
 
 class _Watch(Receiver):
-    """Says once what it is: a broker that stops ends its connections."""
+    """A Watch call. Reports the status only once, because a broker that stops closes its connections."""
 
     def __init__(self, health: Health, call: Call) -> None:
         self._health = health

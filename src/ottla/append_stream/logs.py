@@ -1,4 +1,4 @@
-"""Which partition a call means, who leads it, and what its errors are called here."""
+"""Resolves the partition that a call names and its leader, and maps errors to those of the append stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODES = {
     ErrorCode.unknown_server_error: Code.UNAVAILABLE,
 }
 _PASSING = frozenset({Code.NOT_LEADER, Code.UNAVAILABLE, Code.NOT_FOUND})
-"""Another try, here or elsewhere, may go better: it says nothing about the one record."""
+"""Failures for which a retry, here or elsewhere, may succeed: they say nothing about an individual record."""
 
 
 class Logs:
@@ -37,7 +37,7 @@ class Logs:
         self.broker = broker
 
     def led(self, log: LogName) -> Partition | WalFailure:
-        """The partition, if it is led here."""
+        """Returns the partition if this broker leads it, else the failure."""
         self.broker.check_lease()
         topic = self.broker.topics.get(log.topic)
         partition = topic.partition(log.partition) if topic is not None else None
@@ -48,21 +48,24 @@ class Logs:
         return partition
 
     def not_led(self, log: LogName) -> WalFailure:
+        """Returns the NOT_LEADER failure, which names the leader if it is known."""
         leader = self.leader_of(log)
         where = f"{leader} does" if leader else "it is not known who does"
         return WalFailure(Code.NOT_LEADER, f"this broker does not lead {log.topic}-{log.partition}: {where}", leader)
 
     def leader_of(self, log: LogName) -> str:
-        """Where the append stream of the leader is; empty if nobody leads, or it has none."""
+        """Returns the address of the leader's append stream; empty if there is no leader or it has no append stream."""
         topic = self.broker.topics.get(log.topic)
         layouts = topic.layouts if topic is not None else ()
         leader = next((each.leader for each in layouts if each.partition == log.partition), -1)
         return next((address(node) for node in self.broker.nodes() if node.id == leader and node.wal_port), "")
 
     def servers(self) -> list[str]:
+        """Returns the addresses of all append streams in the cluster."""
         return [address(node) for node in self.broker.nodes() if node.wal_port]
 
     def failure(self, log: LogName, error: ErrorCode | Refused) -> WalFailure:
+        """Converts a Kafka error to a failure of the append stream."""
         refused = Refused(error) if isinstance(error, ErrorCode) else error
         code = _CODES.get(refused.error, Code.INVALID)
         if code is Code.NOT_LEADER:
@@ -71,15 +74,18 @@ class Logs:
 
 
 def address(node: Node) -> str:
+    """Returns host:port of a node's append stream."""
     host = f"[{node.host}]" if ":" in node.host else node.host
     return f"{host}:{node.wal_port}"
 
 
 def is_passing(failure: WalFailure) -> bool:
+    """Returns whether a retry may succeed."""
     return failure.code in _PASSING
 
 
 def refusal_failure(refusal: Refusal) -> WalFailure:
+    """Converts a rejection by the writer rules to a failure."""
     if isinstance(refusal, Fenced):
         why = f"a writer with epoch {refusal.epoch} has taken this log"
         return WalFailure(Code.FENCED, why, epoch=refusal.epoch)

@@ -1,4 +1,4 @@
-"""From two settings to a service that is served: `ottla.wal.host` and `ottla.wal.port`."""
+"""Starts the append stream at the address that `ottla.wal.host` and `ottla.wal.port` configure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class AppendStreamServer:
+    """The gRPC server of one broker: the WAL service, health and reflection."""
+
     def __init__(self, broker: Broker) -> None:
         self._service = WalService(broker)
         health = Health(broker, (SERVICE,))
@@ -24,14 +26,14 @@ class AppendStreamServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """OSError if that address cannot be had."""
+        """Starts listening. Raises OSError if the address cannot be used."""
         self.port = await self._server.start(host, port)
 
     async def stop(self, grace_s: float) -> None:
-        """Answers what was accepted; whoever writes or follows is told to go elsewhere."""
+        """Stops gracefully: accepted records get their replies, and writers and followers are told to go elsewhere."""
         self._service.stop()
         await self._server.stop(grace_s)
 
     async def kill(self) -> None:
-        """As the death of the process would."""
+        """Stops abruptly, as the death of the process would."""
         await self._server.abort()

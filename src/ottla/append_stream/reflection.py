@@ -1,6 +1,6 @@
-"""grpc.reflection: what this server serves, so that grpcurl and its like need no proto file.
+"""The grpc.reflection service, which describes this server so that tools such as grpcurl need no proto file.
 
-`wal.pb` is `wal.proto` as protoc describes it; `scripts/generate_wal_descriptor.py` writes it.
+`wal.pb` is the descriptor that protoc generates from `wal.proto`; `scripts/generate_wal_descriptor.py` writes it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _BY_NAME, _BY_SYMBOL, _LIST = 3, 4, 7
 
 
 class Reflection:
+    """Serves grpc.reflection, v1 and v1alpha."""
+
     def __init__(self, services: tuple[str, ...]) -> None:
         self._services = (*services, *SERVICES)
         self._descriptor: bytes | None = None
@@ -27,7 +29,7 @@ class Reflection:
         return {f"/{name}/ServerReflectionInfo": lambda call: _Info(self, call) for name in SERVICES}
 
     def answer(self, request: bytes) -> bytes:
-        """One request, one reply. Raises ValueError."""
+        """Returns the reply to one request. Raises ValueError."""
         asked = dict(fields(request))
         out = bytearray()
         put_bytes(out, 1, content(asked.get(1, b"")))
@@ -53,7 +55,7 @@ class Reflection:
     def _file(self) -> bytes:
         if self._descriptor is None:
             described = files("ottla.append_stream").joinpath("wal.pb").read_bytes()
-            self._descriptor = content(dict(fields(described))[1])  # the one file of a FileDescriptorSet
+            self._descriptor = content(dict(fields(described))[1])  # the only file of a FileDescriptorSet
         return self._descriptor
 
 

@@ -1,4 +1,4 @@
-"""The service of `wal.proto` on one broker: its methods, and the streams that are open."""
+"""The service of `wal.proto` on one broker: its methods and its open streams."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ TRIM_TIMEOUT_MS = 30_000.0
 
 
 class WalService:
+    """Serves write-ahead logs on one broker."""
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.logs = Logs(broker)
@@ -71,7 +73,7 @@ class WalService:
     # -- streams ----------------------------------------------------------------------------------------------
 
     def register(self, partition: Partition, writer_id: int, stream: AppendStream) -> None:
-        """A writer has one stream into a log: the latest."""
+        """Registers the stream of a writer. A writer has one stream into a log: an earlier one is superseded."""
         earlier = self._streams.pop((partition, writer_id), None)
         if earlier is not None:
             earlier.supersede()
@@ -82,13 +84,14 @@ class WalService:
             del self._streams[key]
 
     def _end_earlier(self, partition: Partition, fenced: Fenced) -> None:
-        """Writers that a fence shuts out hear of it without asking."""
+        """Ends the streams of writers that a fence excludes, without waiting for them to ask."""
         current = producer_id_of(fenced.epoch)
         for (of, writer_id), stream in list(self._streams.items()):
             if of is partition and writer_id != current:
                 stream.fence(refusal_failure(fenced))
 
     def stop(self) -> None:
+        """Ends all streams because the broker stops."""
         for stream in list(self._streams.values()):
             stream.stop()
         for reading in list(self._readers):
@@ -134,7 +137,7 @@ class WalService:
         partition = self.logs.led(request.log)
         if isinstance(partition, WalFailure):
             return bytes(encode_numbers(Numbers(failure=partition), 3))
-        # An epoch that is not committed yet may yet be undone.
+        # An uncommitted epoch may still be undone.
         writer = partition.log.producers.get(producer_id_of(partition.log.producers.writer_epoch))
         error = await committed(partition, writer.batches[0].end_offset if writer is not None and writer.batches else 0)
         if error is ErrorCode.none and not partition.is_watermark_known:

@@ -1,1 +1,1 @@
-"""What brokers agree on: a small port (`port.py`), and its adapters for SQLite, etcd and ZooKeeper."""
+"""Coordination between brokers: a small port (`port.py`), and its adapters for SQLite, etcd and ZooKeeper."""

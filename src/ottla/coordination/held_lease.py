@@ -1,4 +1,4 @@
-"""The part of a lease that all adapters share: when its owner has to stop."""
+"""The part of a lease that all adapters share: the time at which its owner has to stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ottla.ports import Clock
 
 
 class HeldLease(ABC):
-    """Implements `port.Lease`; the adapter says how to reach the store.
+    """Implements `port.Lease`; the adapter accesses the store.
 
-    `held_ms` is how long after a renewal was sent the store is sure to keep the lease. It is the time to live, unless
-    the store counts from an earlier moment.
+    `held_ms` is how long the store is certain to keep the lease after a renewal was sent. It equals the time to live,
+    unless the store counts from an earlier moment.
     """
 
     def __init__(self, lease_id: LeaseId, ttl_ms: int, sent_ms: float, clock: Clock, held_ms: float) -> None:
@@ -32,7 +32,7 @@ class HeldLease(ABC):
         sent_ms = self._clock.monotonic_ms()
         if not await self._renew(sent_ms):
             self.lost = True
-        if self.lost:  # the store may have said so meanwhile
+        if self.lost:  # the store may have reported it in the meantime
             return False
         self.deadline_ms = max(self.deadline_ms, sent_ms + self._held_ms)
         return True
@@ -43,8 +43,8 @@ class HeldLease(ABC):
 
     @abstractmethod
     async def _renew(self, sent_ms: float) -> bool:
-        """False if the store says that the lease has ended. Raises UnavailableError."""
+        """Renews the lease. Returns False if the store reports that it has expired. Raises UnavailableError."""
 
     @abstractmethod
     async def _revoke(self) -> None:
-        """Raises UnavailableError."""
+        """Removes the lease from the store. Raises UnavailableError."""

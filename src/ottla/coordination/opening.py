@@ -2,7 +2,7 @@
 
 sqlite:DIRECTORY                  brokers on one machine
 etcd:HOST:PORT,HOST:PORT/CLUSTER  a cluster; needs the extra `etcd`
-zookeeper:HOST:PORT,.../CLUSTER   where ZooKeeper is already there; needs the extra `zookeeper`
+zookeeper:HOST:PORT,.../CLUSTER   where ZooKeeper is already running; needs the extra `zookeeper`
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from ottla.ports import Clock
 
 KINDS = ("sqlite", "etcd", "zookeeper")
 CLUSTER = "ottla"
-"""The name under which a cluster keeps its entries, if the setting gives none."""
+"""Default name under which a cluster keeps its entries."""
 
 
 class BadCoordinationError(Exception):
-    """The setting cannot be understood, or a package is missing. The message is for a person."""
+    """The setting is invalid, or a package is missing. The message is meant for a person."""
 
 
 class Place(NamedTuple):
+    """A parsed `ottla.coordination` setting."""
+
     kind: str
     where: str
     cluster: str = CLUSTER
 
 
 def parse_place(text: str) -> Place:
+    """Parses the setting. Raises BadCoordinationError."""
     kind, separator, rest = text.partition(":")
     if kind not in KINDS or not separator or not rest:
         raise BadCoordinationError(
@@ -41,7 +44,7 @@ def parse_place(text: str) -> Place:
 
 
 async def open_coordination(text: str, clock: Clock) -> Coordination:
-    """Raises BadCoordinationError, UnavailableError."""
+    """Opens the store that the setting names. Raises BadCoordinationError, UnavailableError."""
     place = parse_place(text)
     try:
         if place.kind == "sqlite":

@@ -1,19 +1,19 @@
-"""Coordination: entries that change by compare-and-set, leases that end with their owner, watches.
+"""The coordination port: entries that change by compare-and-set, leases that expire with their owner, and watches.
 
-Brokers know this module alone; `sqlite/`, `etcd/`, `zookeeper/` and `sim.coordination` implement it, and one
+Brokers depend only on this module. `sqlite/`, `etcd/`, `zookeeper/` and `sim.coordination` implement it, and one
 conformance suite runs against all of them.
 
-What every implementation promises:
+Every implementation guarantees:
 
-* Each transaction that changes something has a revision of its own, and revisions grow. An entry's version is the
-  revision of the transaction that wrote it: it is never used twice, not even for a key that was deleted in between.
-* `get`, `snapshot` and a `Conflict` show the latest state: what was committed before the call is in it.
-* A watch delivers every transaction after its revision once, whole and in order, or says `Resync`.
-* Only the owner's `renew` prolongs a lease. An event loop that hangs stops renewing, and its lease ends.
+- Each transaction that changes something has its own revision, and revisions increase. An entry's version is the
+  revision of the transaction that wrote it. It is never reused, not even for a key that was deleted in between.
+- `get`, `snapshot` and a `Conflict` show the latest state, including everything committed before the call.
+- A watch delivers every transaction after its revision exactly once, complete and in order, or returns `Resync`.
+- Only the owner's `renew` extends a lease. An event loop that hangs stops renewing, and its lease expires.
 
-After `OutcomeUnknownError` a read alone settles nothing: the request may still be on its way and be applied after the
-read. Commit again under the same conditions. If that succeeds, the first one can no longer be applied; if it
-conflicts, the `Conflict` shows who wrote what.
+After `OutcomeUnknownError` a read alone settles nothing: the request may still be in flight and be applied after the
+read. Commit again under the same conditions. If that succeeds, the first request can no longer be applied; if it
+conflicts, the `Conflict` shows what was written.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
 
 OPERATIONS_MAX = 128
-"""Of the conditions of a commit and of its operations, each: what etcd takes by default."""
+"""Maximum number of conditions, and of operations, in a commit: etcd's default limit."""
 COMMIT_BYTES_MAX = 1_000_000
-"""Of all values of a commit: ZooKeeper takes requests below 1 MiB."""
+"""Maximum size of all values in a commit: ZooKeeper accepts requests below 1 MiB."""
 KEY_BYTES_MAX = 256
 
 
 class UnavailableError(Exception):
-    """The store could not be reached, and whatever was asked did not happen and will not."""
+    """The store could not be reached. The request was not executed and will not be."""
 
 
 class OutcomeUnknownError(Exception):
-    """No answer: the commit was applied, or was not, or may still be."""
+    """No reply was received: the commit was applied, was not applied, or may still be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """A key with its value, version and lease."""
+
     key: str
     value: bytes
     version: Revision
@@ -50,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All entries of a prefix as of one revision, sorted by key."""
+    """All entries with a prefix as of one revision, sorted by key."""
 
     entries: tuple[Entry, ...]
     revision: Revision
@@ -58,11 +60,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class IsAbsent:
+    """The condition that a key has no entry."""
+
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class HasVersion:
+    """The condition that a key's entry has this version."""
+
     key: str
     version: Revision
 
@@ -81,7 +87,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Removes the entry; without one it changes nothing."""
+    """Removes the entry; does nothing if there is none."""
 
     key: str
 
@@ -91,21 +97,21 @@ Operation = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Applied. The revision is that of the transaction, or the latest one if it changed nothing."""
+    """The commit was applied. The revision is that of the transaction, or the latest one if it changed nothing."""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A condition did not hold, and nothing was changed. Shows what stands under each key with a condition."""
+    """A condition did not hold, and nothing was changed. Contains the current entry of each key with a condition."""
 
     entries: Mapping[str, Entry | None]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseEnded:
-    """An operation named a lease that has ended, and nothing was changed."""
+    """An operation named a lease that has expired, and nothing was changed."""
 
     lease: LeaseId
 
@@ -115,7 +121,7 @@ Outcome = Committed | Conflict | LeaseEnded
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The entry as the transaction left it; None if it was deleted, by a commit or with its lease."""
+    """The entry as the transaction left it; None if it was deleted, by a commit or by the end of its lease."""
 
     key: str
     entry: Entry | None
@@ -123,13 +129,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one transaction changed under the watched prefix. Its reader is complete up to this revision."""
+    """The changes of one transaction under the watched prefix. Its reader is complete up to this revision."""
 
     changes: tuple[Change, ...]
     revision: Revision
 
     def under(self, prefix: str) -> Batch | None:
-        """The part that a watch of this prefix sees."""
+        """Returns the part that a watch of this prefix sees, or None."""
         changes = tuple(change for change in self.changes if change.key.startswith(prefix))
         return Batch(changes, self.revision) if changes else None
 
@@ -150,76 +156,79 @@ class Lease(Protocol):
 
     @property
     def ttl_ms(self) -> int:
-        """What the store granted, at least what was asked for: so long after the last renewal others may wait."""
+        """The time to live that the store granted, at least the requested one. Others may wait this long after the last
+        renewal."""
         ...
 
     @property
     def deadline_ms(self) -> float:
-        """Until then the lease is held for sure. Counts from before the last successful renewal was sent."""
+        """The lease is certainly held until then. Counts from before the last successful renewal was sent."""
         ...
 
     @property
     def lost(self) -> bool:
-        """The store said that it has ended, or the owner revoked it. Never false again."""
+        """True once the store reported the lease as expired or the owner revoked it. Never becomes false again."""
         ...
 
     def is_alive(self, now_ms: float) -> bool:
-        """Not lost, and the deadline has not passed. Past the deadline, a late renewal may still succeed."""
+        """Returns whether the lease is not lost and its deadline has not passed. A late renewal may still succeed after
+        that."""
         ...
 
     async def renew(self) -> bool:
-        """False if the lease is lost. Raises UnavailableError, and leaves the deadline where it is."""
+        """Renews the lease. Returns False if it is lost. Raises UnavailableError and leaves the deadline unchanged."""
         ...
 
     async def revoke(self) -> None:
-        """Ends the lease and removes its entries. Raises UnavailableError: then it ends by its time to live."""
+        """Ends the lease and removes its entries. If it raises UnavailableError, the lease expires by its
+        time to live."""
         ...
 
 
 class Coordination(Protocol):
-    """One client of the store. Its calls come from one event loop."""
+    """A client of the store, used from one event loop."""
 
     @property
     def operations_max(self) -> int:
-        """How many conditions, and how many operations, one commit takes."""
+        """Maximum number of conditions, and of operations, in one commit."""
         ...
 
     async def get(self, key: str) -> Entry | None:
-        """Raises UnavailableError."""
+        """Returns an entry, or None if there is none. Raises UnavailableError."""
         ...
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
-        """The entries whose keys start with the prefix. Raises UnavailableError."""
+        """Returns the entries whose keys start with the prefix. Raises UnavailableError."""
         ...
 
     async def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
-        """One transaction: if all conditions hold, all operations, else none.
+        """Executes one transaction: if all conditions hold, all operations are applied, else none.
 
-        A key stands at most once among the conditions and at most once among the operations, and all operations with
-        a lease name the same one. Raises UnavailableError (nothing happened), OutcomeUnknownError, and ValueError for
-        what no store takes.
+        A key occurs at most once among the conditions and at most once among the operations, and all operations with a
+        lease name the same one. Raises UnavailableError (nothing happened), OutcomeUnknownError, and ValueError for a
+        commit that no store accepts.
         """
         ...
 
     async def open_lease(self, ttl_ms: int) -> Lease:
-        """Raises UnavailableError; a lease that was granted but not reported ends by itself."""
+        """Opens a lease. Raises UnavailableError; a lease that was granted but not reported expires by itself."""
         ...
 
     def watch(self, prefix: str, after: Revision) -> Watch:
-        """The transactions after the revision that changed something under the prefix.
+        """Yields the transactions after the revision that changed something under the prefix.
 
-        Goes on over lost connections by itself. Ends after a `Resync`, and when the client is closed. Close it
-        (`contextlib.aclosing`) when it is left before its end.
+        The watch survives lost connections. It ends after a `Resync`, and when the client is closed. Close it
+        (`contextlib.aclosing`) if you leave it before its end.
         """
         ...
 
     async def close(self) -> None:
-        """Ends watches and connections. Leases that were not revoked end by their time to live at the latest."""
+        """Ends watches and connections. Leases that were not revoked expire by their time to live at the latest."""
         ...
 
 
 def check_commit(conditions: Sequence[Condition], operations: Sequence[Operation]) -> None:
-    """Raises ValueError for what no store takes."""
+    """Raises ValueError for a commit that no store accepts."""
     for things in (conditions, operations):
         if len(things) > OPERATIONS_MAX:
             raise ValueError(f"{len(things)} conditions or operations in a commit, the limit is {OPERATIONS_MAX}")
@@ -243,7 +252,7 @@ def _check_keys(keys: Iterable[str]) -> None:
 
 
 def lease_of(operations: Iterable[Operation]) -> LeaseId | None:
-    """The lease that operations name; they name one at most."""
+    """Returns the lease that the operations name, or None. They name at most one."""
     for operation in operations:
         if isinstance(operation, Put) and operation.lease is not None:
             return operation.lease
@@ -251,7 +260,7 @@ def lease_of(operations: Iterable[Operation]) -> LeaseId | None:
 
 
 def conditions_hold(conditions: Iterable[Condition], entries: Mapping[str, Entry | None]) -> bool:
-    """Whether all conditions hold over the entries that stand under their keys."""
+    """Returns whether all conditions hold for the given entries."""
     for condition in conditions:
         entry = entries[condition.key]
         match condition:

@@ -1,1 +1,1 @@
-"""Pure state machines: events in, decisions out. No clock, no disk, no socket; time comes inside the event."""
+"""Pure state machines: events in, decisions out. They use no clock, disk or socket; each event carries the time."""

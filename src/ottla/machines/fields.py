@@ -1,7 +1,8 @@
-"""The primitive fields of Kafka's binary formats, read strictly: whatever does not fit says what is wrong.
+"""Readers and writers of the primitive fields of Kafka's binary formats.
 
-Records of `__consumer_offsets` and of `__transaction_state`, and the subscriptions that classic consumers embed in the
-first, are made of these.
+Reading is strict: a field that does not fit raises an error that says what is wrong. The records of
+`__consumer_offsets` and `__transaction_state` consist of these fields, and so do the subscriptions that classic
+consumers embed in the former.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ T = TypeVar("T")
 
 
 class MalformedError(Exception):
-    """Bytes that are not what they should be. Caught where a record or a subscription is decoded."""
+    """Raised for bytes that do not have the expected format. Callers that decode a record or a subscription
+    catch it."""
 
 
 class FieldReader:
-    """Reads one message. With `flexible`, lengths are varints and structures end with tagged fields."""
+    """Reads one message. If `flexible` is set, lengths are varints and structures end with tagged fields."""
 
     def __init__(self, data: bytes, *, flexible: bool = False) -> None:
         self._data = data
@@ -50,7 +52,7 @@ class FieldReader:
         return UUID(bytes=self.take(16))
 
     def varint(self) -> int:
-        """Unsigned."""
+        """Reads an unsigned varint."""
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -98,7 +100,7 @@ class FieldReader:
         return tuple(read() for _ in range(length))
 
     def tags(self) -> dict[int, bytes]:
-        """Nothing where the version has none."""
+        """Reads tagged fields; returns none if the version has no tagged fields."""
         if not self.flexible:
             return {}
         found = {}
@@ -108,6 +110,7 @@ class FieldReader:
         return found
 
     def end(self) -> None:
+        """Raises MalformedError if bytes are left over."""
         if self._at != len(self._data):
             raise MalformedError(f"{len(self._data) - self._at} bytes too many")
 
@@ -117,6 +120,8 @@ class FieldReader:
 
 
 class FieldWriter:
+    """Writes one message; the counterpart of FieldReader."""
+
     def __init__(self, *, flexible: bool = False) -> None:
         self._parts: list[bytes] = []
         self.flexible = flexible

@@ -1,1 +1,2 @@
-"""The simulated world: virtual time, and a disk that loses, tears, reorders and stalls. A failure prints its seed."""
+"""The simulated world: virtual time, and a disk that loses, tears, reorders and stalls writes. A failure prints its
+seed."""

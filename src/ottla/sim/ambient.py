@@ -1,7 +1,7 @@
-"""What code takes from its process without asking a port: the time, random numbers, ids, listening sockets.
+"""Replaces what code takes from its process without a port: the time, random numbers, ids and listening sockets.
 
-Inside a simulated world all of it comes from virtual time and from the seed, so that a library, or a place where
-somebody forgot the port, cannot make two runs of one seed differ. Outside, everything is as it was.
+Inside a simulated world all of these come from virtual time and the seed, so that neither a library nor code that
+bypasses a port can make two runs of one seed differ. Outside, everything is unchanged.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import ottla.server.listener
 from ottla.sim.sockets import bind
 
 Now = Callable[[], float]
-"""In seconds."""
+"""A clock; returns seconds."""
 
 
 @contextmanager
 def ambient(rng: Random, wall_s: Now, monotonic_s: Now) -> Iterator[None]:
-    """`wall_s` and `monotonic_s` are asked whenever the code asks: they may differ from host to host."""
+    """Patches the process for the duration of the context. `wall_s` and `monotonic_s` are called on every access,
+    because they may differ between hosts."""
 
     class SeededRandom(Random):
-        """Without a seed, Python's takes one from the operating system."""
+        """Draws its seed from the world. Python's own class would take it from the operating system."""
 
         def __init__(self, seed: Any = None) -> None:
             super().__init__(rng.getrandbits(64) if seed is None else seed)

@@ -3,7 +3,7 @@
     catalog = SimCatalog()
     host = world.host("broker", program=BrokerProgram(catalog, {"log.retention.ms": "-1"}))
 
-What `app.py` composes from real adapters is composed here from simulated ones.
+It wires simulated adapters the way `app.py` wires real ones.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ JOURNAL_LIMITS = JournalLimits(
 def new_broker(
     host: SimHost, properties: Mapping[str, str], catalog: Catalog, journal_id: bytes, reports: list[str]
 ) -> Broker:
+    """Creates a broker on the disk and clock of a simulated host."""
     config = parse_broker_config(properties)
     assert not isinstance(config, Refused), config
     shared = SharedByLogs(
@@ -49,7 +50,8 @@ def new_broker(
 
 
 class BrokerProgram:
-    """The catalog outlives the process, as a database file does. `on_disk` may make each new process's disk bad."""
+    """Runs a single broker. The catalog outlives the process, as a database file does. `on_disk` may inject faults into
+    the disk of each new process."""
 
     def __init__(
         self,
@@ -75,4 +77,4 @@ class BrokerProgram:
         self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await self.server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
-        await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
+        await asyncio.get_running_loop().create_future()  # until the host is killed or loses power

@@ -1,4 +1,5 @@
-"""The catalog in memory: durable by decree, since the real one is a transaction. It survives its broker's crash."""
+"""A catalog in memory. Changes count as durable, since the real catalog is transactional. It survives a
+broker crash."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class SimCatalog:
         self._failure: int | None = None
 
     def fail(self, error: int | None = errno.ENOSPC) -> None:
-        """Every change from now on raises this error and changes nothing; None ends it."""
+        """Makes every later change raise this error and change nothing; None ends the fault."""
         self._failure = error
 
     def load(self) -> CatalogState:

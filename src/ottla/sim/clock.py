@@ -1,4 +1,4 @@
-"""Virtual time. Nothing runs by itself: a test asks for the next thing, so every run of it is the same."""
+"""Virtual time. Nothing runs by itself: a test asks for the next event, so every run is the same."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import partial
 
 CALLBACKS_MAX = 10_000_000
-"""A simulation that never gets idle is a bug: it ends with an error instead of a hang."""
+"""Limit after which a simulation that never becomes idle, which is a bug, ends with an error instead of hanging."""
 
 
 class SimTimer:
+    """A timer of SimClock."""
+
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
 
@@ -20,7 +22,7 @@ class SimTimer:
 
 
 class SimClock:
-    """Implements `ports.Clock`. Callbacks due at one moment run in the order in which they were asked for."""
+    """Implements `ports.Clock`. Callbacks due at the same time run in the order in which they were scheduled."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._wall_start_ms = start_ms
@@ -48,11 +50,11 @@ class SimClock:
         self._ready.append(callback)
 
     def step_wall_clock(self, delta_ms: int) -> None:
-        """The operator or NTP sets the clock: wall time jumps, monotonic time does not notice."""
+        """Steps the wall clock, as an operator or NTP does. Monotonic time is not affected."""
         self._wall_start_ms += delta_ms
 
     def run_one(self) -> bool:
-        """Runs the next callback that is due now; False if there is none. Time stands still."""
+        """Runs the next callback that is due now; returns False if there is none. Time does not advance."""
         self._take_due_timers()
         if not self._ready:
             return False
@@ -60,14 +62,14 @@ class SimClock:
         return True
 
     def run_until_idle(self) -> None:
-        """Runs all that is due now, and what that asks for in turn. Timers of the future stay."""
+        """Runs everything that is due now, and whatever that schedules in turn. Future timers stay."""
         for _ in range(CALLBACKS_MAX):
             if not self.run_one():
                 return
         raise RuntimeError(f"the simulation is still busy after {CALLBACKS_MAX} callbacks at {self._elapsed_ms} ms")
 
     def advance(self, delta_ms: float) -> None:
-        """Lets time pass: each timer on the way runs at its own moment, with all that follows from it."""
+        """Advances time: each timer on the way runs at its own time, with everything that follows from it."""
         until_ms = self._elapsed_ms + delta_ms
         self.run_until_idle()
         while (due_ms := self.next_timer_ms()) is not None and due_ms <= until_ms:
@@ -77,7 +79,7 @@ class SimClock:
         self.run_until_idle()
 
     def next_timer_ms(self) -> float | None:
-        """When the next timer is due, on the monotonic clock."""
+        """Returns the time of the next timer on the monotonic clock, or None."""
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

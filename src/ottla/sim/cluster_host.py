@@ -1,8 +1,10 @@
 """A broker of a cluster as the program of a simulated host.
 
-store = SimCoordination(world.clock, seed=seed)
-for number in (1, 2, 3):
-    world.host(f"broker-{number}", program=ClusterProgram(store, number, {"default.replication.factor": "3"}))
+    store = SimCoordination(world.clock, seed=seed)
+    for number in (1, 2, 3):
+        world.host(f"broker-{number}", program=ClusterProgram(store, number, {"default.replication.factor": "3"}))
+
+The broker is the real one; its disk, its clock, its network and the coordination store are simulated.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from ottla.sim.hosts import SimHost
 
 
 class ClusterProgram:
+    """Runs one broker of a cluster that coordinates through a simulated store."""
+
     def __init__(
         self,
         store: SimCoordination,
@@ -40,17 +44,17 @@ class ClusterProgram:
         self._on_disk = on_disk
         self.reports: list[str] = []
         self.directory = 0
-        """Counts the disks that this host had: a wiped one is another directory."""
+        """Number of disks that this host has had: a wiped disk is a different directory."""
         self.broker: Broker | None = None
         self.client: SimCoordinationClient | None = None
 
     @property
     def journal_id(self) -> bytes:
-        """Made with the directory."""
+        """Identifies the journal; created together with the directory."""
         return bytes([self._broker_id, self.directory % 256] * 8)
 
     def broker_is_in(self) -> bool:
-        """Whether it is registered."""
+        """Returns whether the broker is registered."""
         cluster = self.broker.cluster if self.broker is not None else None
         return cluster is not None and cluster.membership.member is not None
 
@@ -74,7 +78,7 @@ class ClusterProgram:
             await writers.start(host.name, broker.config.wal_port)
             broker.wal_port = writers.port
         await broker.join(self._start(host, port, cluster))
-        await asyncio.get_running_loop().create_future()  # until somebody pulls the plug
+        await asyncio.get_running_loop().create_future()  # until the host is killed or loses power
 
     def _start(self, host: SimHost, port: int, cluster: Cluster) -> BrokerStart:
         return BrokerStart(

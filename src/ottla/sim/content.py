@@ -1,7 +1,7 @@
-"""What one simulated file holds: what a reader sees, what is on stable storage, and the changes between the two.
+"""The content of one simulated file: what a reader sees, what is on stable storage, and the changes between the two.
 
-A power cut keeps, for each sector, any of the versions that it had since the last sync: the kernel writes pages back
-when it likes and in any order. The size is such a version too.
+A power failure keeps, for each sector, any of the versions that it had since the last sync, because the kernel writes
+pages back at any time and in any order. The same holds for the file size.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 
 SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
-"""The unit in which space is given to a file."""
+"""The unit in which space is allocated to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Change:
         _grow(image, self.size_after)
 
     def touched(self) -> tuple[int, int]:
-        """The range of bytes that this change sets."""
+        """Returns the range of bytes that this change sets."""
         if self.data is not None:
             return self.offset, self.offset + len(self.data)
         return self.size_after, max(self.size_before, self.size_after)
@@ -45,7 +45,7 @@ class Change:
 
 
 class FileContent:
-    """An inode: several names and handles may lead here."""
+    """An inode: several names and handles may refer to it."""
 
     def __init__(self, durable: bytes | bytearray = b"") -> None:
         self.current = bytearray(durable)
@@ -53,12 +53,12 @@ class FileContent:
         self.unsynced: list[Change] = []
         self.blocks: set[int] = _blocks_of(durable)
         self.durable_blocks: set[int] = set(self.blocks)
-        """Space that was allocated stays with the file through a power cut once it was synced."""
+        """Blocks whose allocation was synced; they stay allocated to the file after a power failure."""
         self.linked = True
         self.handles = 0
 
     def write(self, offset: int, data: bytes) -> None:
-        """Into the page cache."""
+        """Writes into the page cache."""
         if not data:
             return
         size = len(self.current)
@@ -67,16 +67,17 @@ class FileContent:
         self.unsynced.append(change)
 
     def write_lost_later(self, offset: int, data: bytes) -> None:
-        """Into the page cache alone: the device will say that it has it, and has not."""
+        """Writes only into the page cache: the device will report success without storing the data."""
         Change(offset, data, 0, 0).apply_to(self.current)
 
     def write_through(self, offset: int, data: bytes) -> None:
-        """Onto stable storage at once, as a direct write does. Other unsynced changes of the file stay unsynced."""
+        """Writes to stable storage at once, as a direct write does. Other unsynced changes of the file stay
+        unsynced."""
         if not data:
             return
         stop = offset + len(data)
         if any(change.data is None for change in self.unsynced):
-            self.sync()  # a direct write flushes the range first; with truncations in between, take it all
+            self.sync()  # a direct write flushes the range first; with truncations in between, flush everything
         self.unsynced = [part for change in self.unsynced for part in _outside(change, offset, stop)]
         Change(offset, data, 0, 0).apply_to(self.current)
         Change(offset, data, 0, 0).apply_to(self.durable)
@@ -93,12 +94,13 @@ class FileContent:
         self.durable_blocks = set(self.blocks)
 
     def sync_and_fail(self, rng: Random) -> None:
-        """The kernel reports EIO once and marks the pages clean: what did not get through is never written again."""
+        """Fails a sync: the kernel reports EIO once and marks the pages clean, so data that was not written never will
+        be."""
         self.durable = self._surviving_image(rng)
         self.unsynced.clear()
 
     def lose_power(self, rng: Random | None) -> None:
-        """Leaves what a machine finds after a power cut; without `rng`, nothing unsynced survives."""
+        """Leaves what a machine finds after a power failure. Without `rng`, no unsynced data survives."""
         if rng is not None:
             self.durable = self._surviving_image(rng)
         self.current = bytearray(self.durable)
@@ -163,7 +165,8 @@ class _VersionOfPages:
 
 
 def torn(data: bytes, offset: int, rng: Random) -> list[tuple[int, bytes]]:
-    """The parts of a write that were on the device when it was interrupted: a prefix, or sectors in any order."""
+    """Returns the parts of a write that were on the device when it was interrupted: a prefix, or sectors in
+    any order."""
     first_edge = (offset // SECTOR_BYTES + 1) * SECTOR_BYTES - offset
     edges = [0, *range(first_edge, len(data), SECTOR_BYTES), len(data)]
     sectors = [(low, high) for low, high in pairwise(edges) if low < high]
@@ -176,7 +179,7 @@ def torn(data: bytes, offset: int, rng: Random) -> list[tuple[int, bytes]]:
 
 
 def _outside(change: Change, start: int, stop: int) -> list[Change]:
-    """What is left of an unsynced write once a direct write has replaced the bytes from start to stop."""
+    """Returns what is left of an unsynced write after a direct write has replaced the bytes from start to stop."""
     low, high = change.touched()
     assert change.data is not None
     size_after = max(change.size_after, stop)

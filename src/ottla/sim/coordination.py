@@ -1,17 +1,17 @@
 """Coordination in memory: one store on virtual time, shared by the clients of several simulated processes.
 
-The store lives on a clock of its own, so that it goes on while a client's process is paused or dead; what it says
-reaches a client through the client's own clock. `faults` is what goes wrong, by the store's seed:
+The store has its own clock, so that it keeps running while a client's process is paused or dead. Its replies reach a
+client through the client's clock. `faults` controls what goes wrong, driven by the store's seed:
 
-    store.faults.delay_ms = (1, 50)        each way of a request
-    store.faults.break_share = 0.1         connections that break over a request: the outcome is unknown
-    store.faults.watch_lag_ms = (0, 500)   how late watches hear of a transaction
-    store.faults.expiry_slack_ms = 1000    how late the store may notice that a lease is over
+    store.faults.delay_ms = (1, 50)        delay of a request, each way
+    store.faults.break_share = 0.1         share of requests whose connection breaks: the outcome is unknown
+    store.faults.watch_lag_ms = (0, 500)   delay until watches see a transaction
+    store.faults.expiry_slack_ms = 1000    maximum delay until the store notices that a lease has expired
     store.cut_off(client), store.reconnect(client), store.stop(), store.start()
     store.lose_lease(id), store.forget_history(), store.break_watches(), client.die()
 
-`store.observers` hear of each transaction at the moment it is applied, before anybody else; `store.holder_of(lease)` is
-the client that opened a lease.
+`store.observers` are called for each transaction when it is applied, before anybody else sees it;
+`store.holder_of(lease)` is the client that opened a lease.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ LATE_MS_MAX = 10_000.0
 
 @dataclass(slots=True)
 class CoordinationFaults:
+    """Faults of the store; see the module."""
+
     delay_ms: Span = (0.1, 1.0)
     break_share: float = 0.0
     watch_lag_ms: Span = (0.1, 1.0)
@@ -72,11 +74,11 @@ class Break(Enum):
     NOT_DELIVERED = auto()
     NOT_ANSWERED = auto()
     STILL_ON_ITS_WAY = auto()
-    """It will be delivered after its client has given up."""
+    """The request will be delivered after its client has given up."""
 
 
 class SimCoordination:
-    """The store. Each simulated process has a `client` of its own."""
+    """The store. Each simulated process has its own `client`."""
 
     def __init__(self, clock: Clock, *, seed: int) -> None:
         self.clock = clock
@@ -95,13 +97,13 @@ class SimCoordination:
         self._watches: dict[SimWatch, None] = {}
 
     def client(self, clock: Clock, *, name: str = "", request_timeout_ms: float = 5000.0) -> SimCoordinationClient:
-        """On the clock of its process."""
+        """Creates a client that runs on the clock of its process."""
         return SimCoordinationClient(self, clock, name, request_timeout_ms)
 
     # -- faults ----------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Nobody reaches the store. It keeps what it has, and leases run on."""
+        """Makes the store unreachable. It keeps its state, and leases continue to run."""
         self.is_running = False
 
     def start(self) -> None:
@@ -122,12 +124,12 @@ class SimCoordination:
         self.end_lease(lease)
 
     def forget_history(self) -> None:
-        """Compaction: watches that have not read all of it get `Resync`."""
+        """Compacts the history: watches that have not read all of it get `Resync`."""
         self._history.clear()
         self._history_start = self.revision
 
     def break_watches(self) -> None:
-        """Watches cannot go on where they were, as after a reconnection to a store that was restored."""
+        """Breaks all watches, so that they cannot resume, as after a reconnection to a restored store."""
         for watch in list(self._watches):
             watch.is_broken = True
         self._poke_watches()
@@ -232,7 +234,7 @@ class SimWatch:
         self._is_due = False
 
     def poke(self) -> None:
-        """There may be something to tell, after the lag."""
+        """Schedules a delivery after the lag."""
         if not self._is_due:
             self._is_due = True
             store = self.client.store
@@ -257,7 +259,7 @@ class SimWatch:
         self.client.clock.call_soon(partial(self._arrive, found))
 
     def _arrive(self, found: Sequence[Batch | Resync]) -> None:
-        """On the loop of the client, as soon as its process runs."""
+        """Runs on the client's loop as soon as its process runs."""
         self.queue += found
         self.arrived.set()
 
@@ -325,7 +327,7 @@ class SimCoordinationClient:
             watch.arrived.set()
 
     def die(self, *, ends_leases: bool = False) -> None:
-        """Its process was killed. With SQLite that ends its leases at once; with the others they run out."""
+        """Simulates a killed process. With SQLite that ends its leases at once; with the other stores they expire."""
         self._closed = True
         for watch in self._watches:
             self.store.remove_watch(watch)
@@ -336,7 +338,7 @@ class SimCoordinationClient:
     # -- requests --------------------------------------------------------------------------------------------
 
     async def _read(self, serve: Callable[[], T]) -> T:
-        """Of what has no outcome that could be unknown."""
+        """Sends a request whose outcome cannot be unknown, such as a read."""
         try:
             return await self._request(serve)
         except OutcomeUnknownError as error:
@@ -349,7 +351,7 @@ class SimCoordinationClient:
         timer = self.clock.call_later(self._request_timeout_ms, partial(request.give_up, "no answer in time"))
         try:
             if not self.store.reaches(self) and self.store.rng.random() < 0.5:
-                request.refuse()  # there is no connection; else it is sent into one that nobody has missed yet
+                request.refuse()  # no connection; otherwise it is sent into a connection not yet known to be dead
             else:
                 request.send()
             return await request.answered
@@ -400,7 +402,7 @@ class SimRequest(Generic[T]):
             self._tell(partial(self._settle, result))
 
     def _tell(self, callback: Callable[[], None]) -> None:
-        """On the loop of the client, as soon as its process runs."""
+        """Runs the callback on the client's loop, as soon as its process runs."""
         self._client.clock.call_soon(callback)
 
     def _settle(self, result: T) -> None:
@@ -413,6 +415,8 @@ class SimRequest(Generic[T]):
 
 
 class SimLease(HeldLease):
+    """A lease of the simulated store."""
+
     def __init__(self, client: SimCoordinationClient, lease_id: LeaseId, ttl_ms: int, sent_ms: float) -> None:
         super().__init__(lease_id, ttl_ms, sent_ms, client.clock, ttl_ms)
         self._client = client

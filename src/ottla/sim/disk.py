@@ -1,10 +1,10 @@
-"""A disk in memory that behaves as badly as real ones do, and the same way each time.
+"""A disk in memory that misbehaves as badly as real disks do, but deterministically.
 
     disk = SimDisk(clock, seed=7, capacity_bytes=1 << 20)
     ... run a broker on it ...
     disk.faults.fail_sync(path="journal")        # planned faults: see `faults.py`
     disk.stall("journal")                        # completions are held until release("journal")
-    after = disk.crash(seed=1)                   # a power cut: what a restarted broker finds
+    after = disk.crash(seed=1)                   # power failure: what a restarted broker finds
     after = disk.crash(seed=1, keep="all")       # kill -9: the page cache survives, still unsynced
     after = disk.crash(keep="none")              # exactly what was synced
 
@@ -28,7 +28,7 @@ QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync", "read", "compacti
 
 
 class SimDisk:
-    """Implements `ports.Disk`. The directory `root` exists durably from the start, as an operator's mkdir leaves it."""
+    """Implements `ports.Disk`. The directory `root` exists durably from the start, as if an operator had created it."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SimDisk:
 
     @property
     def capacity_bytes(self) -> int | None:
-        """May be changed while the disk is used: a full disk gets space again, and the other way round."""
+        """The capacity. It may be changed while the disk is in use, to fill the disk or to free space."""
         return self.state.capacity_bytes
 
     @capacity_bytes.setter
@@ -68,11 +68,11 @@ class SimDisk:
         return self.state.used_bytes()
 
     def crash(self, seed: int = 0, *, keep: Keep = "some") -> SimDisk:
-        """Turns this disk off and returns what a restart finds, on a disk of its own without faults.
+        """Turns this disk off and returns what a restart finds, on a new disk without faults.
 
-        Requests that were pending may have been performed, the next of them in part. `some` cuts the power: of what
-        was not synced, an arbitrary part survives. `all` kills the process only: the page cache stays as it is.
-        `none` cuts the power, loses all that was not synced and performs nothing that was pending.
+        Pending requests may have been performed, the next of them partially. `some` simulates a power failure: an
+        arbitrary part of the unsynced data survives. `all` kills only the process: the page cache stays as it is.
+        `none` is a power failure that loses all unsynced data and performs no pending request.
         """
         self.state.off = True
         rng = Random(f"{self.seed}/{seed}")
@@ -86,21 +86,21 @@ class SimDisk:
         return survivor
 
     def stall(self, queue: QueueName) -> None:
-        """Accepts requests and performs none of them."""
+        """Makes a queue accept requests without performing them."""
         self._queues[queue].stall()
 
     def release(self, queue: QueueName, count: int | None = None) -> None:
-        """Lets a stalled queue go on; with a count, performs so many writes and syncs and keeps the rest."""
+        """Resumes a stalled queue. With a count, performs that many writes and syncs and keeps the rest."""
         self._queues[queue].release(count)
 
     def slow_down(self, queue: QueueName, latency_ms: float, bytes_ms: float | None = None) -> None:
-        """Each write and sync takes so long from now on, a large one longer."""
+        """Sets how long each write and sync takes from now on; `bytes_ms` makes large writes slower."""
         self._queues[queue].latency_ms = latency_ms
         self._queues[queue].bytes_ms = bytes_ms
 
     @property
     def syncs_all(self) -> bool:
-        """Whether the system can sync a whole file system at once. May be changed."""
+        """True if the system can sync a whole file system at once. May be changed."""
         return self.state.syncs_all
 
     @syncs_all.setter
@@ -115,17 +115,17 @@ class SimDisk:
                 image[at] ^= mask
 
     def durable_bytes(self, path: str) -> bytes:
-        """What a power cut is certain to leave in this file, if its name survives."""
+        """Returns what a power failure is certain to leave in this file, if its name survives."""
         return bytes(self.state.tree.file(path).durable)
 
     def wipe(self, path: str) -> None:
-        """The directory is empty after all: someone replaced the disk."""
+        """Empties a directory durably, as if somebody had replaced the disk."""
         self.files.remove_tree(path)
         self.files.make_dirs(path)
         self.state.make_all_names_durable()
 
     def drop_page_cache(self) -> None:
-        """From now on `read_cached` finds nothing until `warm_page_cache`."""
+        """Makes `read_cached` find nothing until `warm_page_cache`."""
         self.state.cache_cold = True
 
     def warm_page_cache(self) -> None:
@@ -133,7 +133,8 @@ class SimDisk:
 
 
 def _perform_interrupted(queue: SimDiskQueue, copies: dict[int, FileContent], state: DiskState, rng: Random) -> None:
-    """What the pending requests of a queue had done when the process ended: some in full, the next one in part."""
+    """Performs what the pending requests of a queue had done when the process ended: some completely, the next one
+    partially."""
     pending = queue.pending_requests()
     performed = rng.randint(0, len(pending))
     for number, request in enumerate(pending[: performed + 1]):

@@ -1,12 +1,12 @@
-"""What goes wrong with the disks of servers, and when: made from a seed before anything runs, as a `FaultPlan` is.
+"""A plan of disk faults: which disk fails when. Drawn from a seed before anything runs, like a `FaultPlan`.
 
     plan = DiskFaultPlan.drawn(seed, servers=["b1", "b2", "b3"], duration_s=30, count=4)
     troubles = plan.start(world, Surroundings(...))
-    troubles.apply_to(host)       # whenever a process begins there: a bad disk stays bad
+    troubles.apply_to(host)       # whenever a process starts there: a bad disk stays bad
 
-Slow and failing disks may strike at any time: they lose nothing that was synced. Bit flips and wipes destroy what a
-disk has, so each of them waits until `may_destroy` says that nobody depends on that disk alone; one that has to wait
-until the plan's end does not happen. Errors end with a restart, as an operator would do it.
+Slow and failing disks may strike at any time, because they lose nothing that was synced. Bit flips and wipes destroy
+data, so each of them waits until `may_destroy` confirms that nothing depends on that disk alone. A fault that would
+have to wait beyond the end of the plan does not happen. Errors end with a restart, as an operator would do it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ ERRORS = frozenset({DiskFaultKind.FAILED_WRITES, DiskFaultKind.FAILED_SYNCS})
 
 @dataclass(frozen=True, slots=True)
 class PlannedDiskFault:
+    """One fault of one host's disk."""
+
     at_s: float
     duration_s: float
     kind: DiskFaultKind
     host: str
     path: str = ""
-    """A part of the paths that errors strike."""
+    """Substring of the paths that errors affect."""
     amount: float = 0.0
-    """Milliseconds, a number of calls or of bytes, as the kind has it."""
+    """Milliseconds, a number of calls, or a number of bytes, depending on the kind."""
 
     @property
     def ends_s(self) -> float:
@@ -69,25 +71,28 @@ class PlannedDiskFault:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a plan has to know of the run that it strikes, and tells it."""
+    """The callbacks through which a plan interacts with the run that it disturbs."""
 
     may_destroy: Callable[[], bool]
     on_destroyed: Callable[[PlannedDiskFault], None]
-    """Called before the next process begins on that disk."""
+    """Called before the next process starts on that disk."""
     on_struck: Callable[[PlannedDiskFault], None]
     may_flip_in: Callable[[str], bool]
-    """Of a path. The end of a journal, or of a log without one, looks as if a write was torn: nobody can tell."""
+    """Returns whether a bit may flip in this path. Damage at the end of a journal, or of a log without one, cannot be
+    told from a torn write."""
     set_speed: Callable[[SimHost], None]
-    """To what it is when nothing is wrong."""
+    """Resets a disk to its normal speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFaultPlan:
+    """The disk faults of one run."""
+
     faults: tuple[PlannedDiskFault, ...] = ()
 
     @property
     def ends_s(self) -> float:
-        """From here on nothing is wrong any more."""
+        """Time from which on no fault is active."""
         return max((fault.ends_s for fault in self.faults), default=0.0)
 
     def __str__(self) -> str:
@@ -103,12 +108,13 @@ class DiskFaultPlan:
         count: int,
         kinds: Sequence[DiskFaultKind] = tuple(DiskFaultKind),
     ) -> DiskFaultPlan:
+        """Draws a plan from a seed."""
         rng = Random(f"{seed}/disk faults")
         chosen = [_drawn(rng, rng.choice(kinds), servers, duration_s) for _ in range(count)]
         return cls(tuple(sorted(chosen, key=lambda fault: fault.at_s)))
 
     def start(self, world: SimWorld, surroundings: Surroundings) -> DiskTroubles:
-        """Times count from now."""
+        """Starts the plan; its times count from now."""
         return DiskTroubles(world, self, surroundings)
 
 
@@ -128,7 +134,7 @@ def _drawn(rng: Random, kind: DiskFaultKind, servers: Sequence[str], duration_s:
 
 
 class DiskTroubles:
-    """A plan that is under way."""
+    """A plan in progress."""
 
     def __init__(self, world: SimWorld, plan: DiskFaultPlan, surroundings: Surroundings) -> None:
         self._world = world
@@ -143,7 +149,7 @@ class DiskTroubles:
         return bool(self._active.get(host.name))
 
     def apply_to(self, host: SimHost) -> None:
-        """Of a process that begins now. Space that is missing is missing anyway."""
+        """Applies active faults to the disk of a process that starts now. A full disk stays full without this."""
         for fault in self._active.get(host.name, ()):
             self._make_bad(host.disk, fault)
 
@@ -221,7 +227,7 @@ def _boot(host: SimHost) -> None:
 
 
 def files_under(disk: SimDisk, path: str) -> list[tuple[str, int]]:
-    """All files with their sizes, in order of their names."""
+    """Returns all files with their sizes, ordered by name."""
     found: list[tuple[str, int]] = []
     for name, node in sorted(disk.state.tree.directory(path).current.items()):
         if isinstance(node, Directory):

@@ -1,4 +1,4 @@
-"""The simulated disk's background queue: requests are performed one a turn of the virtual loop, in order."""
+"""The background queue of the simulated disk: performs requests in order, one for each turn of the virtual loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Power(Protocol):
 
 @dataclass(slots=True)
 class Request:
-    """A write, or a sync if `data` is None. `data` is as it was when accepted, `buffers` as the caller has it."""
+    """A write, or a sync if `data` is None. `data` is a copy made on acceptance; `buffers` are the caller's."""
 
     file: DataFile
     offset: int
@@ -30,7 +30,7 @@ class Request:
 class SimDiskQueue:
     """Implements `ports.DiskQueue`. A request takes effect when it is performed, right before its `done`.
 
-    `latency_ms` and `bytes_ms` make it a slow disk; `stall()` holds everything until `release()`.
+    `latency_ms` and `bytes_ms` simulate a slow disk. `stall()` holds everything until `release()`.
     """
 
     def __init__(self, clock: Clock, power: _Power, *, ends_with_failure: bool = False) -> None:
@@ -46,7 +46,7 @@ class SimDiskQueue:
         self._closed = False
         self.latency_ms = 0.0
         self.bytes_ms: float | None = None
-        """How many bytes it writes in a millisecond; None: any number."""
+        """Bytes written in a millisecond; None means unlimited."""
 
     def write(self, file: DataFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
         self._accept(Request(file, offset, data, b"".join(data), done))
@@ -72,11 +72,11 @@ class SimDiskQueue:
         return len(self._requests) + len(self._jobs)
 
     def pending_requests(self) -> list[Request]:
-        """Writes and syncs that were accepted and not performed, as far as they will be."""
+        """Returns the accepted writes and syncs that have not been performed, except those that will fail."""
         return [request for request in self._requests if request.data is None or self._failure is None]
 
     def close(self) -> None:
-        """Performs what was accepted, even if stalled."""
+        """Performs everything that was accepted, even if stalled."""
         self._closed = True
         while not self._power.off and (self._requests or self._jobs):
             if self._requests:
@@ -88,7 +88,7 @@ class SimDiskQueue:
         self._stalled = True
 
     def release(self, count: int | None = None) -> None:
-        """Lets everything go on; with a count, performs so many held writes and syncs and stays stalled."""
+        """Resumes the queue. With a count, performs that many held writes and syncs and stays stalled."""
         if count is None:
             self._stalled = False
             self._schedule()

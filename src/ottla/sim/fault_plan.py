@@ -1,11 +1,12 @@
-"""Which faults strike when: made from a seed before anything runs, so that it can be read, cut down and replayed.
+"""A plan of faults: which fault strikes when. Drawn from a seed before anything runs, so that it can be read, reduced
+and replayed.
 
     plan = FaultPlan.drawn(seed, servers=["b1", "b2"], clients=["c1"], duration_s=30)
     plan.start(world)
     world.run_until(...)          # every fault has ended by `plan.ends_s`
 
-Servers are killed, lose power, are paused and have their clocks set; links between all hosts are cut, one way or
-both, slowed down, made lossy, and their connections reset. Each fault heals by itself.
+Servers are killed, lose power, are paused, and have their clocks stepped. Links between all hosts are cut in one or
+both directions, slowed down or made lossy, and their connections are reset. Each fault heals by itself.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ KEEPS: tuple[Keep, ...] = ("some", "all", "none")
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
+    """One fault of a host or of the links between two groups of hosts."""
+
     at_s: float
     duration_s: float
     kind: FaultKind
     some: tuple[str, ...]
     others: tuple[str, ...] = ()
     amount: float = 0.0
-    """Seconds, a share or milliseconds, as the kind has it."""
+    """Seconds, a share, or milliseconds, depending on the kind."""
     keep: str = "some"
 
     @property
@@ -67,11 +70,13 @@ OnStruck = Callable[[PlannedFault], None]
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
+    """The faults of one run."""
+
     faults: tuple[PlannedFault, ...]
 
     @property
     def ends_s(self) -> float:
-        """From here on nothing is wrong any more."""
+        """Time from which on no fault is active."""
         return max((fault.ends_s for fault in self.faults), default=0.0)
 
     def __str__(self) -> str:
@@ -88,13 +93,14 @@ class FaultPlan:
         count: int = 8,
         kinds: Iterable[FaultKind] = tuple(FaultKind),
     ) -> FaultPlan:
-        """`kinds` may name a kind more than once: it is then drawn more often."""
+        """Draws a plan from a seed. A kind that occurs several times in `kinds` is drawn more often."""
         rng = Random(f"{seed}/faults")
         chosen = [_drawn(rng, rng.choice(list(kinds)), servers, clients, duration_s) for _ in range(count)]
         return cls(tuple(sorted(chosen, key=lambda fault: fault.at_s)))
 
     def start(self, world: SimWorld, on_struck: OnStruck | None = None) -> None:
-        """Times count from now. `on_struck` hears of each fault that has an effect: a dead process is not killed."""
+        """Starts the plan; its times count from now. `on_struck` is called for each fault that has an effect: a dead
+        process is not killed again."""
         for fault in self.faults:
             world.after(fault.at_s, _strike, world, fault, on_struck)
 
@@ -140,7 +146,7 @@ def _has_effect(world: SimWorld, fault: PlannedFault) -> bool:
 
 
 def _begin(world: SimWorld, fault: PlannedFault) -> Callable[[], None] | None:
-    """Does it, and returns how it ends."""
+    """Starts a fault and returns a function that ends it."""
     network = world.network
     match fault.kind:
         case FaultKind.CUT | FaultKind.PARTITION:

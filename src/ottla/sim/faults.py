@@ -1,4 +1,4 @@
-"""Faults that a test plans for a simulated disk, each counted from the moment it was planned."""
+"""Faults that a test plans for a simulated disk. Calls are counted from the moment the fault was planned."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from enum import Enum, auto
 
 
 class Effect(Enum):
+    """What a fault does to a call."""
+
     FAIL = auto()
     """The call raises. A failed sync leaves the pages clean; a failed write may have written a part."""
     LOSE = auto()
-    """The call reports success, and the device never writes the data."""
+    """The call reports success, but the device never writes the data."""
     MISDIRECT = auto()
-    """The call reports success, and the device writes the data somewhere else in the file."""
+    """The call reports success, but the device writes the data at another position in the file."""
 
 
 @dataclass(slots=True)
 class Fault:
+    """A planned fault."""
+
     operation: str
     path_part: str
     nth: int
@@ -28,10 +32,10 @@ class Fault:
 
 
 class Faults:
-    """Operations: read, write, sync, open. `path` is a part of the path: empty means any file.
+    """The planned faults of a disk. Operations are read, write, sync and open.
 
-    `nth` = 1 is the next such call. `count` is how many calls in a row it strikes; None means all from then on,
-    until `clear`.
+    `path` is a substring of the path; empty means any file. `nth` = 1 is the next such call. `count` is the number of
+    consecutive calls that fail; None means all from then on, until `clear`.
     """
 
     def __init__(self) -> None:
@@ -41,7 +45,7 @@ class Faults:
         self._planned.append(Fault("write", path, nth, count, error=error))
 
     def fail_sync(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EIO) -> None:
-        """Strikes file syncs, `replace_file` and `sync_dir`."""
+        """Fails file syncs, `replace_file` and `sync_dir`."""
         self._planned.append(Fault("sync", path, nth, count, error=error))
 
     def fail_read(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EIO) -> None:
@@ -60,7 +64,7 @@ class Faults:
         self._planned.clear()
 
     def strike(self, operation: str, path: str) -> Fault | None:
-        """Counts this call against all plans; the fault that hits it, if any."""
+        """Counts this call against all planned faults; returns the fault that hits it, or None."""
         hit: Fault | None = None
         for fault in list(self._planned):
             if fault.operation != operation or fault.path_part not in path:

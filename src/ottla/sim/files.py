@@ -1,4 +1,4 @@
-"""Files, names and free space of a simulated disk: the part of it that `crash` copies."""
+"""Files, names and free space of a simulated disk: the part that `crash` copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.sim.tree import Directory, Tree, os_error, walk_files
 
 
 class DiskState:
-    """What files, queues and faults of one disk share."""
+    """State that the files, queues and faults of one disk share."""
 
     def __init__(self, seed: int, capacity_bytes: int | None, alignment: int, faults: Faults) -> None:
         self.tree = Tree()
@@ -31,7 +31,7 @@ class DiskState:
             raise OSError(errno.EIO, "the simulated machine is off")
 
     def strike(self, operation: str, path: str) -> Fault | None:
-        """The fault that changes this call, or raises the one that fails it before anything happened."""
+        """Returns the fault that affects this call, or None. Raises if the machine is off."""
         self.demand_power()
         return self.faults.strike(operation, path)
 
@@ -40,7 +40,8 @@ class DiskState:
         return (blocks + sum(len(content.blocks) for content in self._nameless.values())) * BLOCK_BYTES
 
     def room_for(self, content: FileContent, offset: int, length: int) -> int:
-        """Gives space to a range of a file; how many bytes of it, from the start, have space now."""
+        """Allocates space for a range of a file. Returns how many bytes, from the start of the range, now
+        have space."""
         wanted = range(offset // BLOCK_BYTES, (offset + length + BLOCK_BYTES - 1) // BLOCK_BYTES)
         missing = [block for block in wanted if block not in content.blocks]
         if missing and self.capacity_bytes is not None:
@@ -180,7 +181,7 @@ class SimFile:
 
 
 class SimSyncAll:
-    """Implements `ports.SyncAll`. A fault of syncs whose path is all of `path` strikes it."""
+    """Implements `ports.SyncAll`. A sync fault whose path is a substring of `path` affects it."""
 
     def __init__(self, state: DiskState, path: str) -> None:
         self._state = state

@@ -1,12 +1,12 @@
-"""Simulated machines: each with a clock of its own, one process at a time, and perhaps a disk.
+"""Simulated machines, each with its own clock, one process at a time, and perhaps a disk.
 
-    host.pause(), host.resume()   SIGSTOP and SIGCONT: its process stands still, its kernel and the world go on
-    host.kill()                   kill -9: the process is gone, its page cache and its name in the network are not
+    host.pause(), host.resume()   SIGSTOP and SIGCONT: the process stops, its kernel and the world continue
+    host.kill()                   kill -9: the process is gone, its page cache and its network name are not
     host.cut_power()              the machine is gone: peers hear nothing at all, unsynced bytes are lost
     host.boot()                   a new process, on what its disk kept
 
-What a dead process leaves never acts again: its tasks are not cancelled but abandoned, so no `finally` block runs
-while the world goes on, and its loop, its sockets and its disk take nothing from it any more.
+Whatever a dead process leaves behind never acts again. Its tasks are abandoned, not cancelled, so no `finally` block
+runs while the world continues, and its loop, sockets and disk accept nothing from it any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASYNCIO = os.path.dirname(asyncio.__file__)
 Program = Callable[["SimHost"], Coroutine[Any, Any, None]]
 
 UPTIME_S_MAX = 50_000.0
-"""Monotonic clocks start anywhere, so that two of them are never comparable by luck."""
+"""Monotonic clocks start at random values, so that those of two hosts are never comparable by chance."""
 WALL_START_S = 1_700_000_000.0
 
 
@@ -57,6 +57,8 @@ class HostClock:
 
 
 class SimHost:
+    """A simulated machine."""
+
     def __init__(
         self, world: SimWorld, name: str, program: Program | None, *, skew_ms: float = 0, drift_ppm: float = 0
     ) -> None:
@@ -66,16 +68,16 @@ class SimHost:
         self.incarnation = 0
         self.power_cuts = 0
         self.is_up = False
-        """The machine, not the process."""
+        """True while the machine is on; says nothing about the process."""
         self.sockets: dict[SimSocket, None] = {}
-        """The open ones of its process."""
+        """The open sockets of its process."""
         self.loop: SimLoop
         self.clock: HostClock
         self._rate = 1.0 + drift_ppm * 1e-6
         self._monotonic_s = world.rng.random() * UPTIME_S_MAX
         self._wall_s = WALL_START_S + skew_ms / 1000 + world.now_s
         self._anchor_s = world.now_s
-        """The virtual time at which the two clocks showed the two values above."""
+        """Virtual time at which the two clocks had the values above."""
         self._disk: SimDisk | None = None
         self._disk_seed = 0
         self._running = False
@@ -93,22 +95,22 @@ class SimHost:
         return self._monotonic_s + (self.world.now_s - self._anchor_s) * self._rate
 
     def virtual_s(self, monotonic_s: float) -> float:
-        """When this host's monotonic clock will show that."""
+        """Returns the virtual time at which this host's monotonic clock will have this value."""
         return self._anchor_s + (monotonic_s - self._monotonic_s) / self._rate
 
     def step_wall_clock(self, delta_ms: float) -> None:
-        """An operator or NTP sets the clock: wall time jumps, monotonic time does not notice."""
+        """Steps the wall clock, as an operator or NTP does. Monotonic time is not affected."""
         self._wall_s += delta_ms / 1000
 
     def set_drift(self, drift_ppm: float) -> None:
-        """From now on both clocks gain so many microseconds a second."""
+        """Makes both clocks gain this many microseconds a second from now on."""
         self._wall_s, self._monotonic_s = self.wall_s(), self.monotonic_s()
         self._anchor_s = self.world.now_s
         self._rate = 1.0 + drift_ppm * 1e-6
         if self._running:
             self.loop.look_again()
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
@@ -119,12 +121,12 @@ class SimHost:
         return self._running and self.loop.is_paused
 
     def boot(self) -> None:
-        """Starts the machine if it is off, and a new process on it, which runs the host's program."""
+        """Starts the machine if it is off, and a new process on it that runs the host's program."""
         if self._running:
             raise RuntimeError(f"{self.name} runs already")
         self.incarnation += 1
         self._running = True
-        self.loop = SimLoop(self.world, self)  # type: ignore[abstract] # what is missing has no meaning here and says so
+        self.loop = SimLoop(self.world, self)  # type: ignore[abstract] # the missing methods raise NotImplementedError
         self.clock = HostClock(self, self.loop)
         if self._disk is not None:
             self._disk = _moved_to(self.clock, self._disk)
@@ -136,9 +138,9 @@ class SimHost:
             self.spawn(self.program(self), name="program")
 
     def spawn(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """A task of this host. If it fails, the run fails."""
+        """Starts a task on this host. If the task fails, the run fails."""
         task = self.loop.create_task(work, name=name)
-        self._spawned[task] = None  # nobody else may hold it, and a task that nobody holds is freed
+        self._spawned[task] = None  # asyncio keeps only weak references to tasks
         task.add_done_callback(self._on_spawned_done)
         return task
 
@@ -148,24 +150,27 @@ class SimHost:
             self.world.fail(self.name, f"the task {task.get_name()} failed", error)
 
     def pause(self) -> None:
+        """Stops the process, as SIGSTOP does."""
         if self._running:
             self.world.note(f"{self.name} pauses")
             self.loop.pause()
 
     def resume(self) -> None:
+        """Continues the process, as SIGCONT does."""
         if self._running and self.loop.is_paused:
             self.world.note(f"{self.name} resumes")
             self.loop.resume()
 
     def kill(self) -> None:
-        """The kernel closes the process's sockets, as it does for any process, and keeps its page cache."""
+        """Kills the process. As for any process, the kernel closes its sockets and keeps its page cache."""
         if self._running:
             self.world.note(f"{self.name} is killed")
             self._bury("all")
             self.world.network.on_process_gone(self)
 
     def cut_power(self, keep: Keep = "some") -> None:
-        """`keep` is what the disk keeps of its unsynced bytes. Works on a host without a process too."""
+        """Turns the machine off. `keep` says what the disk keeps of its unsynced bytes. Works without a
+        process, too."""
         if not self.is_up:
             return
         self.world.note(f"{self.name} loses power ({keep})")
@@ -186,7 +191,7 @@ class SimHost:
     # -- disk ------------------------------------------------------------------------------------------------
 
     def add_disk(self, *, capacity_bytes: int | None = None) -> SimDisk:
-        """A new, empty disk, for the process that runs now and for those after it."""
+        """Adds a new, empty disk for the current process and its successors."""
         self._disk = SimDisk(self.clock, seed=self._next_disk_seed(), capacity_bytes=capacity_bytes)
         return self._disk
 
@@ -196,7 +201,7 @@ class SimHost:
 
     @property
     def disk(self) -> SimDisk:
-        """A new object after each crash."""
+        """The disk; a new object after each crash."""
         assert self._disk is not None, f"{self.name} has no disk: call add_disk"
         return self._disk
 
@@ -204,10 +209,10 @@ class SimHost:
         self._disk_seed = self.world.rng.getrandbits(32)
         return self._disk_seed
 
-    # -- what it does ------------------------------------------------------------------------------------------
+    # -- diagnostics -------------------------------------------------------------------------------------------
 
     def pending_tasks(self) -> Iterator[str]:
-        """Each unfinished task of its process, with the line that it waits in."""
+        """Yields each unfinished task of the process, with the line at which it waits."""
         if self._running:
             state = " (paused)" if self.loop.is_paused else ""
             for task in self.loop.pending_tasks():
@@ -215,14 +220,14 @@ class SimHost:
 
 
 def _moved_to(clock: HostClock, disk: SimDisk) -> SimDisk:
-    """A surviving disk, for a process with a clock of its own."""
+    """Moves a surviving disk to the clock of a new process."""
     moved = SimDisk(clock, seed=disk.seed, capacity_bytes=disk.capacity_bytes, alignment=disk.state.alignment)
     moved.state.tree = disk.state.tree
     return moved
 
 
 def _place_of(task: asyncio.Task[Any]) -> str:
-    """The coroutines that wait for one another, and the line of the last that is not asyncio's."""
+    """Describes the chain of awaiting coroutines, and the last line that is not in asyncio."""
     awaited: Any = task.get_coro()
     names: list[str] = []
     line = ""

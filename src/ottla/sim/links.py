@@ -1,4 +1,4 @@
-"""The ways between simulated hosts: how long each takes, and what is wrong with it."""
+"""Links between simulated hosts: their delays and their faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Usually between `min_s` and `min_s + spread_s`, the lower the likelier; a share of them takes up to `tail_s`."""
+    """A distribution of delays: usually between `min_s` and `min_s + spread_s`, lower values being more likely; a share
+    of `tail_share` takes up to `tail_s`."""
 
     min_s: float = 0.0001
     spread_s: float = 0.001
@@ -33,23 +34,25 @@ LOOPBACK = Delay(min_s=0.00001, spread_s=0.00005, tail_share=0.0)
 
 @dataclass(slots=True)
 class NetworkSettings:
+    """How simulated streams behave."""
+
     window_bytes: int = 128 * 1024
-    """How much of a stream may be under way or unread."""
+    """Maximum number of bytes of a stream that are in flight or unread."""
     backlog: int = 128
     split_share: float = 0.15
-    """How often what is written at once arrives in two pieces or more."""
+    """How often data written at once arrives in two or more pieces."""
     short_read_share: float = 0.15
-    """How often a read gets less than what is there."""
+    """How often a read returns less than is available."""
     give_up_s: float = 120.0
-    """A connection whose bytes do not arrive for so long has timed out."""
+    """A connection times out if its bytes do not arrive for this long."""
     connect_timeout_s: float = 60.0
     retry_s_max: float = 0.4
-    """How long after a heal the kernel may take to try again."""
+    """Maximum time after a fault has healed until the kernel retransmits."""
     delay: Delay = field(default_factory=Delay)
 
 
 class Link:
-    """The way from one host to another."""
+    """The link from one host to another, in one direction."""
 
     def __init__(self, network: SimNetwork, delay: Delay) -> None:
         self._network = network
@@ -65,7 +68,7 @@ class Link:
         return self.cuts > 0
 
     def arrival_s(self, byte_count: int) -> float:
-        """When something that is sent now arrives."""
+        """Returns the time at which something sent now arrives."""
         world = self._network.world
         at_s = world.now_s
         if self.bandwidth_bytes_s is not None:
@@ -80,7 +83,7 @@ class Link:
 
 
 class NetworkFault:
-    """Something that is wrong with some links until it is healed."""
+    """A fault of some links, until it is healed."""
 
     def __init__(self, network: SimNetwork, links: list[Link], heal: Callable[[Link], None]) -> None:
         self._network = network
@@ -88,7 +91,7 @@ class NetworkFault:
         self._heal = heal
 
     def heal(self) -> None:
-        """Once; after that it does nothing."""
+        """Ends the fault; does nothing if called again."""
         links, self._links = self._links, []
         for link in links:
             self._heal(link)

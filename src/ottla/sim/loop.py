@@ -1,8 +1,8 @@
 """The event loop of one simulated process: asyncio's interface over virtual time.
 
-No selector and no thread: a turn runs what is ready, as asyncio's does, and ends with what its transports have to
-write. It takes a moment of virtual time, so that a busy process never stops the clock, and others come in between.
-Callbacks of one loop keep their order; between loops the world's seed decides.
+There is no selector and no thread. A turn runs whatever is ready, as asyncio's does, and then flushes what transports
+have written. It takes a moment of virtual time, so that a busy process never stops the clock, and other processes run
+in between. Callbacks of one loop keep their order; between loops the world's seed decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TASK_REFS_KEPT = 200
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """What is not here (threads, subprocesses, signals, files, TLS) raises NotImplementedError."""
+    """The event loop. Unsupported features (threads, subprocesses, signals, files, TLS) raise NotImplementedError."""
 
     def __init__(self, world: SimWorld, host: SimHost) -> None:
         self.world = world
@@ -51,7 +51,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timer_count = 0
         self._timers_max = _TIMERS_KEPT
         self._wakes_at_s = NEVER
-        """The virtual time of the next turn, if there is one."""
+        """Virtual time of the next turn, if one is scheduled."""
         self._busy_until_s = 0.0
         self._turn_end: list[Callable[[], None]] = []
         self._task_count = 0
@@ -73,7 +73,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.world.at(at_s, self._turn, at_s)
 
     def look_again(self) -> None:
-        """Something changed from outside of a turn: when is the next one?"""
+        """Reschedules the next turn after something changed outside a turn."""
         if self._in_turn:
             return
         if self._ready or self._turn_end:
@@ -83,7 +83,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _turn(self, at_s: float) -> None:
         if at_s != self._wakes_at_s or self._stands_still():
-            return  # a wake-up that was overtaken by an earlier one, or by events
+            return  # superseded by an earlier wake-up, or paused or dead by now
         self._wakes_at_s = NEVER
         world = self.world
         world.enter_loop(self)
@@ -117,7 +117,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             callback()
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """After all that is ready now: what transports write in one turn leaves together."""
+        """Runs a callback after everything that is ready now, so that whatever transports write in one turn leaves
+        together."""
         self._turn_end.append(callback)
         if not self._in_turn:
             self.look_again()
@@ -135,15 +136,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         return timers[0][2] if timers else None
 
     def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """What asyncio's handles call."""
+        """Called by asyncio's handles; does nothing."""
 
     def _drop_cancelled_timers(self) -> None:
-        """Most timeouts are cancelled long before they are due. They go now and then."""
+        """Removes cancelled timers. Most timeouts are cancelled long before they are due, so this runs now and then."""
         self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
         heapq.heapify(self._timers)
         self._timers_max = 2 * len(self._timers) + _TIMERS_KEPT
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         self.is_paused = True
@@ -154,18 +155,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.look_again()
 
     def die(self) -> None:
-        """At once and for good. Nothing is freed: see `SimWorld.add_loop`."""
+        """Stops the loop immediately and permanently. Nothing is freed: see `SimWorld.add_loop`."""
         if not self._dead:
             self._remains = (self.pending_tasks(), (self._ready, self._timers, self._turn_end))
             self._dead = True
             self._ready, self._timers, self._turn_end = deque(), [], []
 
     def close(self) -> None:
-        """Ends the coroutines of a dead process, at the end of its world."""
+        """Closes the coroutines of a dead process, at the end of its world."""
         assert self._dead, "a process ends by SimHost.kill"
         if self._remains is not None:
             for task in self._remains[0]:
-                task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio's own, not in the stubs
+                task._log_destroy_pending = False  # type: ignore[attr-defined] # private to asyncio, not in the stubs
                 with contextlib.suppress(BaseException):
                     cast(Coroutine[Any, Any, Any], task.get_coro()).close()
             self._remains = None
@@ -177,7 +178,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._dead
 
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
-        """In the order of their creation."""
+        """Returns the unfinished tasks in order of creation."""
         tasks = [task for each in self._tasks if (task := each()) is not None and not task.done()]
         self._tasks = [ref(task) for task in tasks]
         return tasks
@@ -223,7 +224,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(  # type: ignore[override] # the stubs' overloads differ between Python's versions
+    def create_task(  # type: ignore[override] # the overloads in the stubs differ between Python versions
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None, **more: Any
     ) -> asyncio.Task[T]:
         self._task_count += 1
@@ -271,7 +272,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return
 
     def end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Somebody left an `async for` early: as with asyncio, its generator ends in a task of its own."""
+        """Closes a generator whose `async for` was left early, in a task of its own, as asyncio does."""
         if not self._dead:
             self.call_soon(self.create_task, generator.aclose())
 
@@ -287,7 +288,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         resolved = self.world.network.resolve(self.host, str(host or ""))
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (resolved.name, int(port or 0)))]
 
-    async def create_connection(  # type: ignore[override] # only what has a meaning here
+    async def create_connection(  # type: ignore[override] # only the options that apply here
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: str | None = None,
@@ -307,10 +308,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         return await self._attach(protocol_factory, made)
 
     def _on_connected(self, connected: asyncio.Future[SimSocket], made: SimSocket | OSError) -> None:
-        """Called by the kernel, between turns."""
+        """Called by the simulated kernel, between turns."""
         self.call_soon(_settle, connected, made)
 
-    async def create_server(  # type: ignore[override] # only what has a meaning here
+    async def create_server(  # type: ignore[override] # only the options that apply here
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: str | None = None,
@@ -326,7 +327,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             await server.start_serving()
         return server
 
-    async def connect_accepted_socket(  # type: ignore[override] # only what has a meaning here
+    async def connect_accepted_socket(  # type: ignore[override] # only the options that apply here
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: Any, **options: Any
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
         _demand_plain(options)
@@ -347,7 +348,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return transport, protocol
 
     def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
-        """For listening sockets: called in each turn in which there is a connection to accept."""
+        """Watches a listening socket: calls back in each turn in which a connection can be accepted."""
         assert isinstance(fd, ListeningSocket), "a real socket has no place in a simulated world"
         fd.watch(partial(self.call_soon, self._on_acceptable, fd, callback, args))
 

@@ -1,13 +1,13 @@
 """The simulated network: stream connections between named hosts, over links that are slow, lossy or cut.
 
-    network.link("a", "b").delay = Delay(...)       one way; the other is another link
+    network.link("a", "b").delay = Delay(...)       one direction; the other is a separate link
     fault = network.cut(["a"], ["b", "c"])          nothing passes in either direction; `fault.heal()` ends it
-    network.cut(["a"], ["b"], one_way=True)         what a says does not reach b; what b says reaches a
+    network.cut(["a"], ["b"], one_way=True)         a does not reach b, but b reaches a
     network.slow_down(["a"], ["b"], add_s=0.3)
-    network.lose(["a"], ["b"], share=0.1)           pieces are sent again, so the stream stalls
-    network.reset(["a"], ["b"])                     breaks the connections that are there now
+    network.lose(["a"], ["b"], share=0.1)           lost pieces are retransmitted, so the stream stalls
+    network.reset(["a"], ["b"])                     breaks the existing connections
 
-Faults add up, and each is healed by itself. `NetworkSettings` says how streams behave.
+Faults accumulate, and each is healed separately. `NetworkSettings` defines how streams behave.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ANY_OF_MINE = frozenset({"", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost"})
 
 
 class Attempt:
-    """One connect: its SYN is sent again, at growing intervals, until something comes back."""
+    """One connection attempt: its SYN is retransmitted, at increasing intervals, until a reply arrives."""
 
     def __init__(
         self,
@@ -98,6 +98,8 @@ class Attempt:
 
 
 class SimNetwork:
+    """The network of one world."""
+
     def __init__(self, world: SimWorld, settings: NetworkSettings | None = None) -> None:
         self.world = world
         self.settings = settings or NetworkSettings()
@@ -142,11 +144,13 @@ class SimNetwork:
         self._listening.pop(listening.getsockname(), None)
 
     def connect(self, client: SimHost, name: str, port: int, done: Callable[[SimSocket | OSError], None]) -> Attempt:
-        """`done` gets the socket or why there is none, between turns. gaierror at once for an unknown name."""
+        """Starts a connection attempt. `done` gets the socket or the error, between turns. An unknown name raises
+        gaierror immediately."""
         return Attempt(self, client, self.resolve(client, name), port, done)
 
     def open(self, client: SimHost, server: SimHost, listening: ListeningSocket) -> SimSocket:
-        """The client's end. The server's waits to be accepted as soon as the handshake's last step arrives there."""
+        """Opens a connection and returns the client's end. The server's end can be accepted once the last step of the
+        handshake arrives there."""
         there, back = self.link(client.name, server.name), self.link(server.name, client.name)
         request, reply = Pipe(self, there, back), Pipe(self, back, there)
         local, remote = (client.name, self._ephemeral_port()), listening.getsockname()
@@ -158,6 +162,7 @@ class SimNetwork:
         return client_end
 
     def cut_up(self, data: bytes) -> Iterator[bytes]:
+        """Splits data into pieces that arrive separately."""
         rng = self.world.rng
         while len(data) > 1 and rng.random() < self.settings.split_share:
             at = rng.randrange(1, len(data))
@@ -176,14 +181,14 @@ class SimNetwork:
     # -- faults ----------------------------------------------------------------------------------------------
 
     def cut(self, some: Iterable[str], others: Iterable[str], *, one_way: bool = False) -> NetworkFault:
-        """Nothing passes between the two groups, or only from others to some."""
+        """Cuts the links between the two groups; with `one_way`, only those from `some` to `others`."""
         links = self._between(some, others, one_way=one_way)
         for link in links:
             link.cuts += 1
         return self._fault(links, _uncut)
 
     def partition(self, *groups: Iterable[str]) -> NetworkFault:
-        """Hosts reach those of their own group only. Who is in no group reaches everybody."""
+        """Partitions the network: hosts reach only their own group. A host that is in no group reaches everybody."""
         members = [list(group) for group in groups]
         links = [
             link
@@ -196,12 +201,14 @@ class SimNetwork:
         return self._fault(links, _uncut)
 
     def slow_down(self, some: Iterable[str], others: Iterable[str], *, add_s: float) -> NetworkFault:
+        """Adds a delay to the links between the two groups, in both directions."""
         links = self._between(some, others)
         for link in links:
             link.slowdowns.append(add_s)
         return self._fault(links, lambda link: link.slowdowns.remove(add_s))
 
     def lose(self, some: Iterable[str], others: Iterable[str], *, share: float) -> NetworkFault:
+        """Loses a share of the pieces between the two groups, in both directions."""
         links = self._between(some, others)
         for link in links:
             link.losses.append(share)
@@ -230,7 +237,7 @@ class SimNetwork:
         self.try_again()
 
     def try_again(self) -> None:
-        """Some way is free again."""
+        """Retransmits after some link has become usable again."""
         for pipe in list(self.stalled):
             pipe.retry()
         for pipe in list(self.unacknowledged):
@@ -249,19 +256,21 @@ class SimNetwork:
             pairs += [(b, a) for a, b in pairs]
         return [self.link(a, b) for a, b in dict.fromkeys(pairs)]
 
-    # -- what happens to hosts -----------------------------------------------------------------------------------
+    # -- events of hosts -----------------------------------------------------------------------------------------
 
     def on_host_up(self, host: SimHost) -> None:
         self.try_again()
 
     def on_process_gone(self, host: SimHost) -> None:
-        """The kernel closes its sockets: each peer hears of an end or a reset, if the way to it is free."""
+        """Closes the sockets of a dead process, as the kernel does: each peer that can be reached sees an end or a
+        reset."""
         self._close_listening(host)
         for one in list(host.sockets):
             one.close()
 
     def on_power_lost(self, host: SimHost) -> None:
-        """Nobody hears of anything. Some of what was sent last is still on the wire."""
+        """Drops the sockets of a host without power. No peer is notified; some of the data sent last is still in
+        flight."""
         self._close_listening(host)
         for one in list(host.sockets):
             one.vanish(self.world.rng.randint(0, one.outbound.in_flight_count))

@@ -1,8 +1,8 @@
-"""One direction of a simulated connection: bytes in order, in pieces of any size, and never more than a window of them.
+"""One direction of a simulated connection: bytes in order, in pieces of any size, bounded by a window.
 
-A pipe holds a bounded number of bytes that its reader has not read: then its writer waits, until the reader's
-acknowledgement is back. What a cut link or a machine without power keeps from arriving stalls, as TCP's
-retransmissions do, and arrives after it heals; after `give_up_s` the writer is told that the connection timed out.
+A pipe holds a bounded number of bytes that its reader has not read. When it is full, its writer waits for the reader's
+acknowledgement. Data that cannot arrive because of a cut link or a machine without power stalls, as with TCP
+retransmission, and arrives after the fault has healed. After `give_up_s` the writer gets a timeout.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
+    """The kind of a piece in flight."""
+
     OPEN = auto()
     """The last step of the handshake: now the other side may accept."""
     DATA = auto()
@@ -56,7 +58,7 @@ class Pipe:
         self.reader: SimSocket
         self.wants_room = False
         self._in_flight: deque[tuple[float, Kind, bytes]] = deque()
-        """When each piece arrives, in order."""
+        """Pieces in flight with their arrival times, in order."""
         self._is_moving = False
         self._stalled_since_s: float | None = None
         self._last_arrival_s = 0.0
@@ -66,7 +68,7 @@ class Pipe:
         self._acks: deque[tuple[float, int]] = deque()
 
     def room_bytes(self) -> int:
-        """How much more may be under way or unread, as far as the writer has heard."""
+        """Returns how many more bytes may be in flight or unread, as far as the writer knows."""
         now_s = self.network.world.now_s
         acks = self._acks
         while acks and acks[0][0] <= now_s:
@@ -74,7 +76,7 @@ class Pipe:
         return self.network.settings.window_bytes - (self._sent_bytes - self._acked_bytes)
 
     def want_room(self) -> None:
-        """The writer is told when there is some."""
+        """Asks to notify the writer when there is room."""
         self.wants_room = True
         self._await_ack()
 
@@ -102,7 +104,7 @@ class Pipe:
                 self._stall()
                 return
             _, kind, data = self._in_flight.popleft()
-            if is_passable:  # else: nobody repeats a reset that was lost
+            if is_passable:  # otherwise lost: a reset is not retransmitted
                 self.reader.on_arrived(kind, data)
         self._move()
 
@@ -116,14 +118,14 @@ class Pipe:
         self.network.world.after(self.network.settings.give_up_s, self._give_up, now_s)
 
     def retry(self) -> None:
-        """The way may be free again."""
+        """Resumes after a stall if the link is usable again."""
         if self._stalled_since_s is None or not self.is_passable:
             return
         self._stalled_since_s = None
         del self.network.stalled[self]
         if self._in_flight:
             _, kind, data = self._in_flight.popleft()
-            # The other end hears of it when the kernel next tries again.
+            # It arrives when the kernel next retransmits.
             pause_s = self.network.world.rng.random() * self.network.settings.retry_s_max
             arrival_s = self.link.arrival_s(len(data)) + pause_s
             self._in_flight.appendleft((arrival_s, kind, data))
@@ -136,7 +138,7 @@ class Pipe:
             self.writer.on_broken(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
     def drop(self, kept: int = 0) -> None:
-        """What has not arrived never will, but for the first `kept` pieces on the wire."""
+        """Drops everything that has not arrived, except the first `kept` pieces in flight."""
         if self._stalled_since_s is not None:
             self._stalled_since_s = None
             del self.network.stalled[self]
@@ -153,7 +155,7 @@ class Pipe:
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Tells the writer what was read, on the way back."""
+        """Sends the number of bytes read back to the writer."""
         network = self.network
         if self.back.is_cut:
             network.unacknowledged[self] = None

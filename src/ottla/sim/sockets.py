@@ -1,6 +1,6 @@
-"""What a simulated kernel knows of a connection: a socket at each end, and a queue of those to accept.
+"""Sockets of the simulated kernel: one at each end of a connection, and the accept queue of a listener.
 
-A closed socket answers bytes with a reset, and one that is closed with unread bytes sends one, as Linux does.
+As on Linux, a closed socket answers data with a reset, and closing a socket with unread data sends a reset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Address = tuple[str, int]
 
 
 class SimSocket:
-    """One end of a connection, as the kernel has it; enough of `socket.socket` for the server's listener."""
+    """One end of a connection in the kernel, with enough of `socket.socket` for the server's listener."""
 
     __slots__ = (
         "_closed",
@@ -52,9 +52,9 @@ class SimSocket:
         inbound.reader = outbound.writer = self
         self.number = inbound.network.next_number()
         self.listening: ListeningSocket | None = None
-        """Who may accept it."""
+        """The listening socket that may accept it."""
         self.notify: Callable[[], None] | None = None
-        """Called when something has arrived, there is room again, or the connection broke."""
+        """Called when data has arrived, when there is room again, or when the connection broke."""
         self.error: OSError | None = None
         self.has_eof = False
         self.received_bytes = 0
@@ -63,14 +63,14 @@ class SimSocket:
         self._closed = False
         host.sockets[self] = None
 
-    # -- what the process does -----------------------------------------------------------------------------------
+    # -- called by the process -----------------------------------------------------------------------------------
 
     @property
     def is_readable(self) -> bool:
         return self.received_bytes > 0 or self.has_eof or self.error is not None
 
     def recv_into(self, buffer: memoryview) -> int:
-        """As much as is there and fits; 0 if nothing is there."""
+        """Reads as much as is available and fits; returns 0 if nothing is available."""
         filled = 0
         while self._received and filled < len(buffer):
             piece = self._received.popleft()
@@ -85,9 +85,9 @@ class SimSocket:
         return filled
 
     def send(self, data: bytes) -> int:
-        """How many bytes of it the kernel took; if not all, `notify` is called when there is room."""
+        """Returns how many bytes the kernel accepted. If not all, `notify` is called when there is room."""
         assert self.error is None, "the connection is broken"
-        if self._closed:  # the process is dead, and what it does has no effect
+        if self._closed:  # the process is dead, and its actions have no effect
             return len(data)
         taken = data[: max(self.outbound.room_bytes(), 0)]
         if len(taken) < len(data):
@@ -103,7 +103,8 @@ class SimSocket:
             self.outbound.push(Kind.END)
 
     def close(self) -> None:
-        """A reset if something was not read, as Linux does; else the end of the stream, after all that was written."""
+        """Closes the socket: sends a reset if data is unread, as Linux does, else the end of the stream after all
+        written data."""
         if self._closed:
             return
         self._closed = True
@@ -118,7 +119,7 @@ class SimSocket:
         self.received_bytes = 0
 
     def vanish(self, kept: int) -> None:
-        """The machine is gone. Of what it sent, so many pieces are on the wire."""
+        """Drops the socket of a machine without power. The first `kept` pieces that it sent stay in flight."""
         self._closed = True
         self.notify = None
         self._received.clear()
@@ -139,7 +140,7 @@ class SimSocket:
     def getsockname(self) -> Address:
         return self.local
 
-    # -- what the network does ---------------------------------------------------------------------------------
+    # -- called by the network ---------------------------------------------------------------------------------
 
     def on_arrived(self, kind: Kind, data: bytes) -> None:
         world = self.host.world
@@ -162,7 +163,7 @@ class SimSocket:
             self.outbound.push(Kind.RESET)
 
     def on_broken(self, error: OSError) -> None:
-        """Some kernels let a process read what had arrived before, some do not."""
+        """Breaks the connection. Some kernels let a process read what had arrived before, others do not."""
         if self.error is None and not self._closed:
             self.error = error
             self.outbound.drop()
@@ -180,7 +181,7 @@ class SimSocket:
 
 
 class ListeningSocket:
-    """Enough of `socket.socket` for the server's listener, with the kernel's queue of connections to accept."""
+    """A listening socket: enough of `socket.socket` for the server's listener, with the kernel's accept queue."""
 
     def __init__(self, network: SimNetwork, host: SimHost, port: int) -> None:
         self.network = network
@@ -245,7 +246,7 @@ class ListeningSocket:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """What `ottla.server.listener.bind` is inside a simulated world: it listens on the host whose loop runs."""
+    """Replaces `ottla.server.listener.bind` inside a simulated world: listens on the host whose loop is running."""
     from ottla.sim.loop import SimLoop
 
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What happened in a simulated world, line by line, with a digest of all of it: two runs of one seed must agree."""
+"""The trace of a simulated world, line by line, with a digest of all of it: two runs of one seed must agree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LAST_LINES = 200
 
 
 class Trace:
-    """Keeps the last lines, or all of them; the digest covers every line since the beginning."""
+    """Keeps the last lines, or all of them. The digest covers every line since the beginning."""
 
     def __init__(self, *, keep_all: bool = False) -> None:
         self._lines: deque[str] = deque(maxlen=None if keep_all else LAST_LINES)

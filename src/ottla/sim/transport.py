@@ -1,7 +1,7 @@
 """asyncio's transport and server over the simulated kernel's sockets.
 
-As with uvloop, what is written during a turn of the loop leaves at its end, and the buffers are not copied before:
-whoever changes one meanwhile sends something else than he meant.
+As with uvloop, data written during a turn of the loop is sent at its end, and buffers are not copied before that: a
+caller that modifies a buffer in the meantime sends the modified data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HIGH_WATER_BYTES = 64 * 1024
 READ_BYTES_MAX = 256 * 1024
-"""What a plain protocol gets with one read at most."""
+"""Maximum number of bytes that a plain protocol gets with one read."""
 
 READS_A_TURN = 32
 
@@ -27,6 +27,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class SimTransport(asyncio.Transport):
+    """A transport over a simulated socket."""
+
     def __init__(
         self,
         loop: SimLoop,
@@ -62,7 +64,7 @@ class SimTransport(asyncio.Transport):
             made.set_result(None)
 
     def _call(self, method: Callable[..., Any], *args: Any) -> Any:
-        """A protocol that raises loses its connection, and the run fails."""
+        """Calls the protocol. If it raises, it loses its connection and the run fails."""
         try:
             return method(*args)
         except Exception as error:
@@ -76,7 +78,7 @@ class SimTransport(asyncio.Transport):
     # -- reading ---------------------------------------------------------------------------------------------
 
     def _on_kernel(self) -> None:
-        """The kernel has something: bytes, room, or bad news. Looked at in the next turn."""
+        """Schedules a check for the next turn after the kernel reported data, room or an error."""
         if not self._is_look_due and not self._is_lost:
             self._is_look_due = True
             self._loop.call_soon(self._look, context=self._context)
@@ -104,7 +106,8 @@ class SimTransport(asyncio.Transport):
                 self.close()
 
     def _read(self) -> bool:
-        """Whether it filled its buffer, so that there may be more. libuv then reads again in the same turn."""
+        """Reads once. Returns whether the buffer was filled, so that there may be more: libuv then reads again in the
+        same turn."""
         sock, protocol = self._sock, self._protocol
         limit = sock.received_bytes
         network = sock.inbound.network
@@ -203,13 +206,13 @@ class SimTransport(asyncio.Transport):
             raise ValueError(f"high ({high}) must be at least low ({low}), and low at least 0")
         self._maybe_pause_writing()
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
         return self._is_closing
 
     def close(self) -> None:
-        """What was written leaves first."""
+        """Closes the transport after all written data has been sent."""
         if not self._is_closing:
             self._is_closing = True
             if not self._out:
@@ -239,7 +242,7 @@ class SimTransport(asyncio.Transport):
 
 
 class SimServer(asyncio.AbstractServer):
-    """What `loop.create_server` returns."""
+    """The server that `loop.create_server` returns."""
 
     def __init__(
         self, loop: SimLoop, listening: ListeningSocket, protocol_factory: Callable[[], asyncio.BaseProtocol]

@@ -1,8 +1,8 @@
-"""Simulated directories. An entry that was created, renamed or removed is lost by a power cut unless its directory
-was synced.
+"""Simulated directories. A power failure loses an entry that was created, renamed or removed, unless its directory was
+synced.
 
-What the model grants, because every journaling file system does: a rename is one step, and a change of a name
-survives only together with the earlier changes of that name.
+Like every journaling file system, the model guarantees that a rename is atomic, and that a change of a name survives
+only together with the earlier changes of that name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from ottla.sim.content import FileContent
 
 
 class Directory:
+    """A directory: its visible entries and its durable ones."""
+
     def __init__(self) -> None:
         self.current: dict[str, Node] = {}
         self.durable: dict[str, Node] = {}
@@ -28,7 +30,7 @@ Node = FileContent | Directory
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """Names set (or, with None, removed) in one step."""
+    """Names that were set (or, with None, removed) atomically."""
 
     entries: tuple[tuple[Directory, str, Node | None], ...]
 
@@ -41,6 +43,8 @@ class EntryChange:
 
 
 class Tree:
+    """The directory tree of one disk."""
+
     def __init__(self) -> None:
         self.root = Directory()
         self.unsynced: list[EntryChange] = []
@@ -76,7 +80,7 @@ class Tree:
         return self.directory("/" + "/".join(names[:-1])), names[-1]
 
     def set_entries(self, *entries: tuple[Directory, str, Node | None]) -> list[FileContent]:
-        """Changes names in one step; returns the files that lost their name by it."""
+        """Changes names atomically; returns the files that lost their name."""
         before = [directory.current.get(name) for directory, name, _ in entries]
         for directory, name, node in entries:
             _set_entry(directory.current, name, node)
@@ -96,7 +100,7 @@ class Tree:
             directory = node
 
     def sync_dir(self, directory: Directory) -> None:
-        """Makes the changes in this directory durable, and the earlier ones that they build on."""
+        """Makes the changes in this directory durable, together with the earlier changes they depend on."""
         wanted: set[tuple[int, str]] = set()
         covered: list[EntryChange] = []
         left: list[EntryChange] = []
@@ -112,7 +116,8 @@ class Tree:
         self.unsynced = left[::-1]
 
     def lose_power(self, rng: Random | None) -> None:
-        """Leaves the names that survive: a subset of the unsynced changes, or none of them without `rng`."""
+        """Leaves the names that survive a power failure: a subset of the unsynced changes, or none of them without
+        `rng`."""
         lost: set[tuple[int, str]] = set()
         share = rng.random() if rng is not None else 0.0
         for change in self.unsynced:
@@ -125,7 +130,7 @@ class Tree:
             directory.current = dict(directory.durable)
 
     def copy(self) -> tuple[Tree, dict[int, FileContent]]:
-        """A tree of its own with the same content, and where each file (by `id`) went."""
+        """Returns a copy of the tree, and a map from the `id` of each file to its copy."""
         copies: dict[int, Node] = {}
 
         def copied(node: Node) -> Node:
@@ -156,6 +161,7 @@ class Tree:
 
 
 def walk_directories(root: Directory, *, durable: bool = False) -> Iterator[Directory]:
+    """Yields a directory and all directories below it."""
     yield root
     for node in (root.durable if durable else root.current).values():
         if isinstance(node, Directory):
@@ -163,6 +169,7 @@ def walk_directories(root: Directory, *, durable: bool = False) -> Iterator[Dire
 
 
 def walk_files(root: Directory) -> Iterator[FileContent]:
+    """Yields all files below a directory."""
     for directory in walk_directories(root):
         for node in directory.current.values():
             if isinstance(node, FileContent):

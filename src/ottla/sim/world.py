@@ -1,4 +1,4 @@
-"""A simulated world: hosts on one virtual time, a network between them, and one seed that decides what is left open.
+"""A simulated world: hosts that share one virtual time, a network between them, and one seed that makes all choices.
 
     with SimWorld(seed=7) as world:
         server = world.host("server", program=serve)      # async def serve(host): ...
@@ -9,9 +9,9 @@
         server.boot()
         world.run_until(lambda: ..., timeout_s=60)
 
-Everything is an event at a moment of virtual time. Between two events no time passes in reality and nothing is left
-to chance: events of one moment are ordered by the seed. Whatever nobody handles (an exception in a callback, a task
-that failed unseen) ends the run with an error, and so does a world in which nothing can happen any more.
+Everything is an event at some virtual time. No real time passes between two events, and nothing is left to chance:
+the seed orders events of the same time. Anything unhandled (an exception in a callback, a task that failed unnoticed)
+ends the run with an error, and so does a world in which nothing can happen any more.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 TIMEOUT_S = 3600.0
 EVENTS_A_COLLECTION = 200_000
-"""The collector runs at fixed points of the simulation, since what it frees may report something."""
+"""Interval of garbage collections in events. They run at fixed points, because objects may report errors when freed."""
 
 
 class SimulationError(Exception):
-    """The run cannot go on, or has shown a fault."""
+    """The run cannot continue, or has revealed a bug."""
 
 
 class UnhandledError(SimulationError):
@@ -50,15 +50,17 @@ class UnhandledError(SimulationError):
 
 
 class DeadlockError(SimulationError):
-    """Nothing is ready and no timer is set, so what is waited for can never come."""
+    """Nothing is ready and no timer is set, so the condition can never become true."""
 
 
 class VirtualTimeoutError(SimulationError):
-    """What was waited for did not come within its virtual time."""
+    """The condition did not become true within its virtual time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """An error that nobody handled, and where it occurred."""
+
     host: str
     at_s: float
     message: str
@@ -70,6 +72,8 @@ class Failure:
 
 
 class WorldTimer:
+    """A timer of WorldClock."""
+
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
 
@@ -82,7 +86,7 @@ class WorldTimer:
 
 
 class WorldClock:
-    """Implements `ports.Clock` for what belongs to no host and never fails: a service that is itself simulated."""
+    """Implements `ports.Clock` for components that belong to no host and never fail, such as a simulated service."""
 
     def __init__(self, world: SimWorld) -> None:
         self._world = world
@@ -106,14 +110,14 @@ class WorldClock:
 
 
 class SimWorld:
-    """Use it with `with`: inside, `time`, `random` and their like are virtual too (see `ambient`)."""
+    """The world. Use it with `with`: inside, `time`, `random` and the like are virtual too (see `ambient`)."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
         self.now_s = 0.0
         self.running: SimLoop | None = None
-        """The loop whose turn it is."""
+        """The loop that is running its turn."""
         self.hosts: dict[str, SimHost] = {}
         self.trace = Trace(keep_all=keep_trace)
         self.failures: list[Failure] = []
@@ -124,13 +128,13 @@ class SimWorld:
         self._scheduled = 0
         self._loops: list[SimLoop] = []
         self._hooked: SimLoop | None = None
-        """Whose generators are looked after now."""
+        """The loop that finalizes asynchronous generators now."""
         self._driven: list[asyncio.Task[Any]] = []
         self._driver: SimHost | None = None
         self._open = False
         self._stack = ExitStack()
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         assert not self._open, "a world is entered once"
@@ -140,7 +144,7 @@ class SimWorld:
         if gc.isenabled():
             gc.disable()
             stack.callback(gc.enable)
-        gc.freeze()  # what was there before is not looked at again: a collection is cheap
+        gc.freeze()  # skips everything that existed before, which makes a collection cheap
         stack.callback(gc.unfreeze)
         stack.enter_context(ambient(Random(f"{self.seed}/ambient"), self._wall_s, self._monotonic_s))
         return self
@@ -149,7 +153,7 @@ class SimWorld:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            gc.collect()  # tasks that failed unseen say so when they go
+            gc.collect()  # tasks that failed unnoticed report it when they are freed
             failures = list(self.failures)
             self._dispose()
         finally:
@@ -158,7 +162,8 @@ class SimWorld:
             self._raise(failures)
 
     def _dispose(self) -> None:
-        """Nothing that a coroutine does while it is closed has an effect: all processes are dead by then."""
+        """Frees all processes. They are all dead by then, so nothing a coroutine does while it is closed
+        has an effect."""
         for loop in self._loops:
             loop.die()
         for loop in self._loops:
@@ -169,7 +174,7 @@ class SimWorld:
         gc.collect()
 
     def host(self, name: str, *, program: Program | None = None, skew_ms: float = 0, drift_ppm: float = 0) -> SimHost:
-        """A machine, switched off. `program` is what runs on it after each boot."""
+        """Adds a machine, switched off. `program` runs on it after each boot."""
         if name in self.hosts:
             raise ValueError(f"there is a host {name} already")
         host = self.hosts[name] = SimHost(self, name, program, skew_ms=skew_ms, drift_ppm=drift_ppm)
@@ -182,7 +187,7 @@ class SimWorld:
 
     @property
     def driver(self) -> SimHost:
-        """The host of the test itself. No fault plan knows it."""
+        """The host of the test itself. Fault plans do not affect it."""
         if self._driver is None:
             self._driver = self.host("driver")
             self._driver.boot()
@@ -191,7 +196,7 @@ class SimWorld:
     # -- events ----------------------------------------------------------------------------------------------
 
     def at(self, time_s: float, callback: Callable[..., None], *args: object) -> None:
-        """Events of one moment come in an order that the seed decides."""
+        """Schedules an event. The seed decides the order of events of the same time."""
         self._scheduled += 1
         heapq.heappush(self._events, (time_s, self.rng.random(), self._scheduled, callback, args))
 
@@ -202,17 +207,17 @@ class SimWorld:
         self.trace.note(self.now_s, text)
 
     def fail(self, host: str, message: str, exception: BaseException | None) -> None:
-        """The run ends with this at the next opportunity."""
+        """Records a failure, which ends the run as soon as possible."""
         self.failures.append(Failure(host, self.now_s, message, exception))
 
     def add_loop(self, loop: SimLoop) -> None:
-        """The world keeps every process until its own end: were a dead one freed, its `finally` blocks would run."""
+        """Keeps a process until the end of the world: freeing a dead process would run its `finally` blocks."""
         self._loops.append(loop)
 
     # -- running ---------------------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = TIMEOUT_S) -> T:
-        """Runs a coroutine on the driver's host to its end, and everything else meanwhile."""
+        """Runs a coroutine on the driver's host until it ends, and everything else meanwhile."""
         task = self.driver.loop.create_task(work, name="driver")
         self._driven.append(task)
         self.run_until(task.done, timeout_s=timeout_s)
@@ -227,7 +232,7 @@ class SimWorld:
         self.now_s = until_s
 
     def run_until(self, is_reached: Callable[[], bool], *, timeout_s: float = TIMEOUT_S) -> None:
-        """Until the condition holds, which is looked at after each event."""
+        """Runs until the condition holds; it is checked after each event."""
         deadline_s = self.now_s + timeout_s
         events = self._events
         while not is_reached():
@@ -272,7 +277,7 @@ class SimWorld:
         lines = [line for host in self.hosts.values() for line in host.pending_tasks()]
         return " pending:\n  " + "\n  ".join(lines) if lines else " no task is pending"
 
-    # -- what the process asks for -----------------------------------------------------------------------------
+    # -- the process's clocks ----------------------------------------------------------------------------------
 
     def _wall_s(self) -> float:
         return WALL_START_S + self.now_s if self.running is None else self.running.host.wall_s()

@@ -1,11 +1,11 @@
-"""A write-ahead log, as a program uses it: append, read, follow, trim, fence.
+"""Client library for write-ahead logs: append, read, follow, trim and fence.
 
     async with await Log.open("127.0.0.1:9192", "orders-wal", create=LogSettings(replicas=3), fence=True) as log:
         offset = await log.append(b"...")
         async for entry in log.read(0):
             ...
 
-`SyncLog` is the same for threads. Both reach a broker through its append stream (gRPC) alone; docs/wal.md says more.
+`SyncLog` has the same methods for threads. Both connect only to a broker's append stream (gRPC); see docs/wal.md.
 """
 
 from ottla.wal.errors import (

@@ -1,4 +1,4 @@
-"""What can go wrong with a log. Each says whether the records are in it."""
+"""Errors of a log. Each states whether the records are in the log."""
 
 from __future__ import annotations
 
@@ -6,54 +6,55 @@ from ottla.wire.wal_append import Code, WalFailure
 
 
 class WalError(Exception):
-    """The base of all. The message is for a person."""
+    """Base class of all errors. The message is meant for a person."""
 
 
 class FencedError(WalError):
-    """Another writer has taken the log. These records are not in it, and this handle will never write again."""
+    """Another writer has fenced this one. The records are not in the log, and this handle can never write again."""
 
     def __init__(self, message: str, epoch: int = 0) -> None:
         super().__init__(message)
         self.epoch = epoch
-        """Of the writer that has it now; 0 if that is not known."""
+        """Epoch of the writer that holds the log now; 0 if it is not known."""
 
 
 class UnexpectedEndError(WalError):
-    """The log does not end where the append expected it. The records are not in it."""
+    """The log does not end where the append expected. The records are not in it."""
 
     def __init__(self, message: str, end: int) -> None:
         super().__init__(message)
         self.end = end
-        """Where it ended: committed, so it will never end before that again."""
+        """The actual end of the log. It is committed, so the log will never end before it again."""
 
 
 class LogNotFoundError(WalError):
-    """There is no such topic or partition."""
+    """The topic or partition does not exist."""
 
 
 class TrimmedError(WalError):
-    """What was to be read is gone."""
+    """The records to read have been removed."""
 
     def __init__(self, message: str, start: int) -> None:
         super().__init__(message)
         self.start = start
-        """Where the log begins now."""
+        """The start of the log now."""
 
 
 class UnavailableError(WalError):
-    """No leader could be reached in the time that was given. Appends that fail with this are not in the log."""
+    """No leader could be reached in time. Appends that fail with this error are not in the log."""
 
 
 class UnknownOutcomeError(WalError):
-    """The append was sent, and no answer came in the time that was given: it may be in the log or not."""
+    """The append was sent, but no reply arrived in time: the records may or may not be in the log."""
 
 
 class TooLargeError(WalError):
-    """More bytes than the log takes at once (max.message.bytes). The records are not in it."""
+    """The append exceeds what the log accepts at once (max.message.bytes). The records are not in the log."""
 
 
 class TooMuchInFlightError(WalError):
-    """So much waits for its acknowledgement that the append was not taken: wait with `ready`, or for some futures."""
+    """Too many bytes are unacknowledged, so the append was not accepted. Wait with `ready`, or for some of
+    the futures."""
 
 
 class LogClosedError(WalError):
@@ -61,11 +62,11 @@ class LogClosedError(WalError):
 
 
 class InvalidRequestError(WalError):
-    """The broker will never do this."""
+    """The broker will never accept this request."""
 
 
 def error_of(failure: WalFailure) -> WalError:
-    """As a program sees what the service said."""
+    """Converts a failure reported by the service to the error that the program sees."""
     message = failure.message or failure.code.name.lower().replace("_", " ")
     match failure.code:
         case Code.FENCED:

@@ -1,4 +1,4 @@
-"""Finds the broker that leads a log, and keeps a connection to it. Asks again, elsewhere, until its patience ends."""
+"""Finds the leader of a log and keeps a connection to it, trying other brokers until the time limit."""
 
 from __future__ import annotations
 
@@ -19,24 +19,30 @@ BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CALL_PATIENCE_S = 10.0
 PASSING = frozenset({Code.NOT_LEADER, Code.UNAVAILABLE, Code.NOT_FOUND})
-"""Another try may go better. A leader that does not find a log may not know of it yet: `Open` knows."""
+"""Failures for which a retry may succeed. A leader that does not find a log may not know of it yet; `Open` does."""
 
 T = TypeVar("T")
 
 
 class Backoff:
+    """Exponential backoff with jitter."""
+
     def __init__(self) -> None:
         self._next_s = BACKOFF_S_MIN
 
     def reset(self) -> None:
+        """Starts again with the shortest delay."""
         self._next_s = BACKOFF_S_MIN
 
     async def wait(self) -> None:
+        """Sleeps for the current delay and doubles it."""
         delay_s, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_S_MAX)
         await asyncio.sleep(delay_s * (0.5 + random.random() / 2))
 
 
 class Leaders:
+    """The connection of one handle to the leader of its log."""
+
     def __init__(self, servers: str, log: LogName, patience_s: float) -> None:
         self._given = [address.strip() for address in servers.split(",") if address.strip()]
         for address in self._given:
@@ -53,21 +59,22 @@ class Leaders:
 
     @property
     def servers(self) -> str:
-        """As they were given."""
+        """The servers as they were given to the constructor."""
         return ",".join(self._given)
 
     def point_to(self, leader: str) -> None:
-        """Somebody said who leads; empty: nobody knows."""
+        """Sets the leader that somebody reported; empty means unknown."""
         if leader != self._leader:
             self._leader = leader
 
     def close(self) -> None:
+        """Closes the connection."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     async def channel(self) -> Channel:
-        """A connection to who is thought to lead. One try: RpcError or WalError if it fails."""
+        """Returns a connection to the presumed leader. Makes one attempt; raises RpcError or WalError if it fails."""
         async with self._connecting:
             if not self._leader:
                 await self._ask()
@@ -91,7 +98,7 @@ class Leaders:
         self._leader = reply.leader
 
     async def open(self, request: OpenRequest) -> OpenReply:
-        """Any broker answers; they are asked in turn. One try."""
+        """Asks one broker to open the log. Any broker can reply; they are asked in turn. Makes one attempt."""
         address = self._known[self._turn % len(self._known)]
         self._turn += 1
         is_leader = self._channel is not None and self._channel.lost is None and self._channel.address == address
@@ -108,7 +115,7 @@ class Leaders:
         return reply
 
     async def open_patiently(self, request: OpenRequest) -> OpenReply:
-        """Until somebody leads."""
+        """Opens the log and waits until it has a leader."""
 
         async def attempt() -> OpenReply:
             reply = await self.open(request)
@@ -122,7 +129,7 @@ class Leaders:
     async def call(
         self, method: str, request: bytes, decode: Callable[[bytes], T], failure_of: Callable[[T], WalFailure | None]
     ) -> T:
-        """Asks the leader, whoever that is by then. Raises WalError."""
+        """Calls a method on the current leader, following it as it moves. Raises WalError."""
 
         async def attempt() -> T:
             channel = await self.channel()
@@ -155,4 +162,5 @@ class Leaders:
 
 
 def unavailable(error: Exception, patience_s: float) -> WalError:
+    """Returns the error for a call that found no leader within its time limit."""
     return UnavailableError(f"no leader answered within {patience_s:g} s: {error}")

@@ -1,4 +1,4 @@
-"""`Log`: a handle of one log, for asyncio."""
+"""`Log`: a handle to one log, for asyncio."""
 
 from __future__ import annotations
 
@@ -25,19 +25,31 @@ AcksName = Literal["all", "leader", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Limits of a handle."""
+
     patience_s: float = DEFAULT_PATIENCE_S
-    """How long to look for a leader that answers."""
+    """How long to look for a leader that responds, in seconds."""
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
-    """Of appends that are not acknowledged, before more are not taken."""
+    """Maximum number of unacknowledged bytes; further appends are rejected."""
 
 
 def _bytes(data: bytes) -> bytes:
-    """Anything with a buffer, which may change afterwards; TypeError for anything else, a str too."""
+    """Returns the data as bytes, copied if the caller could change it later. Raises TypeError for anything that is not
+    a buffer, such as a str."""
     return data if type(data) is bytes else memoryview(data).tobytes()
 
 
 class Log:
-    """Made by `open`. A context manager: at its end all is flushed, then closed."""
+    """A handle to one log. Create it with `open`.
+
+        log = await Log.open("127.0.0.1:9192", "orders-wal", create=LogSettings(replicas=3), fence=True)
+        async with log:
+            offset = await log.append(b"debit 1 100")
+            async for entry in log.read(offset):
+                print(entry.offset, entry.data)
+
+    As a context manager it flushes and then closes the handle.
+    """
 
     def __init__(self, leaders: Leaders, log: LogName, durability: str, acks: Acks, limits: Limits) -> None:
         self._leaders = leaders
@@ -49,7 +61,7 @@ class Log:
         self.epoch: int | None = None
         """The writer epoch of this handle, if it has fenced the log."""
         self.fence_offset: int | None = None
-        """Of its fence: all that earlier writers wrote lies below."""
+        """Offset of this handle's fence. All records of earlier writers are below it."""
 
     @classmethod
     async def open(
@@ -63,7 +75,8 @@ class Log:
         acks: AcksName = "all",
         limits: Limits | None = None,
     ) -> Log:
-        """`servers` is `host:port[,...]` of append streams. With `fence` this handle becomes the single writer."""
+        """Opens a log. `servers` is `host:port[,...]` of append streams. With `create`, a missing log is created; with
+        `fence`, this handle becomes the single writer."""
         if acks not in _ACKS:
             raise ValueError(f"acks is 'all', 'leader' or 'none', not {acks!r}")
         limits = limits or Limits()
@@ -80,32 +93,34 @@ class Log:
         return log
 
     def __reduce__(self) -> tuple[Callable[..., Log], tuple[object, ...]]:
-        """In another process it is a handle to read with: it has neither this one's connection nor its epoch."""
+        """Pickles a handle that can read in another process. It has neither this one's connection nor its epoch."""
         return _reading_handle, (self._leaders.servers, self._log, self.durability, self._limits)
 
     async def _fence(self) -> None:
-        """Takes the log from whoever has it. Says whom it replaces, so that a request that was late replaces nobody."""
+        """Fences the current writer. The request names the epoch that it replaces, so that a delayed request replaces
+        nobody."""
         while True:
             current = (await self.tail()).epoch
             try:
                 reply = await self._call("Fence", LogRequest(self._log, current), 2)
             except FencedError:
-                continue  # another one was faster, or our own before a cut
+                continue  # another writer was faster, or our own earlier request
             self.epoch, self.fence_offset = reply
             return
 
     # -- writing ------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes, *, expected_end: int | None = None) -> asyncio.Future[int]:
-        """The offset, when it is acknowledged. The order of calls is the order in the log.
+        """Appends one record. The future resolves to its offset once it is acknowledged. Records are in the log in the
+        order of the calls.
 
-        With `expected_end`, only if the log ends there: UnexpectedEndError otherwise. Raises TooMuchInFlightError if
-        too much waits already: `ready` waits for room.
+        With `expected_end`, the record is appended only if the log ends there; otherwise the future fails with
+        UnexpectedEndError. Raises TooMuchInFlightError if too many bytes are unacknowledged: `ready` waits for room.
         """
         return self._writing().append((_bytes(data),), expected_end)
 
     async def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
-        """All of them or none, side by side."""
+        """Appends all records atomically and contiguously. Returns the range of their offsets."""
         rows = tuple(map(_bytes, data))
         if not rows:
             raise ValueError("there is nothing to append")
@@ -113,16 +128,17 @@ class Log:
         return range(first, first + len(rows))
 
     async def ready(self) -> None:
-        """Until there is room for another append."""
+        """Waits until there is room for another append."""
         await self._writing().ready()
 
     async def flush(self) -> None:
-        """Until nothing waits for its acknowledgement any more, well or not: the futures say which."""
+        """Waits until no append is unacknowledged. Appends may have succeeded or failed; their futures tell."""
         if self._writer is not None:
             await self._writer.flush()
 
     @property
     def in_flight_bytes(self) -> int:
+        """Number of unacknowledged bytes."""
         return self._writer.in_flight_bytes if self._writer is not None else 0
 
     def _writing(self) -> Writer:
@@ -133,32 +149,34 @@ class Log:
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def read(self, first: int, until: int | None = None) -> AsyncIterator[Entry]:
-        """`until` is exclusive; None: the committed end as of now."""
+        """Yields entries from `first` up to, but not including, `until`; None means the committed end as of now."""
         async for chunk in self.read_chunks(first, until):
             for entry in chunk:
                 yield entry
 
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
-        """The same in lists, for a replay that has to be fast."""
+        """Yields the same entries in lists, for fast replay."""
         end = (await self.tail()).end_offset if until is None else until
         async for chunk in read_chunks(self._leaders, self._log, first, end, self._limits.patience_s):
             yield chunk
 
     async def follow(self, first: int) -> AsyncIterator[Entry]:
-        """Never ends by itself."""
+        """Yields entries from `first` on and waits for new ones. Never ends by itself."""
         async for chunk in self.follow_chunks(first):
             for entry in chunk:
                 yield entry
 
     async def follow_chunks(self, first: int) -> AsyncIterator[list[Entry]]:
+        """Yields the same entries as `follow`, in lists."""
         async for chunk in read_chunks(self._leaders, self._log, first, None, self._limits.patience_s):
             yield chunk
 
     async def tail(self) -> Tail:
+        """Returns the start and the committed end of the log, and its writer epoch."""
         return Tail(*await self._call("Tail", LogRequest(self._log), 3))
 
     async def trim(self, before: int) -> int:
-        """Records below are given up. Returns where the log begins now."""
+        """Removes records below `before`. Returns the new start of the log."""
         return (await self._call("Trim", LogRequest(self._log, before), 1))[0]
 
     async def _call(self, method: str, request: LogRequest, count: int) -> list[int]:
@@ -170,10 +188,10 @@ class Log:
         )
         return list(reply.numbers)
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """What was not acknowledged may be in the log or not: `flush` first to know."""
+        """Closes the handle. Unacknowledged records may or may not be in the log; call `flush` first to find out."""
         if self._writer is not None:
             await self._writer.close()
         self._leaders.close()

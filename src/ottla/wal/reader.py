@@ -1,4 +1,4 @@
-"""The reading half of a handle: chunks of entries from an offset on, across leaders."""
+"""The reading half of a handle: chunks of entries from an offset on, across changes of the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ottla.wire.wal_calls import LogName, ReadReply, ReadRequest, decode_read_re
 async def read_chunks(
     leaders: Leaders, log: LogName, first: int, until: int | None, patience_s: float
 ) -> AsyncIterator[list[Entry]]:
-    """`until` None: never ends by itself. Goes on at the new leader where it was at the old one."""
+    """Yields chunks of entries; with `until` None it never ends by itself. After a change of the leader it continues at
+    the same offset."""
     loop = asyncio.get_running_loop()
     offset, backoff, last_well = first, Backoff(), loop.time()
     while until is None or offset < until:
@@ -61,7 +62,8 @@ def _entries(reply: ReadReply, offset: int, until: int | None) -> list[Entry]:
 
 
 class _Reading(Receiver):
-    """One Read call. What is not taken yet gets no credit, so that it stays at the broker."""
+    """One Read call. Messages that are not consumed yet get no flow-control credit, so that more data stays at the
+    broker."""
 
     def __init__(self, channel: Channel, request: ReadRequest) -> None:
         self._queue: asyncio.Queue[bytes | RpcError | None] = asyncio.Queue()

@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX = 256 * 1024
 RUN_COUNT_MAX = 4096
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Beyond this, appends wait where they can still be gathered into larger messages."""
+"""Above this limit, appends wait in the queue, where they can still be combined into larger messages."""
 
 
 class StreamEnd(NamedTuple):
+    """The reason why a stream ended."""
+
     error: Exception
     failure: WalFailure | None = None
     made_progress: bool = False
 
 
 class WriterStream(Receiver):
+    """Sends appends to one leader and passes its replies to the writer."""
+
     def __init__(self, writer: Writer, channel: Channel, begin: Begin) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
@@ -42,15 +46,18 @@ class WriterStream(Receiver):
         self._stream.send(encode_begin(begin))
 
     async def run(self) -> StreamEnd:
+        """Waits until the stream ends."""
         return await self._ended
 
     def close(self) -> None:
+        """Ends the stream."""
         self._end(RpcError(Status.CANCELLED, "closed"))
         self._stream.reset()
 
     # -- sending ------------------------------------------------------------------------------------------------
 
     def push(self, append: Append) -> None:
+        """Queues an append, to be sent at the end of the current turn of the loop."""
         self._unsent.append(append)
         if not self._is_flushing and self._has_begun:
             self._is_flushing = True
@@ -62,7 +69,7 @@ class WriterStream(Receiver):
             self._stream.send(encode_run(self._next_run()), now=True)
 
     def _next_run(self) -> AppendRun:
-        """Single appends that follow one another go together; one that has to be whole goes alone."""
+        """Returns the next message. Consecutive single appends are combined; an atomic append is sent alone."""
         unsent = self._unsent
         first = unsent.popleft()
         first.is_sent = True
@@ -81,12 +88,14 @@ class WriterStream(Receiver):
         return AppendRun(first.first_id, data)
 
     def on_drained(self) -> None:
+        """Sends queued appends once the connection has room."""
         if self._unsent:
             self._flush()
 
-    # -- what arrives -------------------------------------------------------------------------------------------
+    # -- replies ------------------------------------------------------------------------------------------------
 
     def on_message(self, message: bytes) -> None:
+        """Handles a reply of the leader."""
         self._stream.credit(len(message))
         if self._ended.done():
             return
@@ -106,13 +115,16 @@ class WriterStream(Receiver):
             self._end(RpcError(Status.UNAVAILABLE, reply.failure.message))
 
     def on_headers(self, headers: dict[str, str]) -> None:
+        """Handles response headers; a status in them ends the stream."""
         if "grpc-status" in headers:
             self.on_end(headers)
 
     def on_end(self, trailers: dict[str, str]) -> None:
+        """Ends the stream with the status of the broker."""
         self._end(status_of(trailers) or RpcError(Status.UNAVAILABLE, "the broker ended the stream"))
 
     def on_lost(self, error: RpcError) -> None:
+        """Ends the stream because the connection was lost."""
         self._end(error)
 
     def _end(self, error: RpcError) -> None:

@@ -1,4 +1,4 @@
-"""`SyncLog`: the same handle for threads. An event loop in a thread of its own does the work."""
+"""`SyncLog`: the same handle for threads. An event loop in a separate thread does the work."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ from ottla.wal.values import Entry, LogSettings, Tail
 
 T = TypeVar("T")
 _WAITING_MAX = 10_000
-"""Appends that the loop's thread has not seen yet."""
+"""Maximum number of appends that the loop's thread has not picked up yet."""
 
 
 class SyncLog:
-    """Made by `open`. Any thread may call; the order of one thread's calls is the order in the log."""
+    """A handle to one log, for threads. Create it with `open`.
+
+        with SyncLog.open("127.0.0.1:9192", "orders-wal", create=LogSettings(replicas=3), fence=True) as log:
+            offset = log.append(b"debit 1 100").result()
+            for entry in log.read(offset):
+                print(entry.offset, entry.data)
+
+    Any thread may call its methods. The appends of one thread are in the log in the order of its calls.
+    """
 
     def __init__(self, loop: _LoopThread, log: Log) -> None:
         self._loop = loop
@@ -42,6 +50,7 @@ class SyncLog:
         acks: AcksName = "all",
         limits: Limits | None = None,
     ) -> SyncLog:
+        """Opens a log; see `Log.open`."""
         loop = _LoopThread()
         try:
             opening = Log.open(
@@ -54,20 +63,24 @@ class SyncLog:
 
     @property
     def epoch(self) -> int | None:
+        """The writer epoch of this handle, if it has fenced the log."""
         return self._log.epoch
 
     @property
     def fence_offset(self) -> int | None:
+        """Offset of this handle's fence. All records of earlier writers are below it."""
         return self._log.fence_offset
 
     @property
     def durability(self) -> str:
+        """The durability class of the log: `disk`, `cache` or `memory`."""
         return self._log.durability
 
     # -- writing ------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes, *, expected_end: int | None = None) -> Future[int]:
-        """The offset, when it is acknowledged. Waits while too much is in flight."""
+        """Appends one record. The future resolves to its offset once it is acknowledged. Blocks while too many bytes
+        are unacknowledged."""
         future: Future[int] = Future()
         self._slots.acquire()
         with self._guard:
@@ -78,7 +91,7 @@ class SyncLog:
         return future
 
     async def _drain(self) -> None:
-        """Many appends of the threads for one turn of the loop."""
+        """Passes the threads' appends to the log, many in one turn of the loop."""
         while True:
             with self._guard:
                 if not self._queue:
@@ -102,6 +115,7 @@ class SyncLog:
                 await self._log.ready()
 
     def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
+        """Appends all records atomically and contiguously. Returns the range of their offsets."""
         rows = tuple(data)
 
         async def append() -> range:
@@ -111,6 +125,8 @@ class SyncLog:
         return self._loop.call(append())
 
     def flush(self) -> None:
+        """Waits until no append is unacknowledged. Appends may have succeeded or failed; their futures tell."""
+
         async def flush() -> None:
             while self._queue or self._is_draining:  # noqa: ASYNC110 - the threads that fill it have no event
                 await asyncio.sleep(0)
@@ -121,17 +137,21 @@ class SyncLog:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read(self, first: int, until: int | None = None) -> Iterator[Entry]:
+        """Yields entries from `first` up to, but not including, `until`; None means the committed end as of now."""
         for chunk in self.read_chunks(first, until):
             yield from chunk
 
     def read_chunks(self, first: int, until: int | None = None) -> Iterator[list[Entry]]:
+        """Yields the same entries in lists, for fast replay."""
         return self._iterate(self._log.read_chunks(first, until))
 
     def follow(self, first: int) -> Iterator[Entry]:
+        """Yields entries from `first` on and waits for new ones. Never ends by itself."""
         for chunk in self.follow_chunks(first):
             yield from chunk
 
     def follow_chunks(self, first: int) -> Iterator[list[Entry]]:
+        """Yields the same entries as `follow`, in lists."""
         return self._iterate(self._log.follow_chunks(first))
 
     def _iterate(self, chunks: AsyncIterator[list[Entry]]) -> Iterator[list[Entry]]:
@@ -148,14 +168,17 @@ class SyncLog:
             self._loop.call(end())
 
     def tail(self) -> Tail:
+        """Returns the start and the committed end of the log, and its writer epoch."""
         return self._loop.call(self._log.tail())
 
     def trim(self, before: int) -> int:
+        """Removes records below `before`. Returns the new start of the log."""
         return self._loop.call(self._log.trim(before))
 
-    # -- the end ------------------------------------------------------------------------------------------------
+    # -- closing ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        """Closes the handle. Unacknowledged records may or may not be in the log; call `flush` first to find out."""
         if self._loop.is_running:
             self._loop.call(self._log.close())
             self._loop.end()

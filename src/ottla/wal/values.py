@@ -1,4 +1,4 @@
-"""What goes into a log handle and comes out of it."""
+"""Values that a log handle takes and returns."""
 
 from __future__ import annotations
 
@@ -13,34 +13,44 @@ SEGMENTS_PER_RETENTION = 4
 
 
 class Entry(NamedTuple):
+    """One record of a log."""
+
     offset: int
     data: bytes
     timestamp_ms: int
 
 
 class Tail(NamedTuple):
+    """The bounds of a log, and its writer epoch."""
+
     start_offset: int
     end_offset: int
     """The committed end, exclusive."""
     epoch: int
-    """Of the single writer, 0 if there is none."""
+    """Epoch of the single writer; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How to create a log that is not there. What is None is as the broker is configured."""
+    """Settings of a log that `open` creates. None means the broker's default.
+
+        LogSettings(replicas=3, durability="disk", retention_ms=60_000)
+
+    `configs` takes any other topic configuration by its Kafka name.
+    """
 
     replicas: int | None = None
     durability: str | None = None
-    """`disk`, `cache` or `memory`"""
+    """`disk`, `cache` or `memory`."""
     retention_ms: int | None = None
-    """Of an hour at most, it brings a `segment.ms` of a quarter of it along, unless `configs` has one: on a disk whole
-    segments go, and one that is written to is always young."""
+    """Retention. If it is at most an hour, `segment.ms` is set to a quarter of it, unless `configs` has one: on disk
+    only whole segments are deleted, and a segment that is still being written never expires."""
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Any others, by Kafka's names."""
+    """Other topic configurations, by Kafka's names."""
 
     def to_wire(self) -> CreateLog:
+        """Returns the settings as the Open request carries them."""
         configs = dict(self.configs)
         if self.durability is not None:
             configs["ottla.durability"] = self.durability

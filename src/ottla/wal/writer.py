@@ -1,8 +1,8 @@
-"""The writing half of a handle: numbers records, keeps them until they are settled, and goes on after a cut.
+"""The writing half of a handle: numbers records, keeps them until they are settled, and resumes after a broken stream.
 
-All that is not settled is kept. When a stream ends, the next one begins with the last id before which all is settled;
-the leader says which id it has last, and what comes behind that is sent again, in its order. So nothing is lost and
-nothing doubled, however much was in flight.
+Every unsettled record is kept. When a stream ends, the next one begins with the id up to which everything is settled.
+The leader replies with the last id that it has, and the records after that are sent again, in order. Nothing is lost
+and nothing is duplicated, however much was in flight.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from ottla.wal.log import Limits
 
 APPEND_BYTES_MAX = 12 * 1024 * 1024
-"""A broker takes messages of 16 MiB; a log takes batches of max.message.bytes, 1 MiB unless its topic has another."""
+"""Maximum size of an append. A broker accepts messages of 16 MiB; a log accepts batches of max.message.bytes, which is
+1 MiB by default."""
 ENTRY_BYTES = 200
-"""What an append costs here besides its data."""
+"""Overhead of an append in addition to its data."""
 
 
 class Append:
-    """One call of `append` or `append_many`, on its way."""
+    """One call of `append` or `append_many` in progress."""
 
     __slots__ = ("count", "data", "expected_end", "first_id", "future", "is_sent", "size_bytes")
 
@@ -49,14 +50,17 @@ class Append:
         self.size_bytes = sum(map(len, data)) + ENTRY_BYTES * self.count
         self.future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.is_sent = False
-        """At any time: it may be in the log."""
+        """Set once it has been sent: it may be in the log."""
 
     @property
     def is_whole(self) -> bool:
+        """True if it has to be appended atomically, in a message of its own."""
         return self.count > 1 or self.expected_end is not None
 
 
 class Writer:
+    """Appends the records of one handle, over a sequence of streams."""
+
     def __init__(self, leaders: Leaders, log: LogName, epoch: int, acks: Acks, limits: Limits) -> None:
         self._leaders = leaders
         self._log = log
@@ -66,11 +70,11 @@ class Writer:
         self._writer_id: int | None = None
         self._next_id = 0
         self._settled_id = -1
-        """All up to this one are settled."""
+        """Everything up to this id is settled."""
         self._from_offset = 0
         self._has_begun = False
         self._appends: deque[Append] = deque()
-        """Not settled, in the order of their ids; settled ones leave at the front."""
+        """Unsettled appends in the order of their ids. Settled ones are removed from the front."""
         self._by_id: dict[int, Append] = {}
         self.in_flight_bytes = 0
         self._room: asyncio.Event = asyncio.Event()
@@ -81,13 +85,13 @@ class Writer:
         self._stream: WriterStream | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting_since = 0.0
-        """Something waits, and nothing was settled since."""
+        """Time since which something has been waiting and nothing was settled."""
         self._task: asyncio.Task[None] | None = None
 
-    # -- what a program calls -----------------------------------------------------------------------------------
+    # -- called by the handle -----------------------------------------------------------------------------------
 
     def append(self, data: Sequence[bytes], expected_end: int | None) -> asyncio.Future[int]:
-        """The offset of the first of them."""
+        """Appends records; the future resolves to the offset of the first one."""
         if self.failed is not None:
             raise self.failed
         if self.in_flight_bytes >= self._limits.in_flight_bytes_max:
@@ -110,17 +114,20 @@ class Writer:
         return append.future
 
     async def ready(self) -> None:
+        """Waits until there is room for another append."""
         await self._room.wait()
 
     async def flush(self) -> None:
-        """Until all is settled, well or not."""
+        """Waits until everything is settled, successfully or not."""
         await self._idle.wait()
 
     def start(self) -> None:
+        """Starts the task that keeps a stream open."""
         if self._task is None:
             self._task = self._loop.create_task(self._run())
 
     async def close(self) -> None:
+        """Fails everything that is unsettled and ends the stream."""
         self._fail_all(LogClosedError("the log was closed"))
         if self._task is not None:
             self._task.cancel()
@@ -179,25 +186,27 @@ class Writer:
         elif failure.code is Code.UNKNOWN_WRITER and not self._epoch:
             self._begin_anew(failure)
         else:
-            # Whoever is fenced off was told of all that it has in the log, unless the log does not know it any more.
+            # A fenced writer was told about all its records in the log, unless the log no longer knows it.
             self._fail_all(error_of(failure), is_outcome_known=failure.code is Code.FENCED)
 
     def _begin_anew(self, failure: WalFailure) -> None:
-        """The log has forgotten a writer that shares it. What was in flight may be there; the rest goes on."""
+        """Starts with a new writer id after the log has forgotten this shared writer. Records in flight may be in the
+        log; the others are sent."""
         error = UnknownOutcomeError(f"{failure.message}; what was in flight may be in the log or not")
         for append in [append for append in self._appends if append.is_sent]:
             self._settle(append, error=error)
         self._writer_id = None
         self._move_settled()
 
-    # -- a stream tells -----------------------------------------------------------------------------------------
+    # -- called by the stream -----------------------------------------------------------------------------------
 
     def on_begun(self, stream: WriterStream, begun: Begun) -> None:
+        """Sends everything that the leader does not have yet."""
         last_id = -1 if begun.last_id is None else begun.last_id
         self._writer_id = begun.writer_id
         unsent = [append for append in self._appends if append.first_id > last_id]
         if not self._has_begun or len(unsent) == len(self._appends):
-            # Nothing that waits is in the log: whatever comes lies above what is committed now.
+            # None of the waiting records is in the log: they will all be above the current committed end.
             self._from_offset = max(self._from_offset, begun.committed_end)
         self._has_begun = True
         self._stream = stream
@@ -206,12 +215,13 @@ class Writer:
                 stream.push(append)
 
     def on_reply(self, reply: AppendReply) -> None:
+        """Settles the appends that a reply acknowledges or rejects."""
         by_id = self._by_id
         for first_id, count, first_offset in reply.acknowledged:
             at, end = first_id, first_id + count
             while at < end:
                 append = by_id.get(at)
-                if append is None:  # told twice
+                if append is None:  # acknowledged twice
                     at += 1
                     continue
                 self._settle(append, offset=first_offset + at - first_id)
@@ -230,13 +240,13 @@ class Writer:
     def _settle(self, append: Append, *, offset: int = -1, error: WalError | None = None) -> None:
         del self._by_id[append.first_id]
         self.in_flight_bytes -= append.size_bytes
-        if append.future.done():  # the program does not wait any more
+        if append.future.done():  # the caller no longer waits
             return
         if error is None:
             append.future.set_result(offset)
         else:
             append.future.set_exception(error)
-            append.future.exception()  # it may be that nobody looks
+            append.future.exception()  # marks it as retrieved, in case nobody looks at it
 
     def _move_settled(self) -> None:
         appends, by_id = self._appends, self._by_id
@@ -252,10 +262,10 @@ class Writer:
         if not appends:
             self._idle.set()
 
-    # -- ends ---------------------------------------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------------------------
 
     def _give_up(self, error: WalError) -> None:
-        """Nobody answered for long: the program is told, and may try again."""
+        """Fails everything that waits, after nobody replied for too long. The program may try again."""
         unknown = UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
         for append in list(self._appends):
             if append.first_id in self._by_id:
@@ -263,7 +273,7 @@ class Writer:
         self._move_settled()
 
     def _fail_all(self, error: WalError, *, is_outcome_known: bool = False) -> None:
-        """This handle writes no more."""
+        """Fails everything that waits and makes the handle unusable for writing."""
         self.failed = self.failed or error
         unknown = UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
         for append in list(self._appends):

@@ -1,7 +1,7 @@
-"""Coordination through etcd: its revisions, transactions, leases and watches are what the port asks for.
+"""Coordination through etcd, whose revisions, transactions, leases and watches map directly to the port.
 
-An entry's version is etcd's `mod_revision`. All reads are linearizable. The keys of a cluster begin with a prefix of
-their own, so that several clusters share one etcd.
+An entry's version is etcd's `mod_revision`. All reads are linearizable. The keys of a cluster have a prefix of their
+own, so that several clusters can share one etcd.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ENTRIES_A_PAGE = 500
 
 
 class EtcdCoordination:
-    """Implements `port.Coordination`. Made by `open`."""
+    """Implements `port.Coordination`. Create it with `open`."""
 
     operations_max = OPERATIONS_MAX
 
@@ -88,7 +88,8 @@ class EtcdCoordination:
         credentials: grpc.ChannelCredentials | None = None,
         request_timeout_ms: int = 5000,
     ) -> Self:
-        """`addresses` are host:port of the members. Raises UnavailableError if none of them answers."""
+        """Connects to etcd. `addresses` are host:port of the members. Raises UnavailableError if none of
+        them responds."""
         client = cls(Endpoints(addresses, credentials, request_timeout_ms / 1000), Namespace(cluster), clock)
         try:
             await client.get(" ")
@@ -114,7 +115,7 @@ class EtcdCoordination:
                     raise  # else compacted between two pages
 
     async def _snapshot(self, prefix: str) -> Snapshot:
-        """In pages, all of them as of the revision of the first."""
+        """Reads a snapshot in pages, all as of the revision of the first page."""
         start, end = self._namespace.range(prefix)
         entries: list[Entry] = []
         revision = 0
@@ -195,7 +196,8 @@ class EtcdCoordination:
 
 
 class EtcdLease(HeldLease):
-    """etcd counts from when it grants or renews, and from a later moment after an election: never an earlier one."""
+    """A lease in etcd. etcd counts from the grant or renewal, or from a later moment after an election, never an
+    earlier one."""
 
     def __init__(self, endpoints: Endpoints, lease_id: LeaseId, ttl_ms: int, sent_ms: float, clock: Clock) -> None:
         super().__init__(lease_id, ttl_ms, sent_ms, clock, ttl_ms)
@@ -206,7 +208,8 @@ class EtcdLease(HeldLease):
         return response.ttl_s > 0
 
     async def _keep_alive(self, channel: grpc.aio.Channel, timeout_s: float) -> LeaseKeepAliveResponse:
-        """etcd has a stream for this; a stream for each renewal is simpler, and they are rare."""
+        """Sends one renewal. etcd offers a stream for this; opening one for each renewal is simpler, and renewals are
+        rare."""
         call = stream(channel, LEASE_KEEP_ALIVE, LeaseKeepAliveResponse, timeout_s)
         try:
             await write(call, LeaseRequest(self.id))

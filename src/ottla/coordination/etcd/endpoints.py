@@ -1,7 +1,7 @@
-"""The members of an etcd cluster: one of them in use, the next one when it fails.
+"""The members of an etcd cluster: one is in use, and the next one takes over when it fails.
 
-What matters is to know when a request that failed cannot have been served. Here that is so if no connection was there
-before the request was handed to it, or if the member itself said that it has no leader. Everything else is unknown.
+It is important to know when a failed request cannot have been executed. That is the case if there was no connection
+before the request was sent, or if the member itself reported that it has no leader. Every other outcome is unknown.
 gRPC's own retries are off.
 """
 
@@ -23,20 +23,20 @@ T = TypeVar("T")
 Call = Callable[[grpc.aio.Channel, float], Awaitable[T]]
 
 METADATA = (("hasleader", "true"),)
-"""A member without a leader refuses at once, and ends its watches, instead of waiting for one."""
+"""Makes a member without a leader reject requests and end its watches at once instead of waiting for a leader."""
 NO_LEADER = "etcdserver: no leader"
 CONNECT_S_MAX = 1.0
 ATTEMPT_S_MAX = 2.0
-"""Of a request that may be sent again: a member that is cut off must not use up all the time."""
+"""Timeout of one attempt of a request that may be retried: an isolated member must not use up all the time."""
 PAUSE_S = 0.05
 _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 3000),  # for the handshake of one attempt, whatever its name says
+    ("grpc.min_reconnect_backoff_ms", 3000),  # limits the handshake of one attempt, despite its name
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 10_000),  # etcd takes one every 5 s
+    ("grpc.keepalive_time_ms", 10_000),  # etcd accepts one every 5 s
     ("grpc.keepalive_timeout_ms", 3000),
 )
 _REFUSALS = (
@@ -51,7 +51,7 @@ _REFUSALS = (
 
 
 class RefusedError(UnavailableError):
-    """etcd answered, and will answer the same again."""
+    """etcd replied, and will give the same reply again."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"etcd refused: {details}")
@@ -60,12 +60,14 @@ class RefusedError(UnavailableError):
 
 
 class Deadline:
+    """The time limit of one request, over all its attempts."""
+
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._at_s = asyncio.get_running_loop().time() + timeout_s
 
     def left_s(self) -> float:
-        """Raises UnavailableError if nothing is left."""
+        """Returns the remaining time. Raises UnavailableError if there is none."""
         left_s = self._at_s - asyncio.get_running_loop().time()
         if left_s <= 0:
             raise UnavailableError(f"etcd could not be reached in {self._timeout_s} s")
@@ -73,6 +75,8 @@ class Deadline:
 
 
 class Endpoints:
+    """The connections to the members of an etcd cluster."""
+
     def __init__(
         self, addresses: Sequence[str], credentials: grpc.ChannelCredentials | None, request_timeout_s: float
     ) -> None:
@@ -87,7 +91,8 @@ class Endpoints:
             await channel.close()
 
     async def send_once(self, call: Call[T]) -> T:
-        """Raises UnavailableError if it was not served for sure, else OutcomeUnknownError."""
+        """Sends a request that must not be repeated. Raises UnavailableError if it certainly was not executed, else
+        OutcomeUnknownError."""
         deadline = Deadline(self._timeout_s)
         while True:
             channel = await self.connected(deadline)
@@ -103,7 +108,7 @@ class Endpoints:
             await asyncio.sleep(PAUSE_S)
 
     async def send(self, call: Call[T]) -> T:
-        """For what may be served twice. Raises UnavailableError."""
+        """Sends an idempotent request, retrying as needed. Raises UnavailableError."""
         deadline = Deadline(self._timeout_s)
         while True:
             channel = await self.connected(deadline)
@@ -117,7 +122,7 @@ class Endpoints:
             await asyncio.sleep(PAUSE_S)
 
     async def connected(self, deadline: Deadline | None = None) -> grpc.aio.Channel:
-        """The channel in use, connected. Raises UnavailableError."""
+        """Returns the current channel once it is connected. Raises UnavailableError."""
         deadline = deadline or Deadline(self._timeout_s)
         while True:
             channel = self._channels[self._current]
@@ -128,7 +133,7 @@ class Endpoints:
                 await asyncio.sleep(PAUSE_S)
 
     def leave(self, channel: grpc.aio.Channel) -> None:
-        """It failed: the next one from here on, for streams too."""
+        """Switches to the next member after this channel failed, and cancels the channel's streams."""
         if channel is not self._channels[self._current]:
             return
         self._current = (self._current + 1) % len(self._channels)
@@ -137,7 +142,7 @@ class Endpoints:
                 stream.cancel()
 
     def track(self, stream: Any, channel: grpc.aio.Channel) -> None:
-        """A stream that is to be cancelled when its endpoint is left."""
+        """Registers a stream to be cancelled when its endpoint is left."""
         self._streams[stream] = channel
 
     def forget(self, stream: Any) -> None:
@@ -149,6 +154,8 @@ class Endpoints:
 
 
 def unary(method: str, request: Message, response: type[M]) -> Call[M]:
+    """Returns a call of a unary method."""
+
     def call(channel: grpc.aio.Channel, timeout_s: float) -> Awaitable[M]:
         send = channel.unary_unary(method, request_serializer=Message.encode, response_deserializer=response.decode)
         answer: Awaitable[M] = send(request, timeout=timeout_s, metadata=METADATA)
@@ -158,12 +165,13 @@ def unary(method: str, request: Message, response: type[M]) -> Call[M]:
 
 
 def stream(channel: grpc.aio.Channel, method: str, response: type[Message], timeout_s: float | None = None) -> Any:
+    """Opens a bidirectional stream."""
     send = channel.stream_stream(method, request_serializer=Message.encode, response_deserializer=response.decode)
     return send(timeout=timeout_s, metadata=METADATA)
 
 
 async def write(call: Any, request: Message) -> None:
-    """The first message of a stream. If the stream is broken already, reading from it says so."""
+    """Writes the first message of a stream. If the stream is already broken, reading from it will report that."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         await call.write(request)
 

@@ -1,4 +1,4 @@
-"""Where the entries of one cluster are among the keys of an etcd."""
+"""The key namespace of one cluster in etcd."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from ottla.coordination.port import Entry, LeaseId, Revision
 
 
 class Namespace:
+    """Maps between keys of the port and keys in etcd."""
+
     def __init__(self, cluster: str) -> None:
         self._prefix = f"/ottla/{cluster}/".encode()
 
@@ -17,7 +19,7 @@ class Namespace:
         return full[len(self._prefix) :].decode()
 
     def range(self, prefix: str) -> tuple[bytes, bytes]:
-        """From the first key with this prefix to the first one behind them. UTF-8 has no byte 255."""
+        """Returns the first key with this prefix and the first key after all such keys. UTF-8 has no byte 255."""
         start = self.full(prefix)
         return start, start[:-1] + bytes([start[-1] + 1])
 

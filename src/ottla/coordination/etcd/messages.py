@@ -1,4 +1,4 @@
-"""The messages of etcd's API (version 3) that coordination needs, with the fields that it needs."""
+"""The messages of etcd's API (version 3) that coordination needs, reduced to the fields that it needs."""
 
 # ruff: noqa: RUF009  (the calls make the fields, as dataclasses.field does)
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeleteRangeRequest(Message):
 
 @dataclass
 class RequestOp(Message):
-    """One of these."""
+    """Exactly one of the fields is set."""
 
     range: RangeRequest | None = message(1, RangeRequest)
     put: PutRequest | None = message(2, PutRequest)
@@ -76,7 +76,7 @@ class ResponseOp(Message):
 
 @dataclass
 class Compare(Message):
-    """A key that is absent has 0 as its revision."""
+    """A comparison with a revision. An absent key has revision 0."""
 
     result: int = integer(1)
     target: int = integer(2)
@@ -124,7 +124,7 @@ class LeaseRevokeResponse(Message):
 @dataclass
 class LeaseKeepAliveResponse(Message):
     ttl_s: int = integer(3)
-    """0 if there is no such lease any more."""
+    """0 if the lease no longer exists."""
 
 
 @dataclass

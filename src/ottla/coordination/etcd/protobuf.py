@@ -1,8 +1,8 @@
-"""As much of Protocol Buffers as etcd's messages need: integers, bytes, messages, and lists of messages.
+"""The subset of Protocol Buffers that etcd's messages need: integers, bytes, messages, and lists of messages.
 
-A message is a dataclass whose fields carry etcd's numbers. Unknown fields are skipped, fields with their default are
-left out, as the format wants it. This is a page of code; the protobuf package would be a dependency whose generated
-code and runtime have to match in version, in every environment that Ottla is installed into.
+A message is a dataclass whose fields carry etcd's field numbers. Unknown fields are skipped and fields with their
+default value are omitted, as the format requires. This is a page of code. The protobuf package would be a dependency
+whose generated code and runtime have to match in version in every environment that Ottla is installed into.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ _INT64_BITS = 64
 
 
 class Field(NamedTuple):
+    """The layout of one field of a message."""
+
     name: str
     number: int
     message: type[Message] | None
@@ -23,24 +25,29 @@ class Field(NamedTuple):
 
 
 def integer(number: int) -> Any:
-    """Also for booleans and enumerations."""
+    """Declares an integer field, also for booleans and enumerations."""
     return field(default=0, metadata={"number": number})
 
 
 def data(number: int) -> Any:
+    """Declares a bytes field."""
     return field(default=b"", metadata={"number": number})
 
 
 def message(number: int, kind: type[Message]) -> Any:
+    """Declares a field with a nested message."""
     return field(default=None, metadata={"number": number, "message": kind})
 
 
 def repeated(number: int, kind: type[Message]) -> Any:
+    """Declares a field with a list of messages."""
     return field(default_factory=list, metadata={"number": number, "message": kind, "repeated": True})
 
 
 @dataclass
 class Message:
+    """The base class of messages."""
+
     _layout: ClassVar[dict[int, Field]]
 
     @classmethod
@@ -103,7 +110,8 @@ def _write_varint(out: bytearray, value: int) -> None:
 
 
 def _read_fields(encoded: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field; a signed integer or bytes. Raises ValueError if it is not a message."""
+    """Yields the number and value of each field; a value is a signed integer or bytes. Raises ValueError if
+    malformed."""
     position = 0
     while position < len(encoded):
         key, position = _read_varint(encoded, position)

@@ -1,4 +1,4 @@
-"""Watches of etcd: one stream each, taken up again on the next member when it breaks."""
+"""Watches of etcd: one stream each, resumed on the next member when it breaks."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from ottla.coordination.port import Batch, Change, Resync, Revision, Unavailable
 
 
 class EtcdWatches:
+    """The watches of one client."""
+
     def __init__(self, endpoints: Endpoints, namespace: Namespace) -> None:
         self._endpoints = endpoints
         self._namespace = namespace
@@ -37,6 +39,7 @@ class EtcdWatches:
         self._endpoints.cancel_streams()
 
     async def watch(self, prefix: str, after: Revision) -> Watch:
+        """Yields batches after a revision, until the client is closed or a resync is needed."""
         while not self._closed:
             try:
                 channel = await self._endpoints.connected()
@@ -66,7 +69,8 @@ class EtcdWatches:
         return WatchRequest(WatchCreateRequest(start, end, after + 1))
 
     async def _is_over(self, response: WatchResponse, after: Revision) -> bool:
-        """It cannot go on: the history was compacted, or the store is another one or an older one than before."""
+        """Returns whether the watch cannot continue: the history was compacted, or the store is a different or older
+        one."""
         if response.canceled:
             return response.compact_revision > 0
         if not response.created:
@@ -77,7 +81,7 @@ class EtcdWatches:
         self._cluster_id = response.header.cluster_id
         if response.header.revision >= after:
             return False
-        return await self._revision() < after  # unless this member is only behind the others
+        return await self._revision() < after  # unless this member only lags behind the others
 
     async def _revision(self) -> int:
         try:
@@ -87,7 +91,7 @@ class EtcdWatches:
             return 0
 
     def _batches(self, events: Iterable[Event]) -> Iterator[Batch]:
-        """etcd never divides the events of one revision."""
+        """Groups events into one batch for each revision. etcd never splits the events of one revision."""
         for revision, changed in groupby(events, key=lambda event: event.kv.mod_revision):
             yield Batch(tuple(self._change(event) for event in changed), Revision(revision))
 
@@ -99,8 +103,8 @@ class EtcdWatches:
 
 
 async def _next(call: Any, request: WatchRequest | None) -> WatchResponse | None:
-    """Sends the request, if there is one, and reads. None if the stream is broken or was left, or if etcd does not
-    say at once that there is a watch: what was sent into a breaking connection may be lost without a word."""
+    """Sends the request, if there is one, and reads a response. Returns None if the stream is broken or was abandoned,
+    or if etcd does not confirm the watch promptly: a request sent into a breaking connection may be lost silently."""
     try:
         async with asyncio.timeout(None if request is None else ATTEMPT_S_MAX):
             if request is not None:
@@ -112,5 +116,5 @@ async def _next(call: Any, request: WatchRequest | None) -> WatchResponse | None
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return None  # the stream was cancelled, not who reads it
+        return None  # the stream was cancelled, not its reader
     return response if isinstance(response, WatchResponse) else None

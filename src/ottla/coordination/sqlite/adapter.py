@@ -1,15 +1,16 @@
-"""Coordination through one SQLite file, for brokers that are processes of one machine.
+"""Coordination through one SQLite file, for brokers that run as processes on one machine.
 
-Three threads: the event loop looks after leases, which takes a few system calls; one thread works on the file; a
+There are three threads. The event loop checks leases, which takes a few system calls. One thread works on the file. A
 second one writes deadlines, so that a renewal does not wait behind a slow commit.
 
-A lease is over when its owner's process ended (at once: its file is no longer locked), when the machine was started
-again (the boot id differs), or when its deadline passed. Any client that sees one of these ends the lease in a
+A lease has expired when its owner's process ended (immediately: its file is no longer locked), when the machine was
+rebooted (the boot id differs), or when its deadline passed. Any client that notices one of these ends the lease in a
 transaction.
 
-SQLite's locks die with a process, but not while it is stopped: one that is stopped inside a transaction keeps all
-others from changing anything until it goes on or is killed. So nothing takes a lock here unless something changes:
-renewals and looks at leases go through files of their own, and a look for changes asks for the time of the last write.
+SQLite's locks are released when a process dies, but not while it is stopped: a process stopped inside a transaction
+prevents all others from changing anything until it continues or is killed. Therefore nothing takes a lock here unless
+it changes something: renewals and lease checks use files of their own, and the check for changes compares the time of
+the last write.
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ log = logging.getLogger("ottla.coordination")
 
 FILE = "coordination.db"
 LOOK_MS = 50.0
-"""Between two looks at the leases of others: so soon a killed broker is noticed."""
+"""Interval between two checks of other owners' leases; bounds the time until a killed broker is noticed."""
 POLL_MS = 500.0
-"""Between two looks for changes without a nudge; as often as leases where there are no nudges."""
+"""Interval between two checks for changes without a nudge. Without nudges, changes are checked as often as leases."""
 WRITE_TIME_SLACK_NS = 100_000_000
-"""File systems count the time of a write in steps of up to 10 ms: a second write soon after may show the same time."""
+"""File systems record write times in steps of up to 10 ms: a second write soon after may show the same time."""
 
 
 class SqliteCoordination:
-    """Implements `port.Coordination`. Made by `open`."""
+    """Implements `port.Coordination`. Create it with `open`."""
 
     operations_max = OPERATIONS_MAX
 
@@ -95,7 +96,7 @@ class SqliteCoordination:
     async def open(
         cls, directory: str, clock: Clock, *, request_timeout_ms: int = 5000, history: History | None = None
     ) -> Self:
-        """Raises UnavailableError."""
+        """Opens the store, creating it if needed. Raises UnavailableError."""
         directory = os.path.abspath(directory)
         os.makedirs(directory, exist_ok=True)
         client = cls(directory, clock, history or History(), request_timeout_ms / 1000)
@@ -126,7 +127,7 @@ class SqliteCoordination:
         self._watches.add(changed)
         try:
             while not self._closed:
-                changed.clear()  # before looking: what is committed from here on sets it again
+                changed.clear()  # before reading: any later commit sets it again
                 try:
                     found = await self._read(partial(self._store.changes, prefix, after))
                 except UnavailableError:
@@ -201,7 +202,7 @@ class SqliteCoordination:
         self._owned.pop(lease.id, None)
 
     def _look(self) -> None:
-        """Cheap, and often: calls the attendant if there is something to do."""
+        """Checks leases and changes, cheaply and often. Wakes the background task if there is something to do."""
         self._timer = self._clock.call_later(LOOK_MS, self._look)
         now_ms = self._clock.monotonic_ms()
         if self._observer.over(now_ms):
@@ -214,7 +215,7 @@ class SqliteCoordination:
                 self._wake_watches()
 
     async def _attend(self) -> None:
-        """Ends leases that are over, and hears of new ones, until the client is closed."""
+        """Ends expired leases and learns of new ones, until the client is closed."""
         while True:
             await self._called.wait()
             self._called.clear()
@@ -237,7 +238,7 @@ class SqliteCoordination:
         await self._refresh()
 
     async def _refresh(self) -> None:
-        """What the store has now: its revision and its leases."""
+        """Reads the current revision and leases of the store."""
         self._written_ns = self._database.written_ns()
         state = await self._read(self._store.state)
         self._observer.observe(state.leases)
@@ -257,7 +258,7 @@ class SqliteCoordination:
             raise UnavailableError(str(error)) from error
 
     async def _change(self, job: Callable[[], T]) -> T:
-        """Whoever watches hears of it, also when the caller gave up."""
+        """Runs a change. Watchers are notified even if the caller gave up."""
 
         def change() -> T:
             result = job()
@@ -279,6 +280,8 @@ class SqliteCoordination:
 
 
 class SqliteLease(HeldLease):
+    """A lease whose deadline is in a locked file."""
+
     def __init__(
         self, client: SqliteCoordination, row: LeaseRow, file: LeaseFile, ttl_ms: int, sent_ms: float, clock: Clock
     ) -> None:
@@ -287,12 +290,12 @@ class SqliteLease(HeldLease):
         self._client = client
 
     def end(self) -> None:
-        """Others ended it."""
+        """Marks the lease as lost, because another client ended it."""
         self.lost = True
         self.file.remove()
 
     def release(self) -> None:
-        """Its client was closed: the next one who looks ends it."""
+        """Gives up the lease when its client is closed: the next client that checks ends it."""
         self.lost = True
         self.file.release()
 

@@ -1,9 +1,9 @@
 """The SQLite file: how it is opened, and transactions that wait for their turn.
 
-The rollback journal, because SQLite's WAL mode has a bug before 3.51.3 that can corrupt the file when its log is
-reset. It is kept between transactions (PERSIST): a commit is then one overwritten and synced header, not a file that
-is created and deleted, and takes about half the time. EXTRA costs nothing more in this mode, and is what holds if a
-file system forces another one.
+It uses the rollback journal, because SQLite's WAL mode before 3.51.3 has a bug that can corrupt the file when its log
+is reset (safety: sqlite-store). The journal is kept between transactions (PERSIST): a commit then overwrites and syncs
+a header instead of creating and deleting a file, and takes about half the time. EXTRA costs nothing more in this mode,
+and still holds if a file system forces another mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ottla.coordination.sqlite.holders import holders_of
 
 SCHEMA_VERSION = 1
 TURN_MS = (0.5, 3.0)
-"""Between two tries for the lock, at random: a transaction takes about a millisecond, and nobody should starve."""
+"""Random pause between two attempts to get the lock. A transaction takes about a millisecond, and nobody
+should starve."""
 
 _SCHEMA = """
 CREATE TABLE store (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -34,14 +35,14 @@ CREATE TABLE leases (id INTEGER PRIMARY KEY AUTOINCREMENT, boot_id TEXT NOT NULL
 _PRAGMAS = (
     "journal_mode = PERSIST",
     "synchronous = EXTRA",
-    "fullfsync = ON",  # macOS: through the drive's own cache
+    "fullfsync = ON",  # macOS: also flushes the drive's cache
     "cache_spill = OFF",  # a large transaction would have to wait for readers before its end
 )
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class Database:
-    """Every call blocks, and comes from one thread, except `written_ns`."""
+    """The database. Every call blocks and comes from one thread, except `written_ns`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -49,12 +50,12 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def wait_until(self, deadline: float) -> None:
-        """So long the next transactions wait for those of others, on the clock `time.monotonic`."""
+        """Sets how long the next transactions wait for those of others, on the clock `time.monotonic`."""
         self._deadline = deadline
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One state of the store, whatever others write meanwhile. Raises UnavailableError."""
+        """Starts a read transaction: one state of the store, whatever others write. Raises UnavailableError."""
         try:
             connection = self._open()
             connection.execute("BEGIN")
@@ -69,7 +70,8 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Alone. Raises UnavailableError if nothing was changed, OutcomeUnknownError if that is not sure."""
+        """Starts a write transaction, exclusively. Raises UnavailableError if nothing was changed, OutcomeUnknownError
+        if that is not certain."""
         try:
             connection = self._open()
             self._patiently(connection, "BEGIN IMMEDIATE")
@@ -89,8 +91,8 @@ class Database:
             raise OutcomeUnknownError(f"the commit failed: {error}") from error
 
     def written_ns(self) -> int:
-        """When the file was written last, by the wall clock: every transaction that changes something does. Takes no
-        lock and never waits."""
+        """Returns the wall-clock time of the last write to the file; every transaction that changes something writes to
+        it. Takes no lock and never waits."""
         try:
             return os.stat(self._path).st_mtime_ns
         except OSError:
@@ -123,14 +125,15 @@ class Database:
         return connection
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        """0 in a new file."""
+        """Returns the schema version; 0 in a new file."""
         ((version,),) = self._patiently(connection, "PRAGMA user_version")
         if version > SCHEMA_VERSION:
             raise UnavailableError(f"{self._path} was written by a newer Ottla (schema {version}): upgrade this one")
         return int(version)
 
     def _patiently(self, connection: sqlite3.Connection, statement: str) -> list[tuple[int]]:
-        """SQLite's own way to wait sleeps up to 100 ms between two tries."""
+        """Executes a statement, waiting while the database is busy. SQLite's own busy handler sleeps up to 100 ms
+        between two attempts."""
         while True:
             try:
                 return connection.execute(statement).fetchall()
@@ -146,15 +149,15 @@ class Database:
         return UnavailableError(f"{self._path} cannot be used: {error}")
 
     def _abandon(self, error: BaseException) -> None:
-        """The connection too, unless it only had to wait: after an I/O error only a new one is sure to see what is on
-        the disk."""
+        """Rolls back. Closes the connection too, unless the database was merely busy: after an I/O error only a new
+        connection is certain to see what is on the disk."""
         if self._connection is None:
             return
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            self.close()  # does the same, and the next one to open the file rolls back what is left
+            self.close()  # also rolls back; otherwise the next one to open the file does
         if not _is_busy(error):
             self.close()
 
@@ -164,7 +167,7 @@ def _is_busy(error: BaseException) -> bool:
 
 
 def _sync_directory(path: str) -> None:
-    """A new file's name is durable only with its directory."""
+    """Syncs a directory: the name of a new file is durable only with its directory."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Which changes watches can still be served: the newest ones, up to a number and a size."""
+"""Retention of the changes that watches can still read: the newest ones, up to a number and a size."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ SELECT revision, sum(length(key) + coalesce(length(value), 0)) FROM changes GROU
 
 @dataclass(frozen=True, slots=True)
 class History:
+    """The limits of the history."""
+
     revisions_max: int = 10_000
     bytes_max: int = 16 * 1024 * 1024
 
     def prune(self, connection: sqlite3.Connection, revision: int, added_bytes: int) -> None:
-        """Inside the transaction that added changes. Past a limit it drops the older half, so it is rarely due."""
+        """Prunes the history inside the transaction that added changes. Past a limit it drops the older half, so it is
+        rarely needed."""
         connection.execute("UPDATE store SET value = value + ? WHERE name = 'history_bytes'", [added_bytes])
         numbers = dict(connection.execute("SELECT name, value FROM store"))
         start, kept_bytes = numbers["history_start"], numbers["history_bytes"]

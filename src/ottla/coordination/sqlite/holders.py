@@ -1,4 +1,4 @@
-"""Who holds a file, for the message to whoever waits for it."""
+"""Finds out which process holds a file, for the error message to the process that waits for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LOCK = re.compile(r"POSIX\s+ADVISORY\s+(?:READ|WRITE)\s+(\d+)\s+\w+:\w+:(\d+)\s
 
 
 def holders_of(path: str) -> str:
-    """The processes with a lock on it, as the kernel says; empty where it does not."""
+    """Lists the processes that have a lock on the file, according to the kernel; empty if the kernel does not tell."""
     try:
         inode = os.stat(path).st_ino
         with open("/proc/locks", encoding="ascii") as file:

@@ -1,12 +1,12 @@
-"""A file a lease. Its owner locks it, and the kernel drops the lock when the process ends, however it ends.
+"""Lease files. The owner locks its file, and the kernel releases the lock when the process ends, however it ends.
 
-The deadline is written into it, so that a renewal costs neither a transaction nor a sync, and goes on while another
-process holds the store. It need not survive a power cut: the boot id ends the lease then.
+The deadline is written into the file, so that a renewal needs neither a transaction nor a sync, and works while another
+process holds the store. The deadline need not survive a power failure: the boot id ends the lease in that case.
 
-Owner and observers agree without a lock, which a stopped process could hold. An observer that finds the deadline
-passed marks the file, for good, and then looks at the deadline again. The owner writes the new deadline and then looks
-for the mark. So if the owner sees no mark, every observer sees the new deadline; if it sees one, it knows that it has
-lost, at the latest when that deadline passes.
+Owner and observers agree without a lock, because a stopped process could hold one. An observer that finds the deadline
+passed marks the file, permanently, and then reads the deadline again. The owner writes the new deadline and then checks
+for the mark. If the owner sees no mark, every observer sees the new deadline. If it sees one, it knows that it has lost
+the lease, at the latest when that deadline passes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ottla.coordination.sqlite.store import LeaseRow
 DIRECTORY = "leases"
 LEFT_AFTER_S = 3600
 _DEADLINE = struct.Struct("<dd")
-"""Twice: a reader that meets a writer sees two different numbers."""
+"""The deadline is stored twice: a reader that races with the writer sees two different numbers."""
 _MARK = b"ended"
 
 
 class LeaseFile:
-    """The owner's: locked from its creation to its removal or the end of the process."""
+    """The owner's lease file, locked from its creation until its removal or the end of the process."""
 
     def __init__(self, directory: str, deadline_ms: float) -> None:
         self.name = uuid4().hex
@@ -42,12 +42,13 @@ class LeaseFile:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._lock = threading.Lock()
-        """Keeps the file open while a deadline is written: the same number could stand for another file after that."""
+        """Keeps the file open while a deadline is written: after a close, the descriptor's number could refer to
+        another file."""
         self.renew(deadline_ms)
         _held.add(self)
 
     def renew(self, deadline_ms: float) -> bool:
-        """False if the lease has ended, or will without another renewal."""
+        """Writes a new deadline. Returns False if the lease has ended, or will end without another renewal."""
         with self._lock:
             if self._fd < 0 or _is_marked(self._fd):
                 return False
@@ -59,7 +60,7 @@ class LeaseFile:
             self.release_in_child()
 
     def release_in_child(self) -> None:
-        """After a fork: nobody else is there, and nobody would release the lock."""
+        """Closes the file. Takes no mutex: a forked child has no other threads, and nobody would release it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -74,7 +75,7 @@ _held: weakref.WeakSet[LeaseFile] = weakref.WeakSet()
 
 
 def _release_in_child() -> None:
-    """A forked child shares the lock, and would keep it when its parent is killed."""
+    """Closes lease files in a forked child, which shares the lock and would keep it when its parent is killed."""
     for file in list(_held):
         file.release_in_child()
 
@@ -83,8 +84,8 @@ os.register_at_fork(after_in_child=_release_in_child)
 
 
 class LeaseObserver:
-    """Tells which leases seem to be over. On the event loop: it keeps the files open, so that a look is two system
-    calls and never waits."""
+    """Reports leases that appear to have expired. Runs on the event loop: it keeps the files open, so that a check is
+    two system calls and never waits."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -103,6 +104,7 @@ class LeaseObserver:
             self._fds[row] = _open(self._directory, row)
 
     def over(self, now_ms: float) -> list[LeaseRow]:
+        """Returns the leases that appear to have expired."""
         return [row for row, fd in self._fds.items() if _is_over(row, fd, self._boot_id, now_ms)]
 
     def close(self) -> None:
@@ -110,7 +112,7 @@ class LeaseObserver:
 
 
 def is_over(directory: str, row: LeaseRow, now_ms: float) -> bool:
-    """A second look, from any thread."""
+    """Checks one lease again, from any thread."""
     fd = _open(directory, row)
     try:
         return _is_over(row, fd, boot_id(), now_ms)
@@ -120,12 +122,13 @@ def is_over(directory: str, row: LeaseRow, now_ms: float) -> bool:
 
 
 def remove_file(directory: str, row: LeaseRow) -> None:
+    """Removes the file of a lease; does nothing if it is gone."""
     with suppress(OSError):
         os.unlink(os.path.join(directory, DIRECTORY, row.file))
 
 
 def remove_left_files(directory: str, rows: Iterable[LeaseRow]) -> None:
-    """Files of owners that were killed before or after their lease was in the store."""
+    """Removes files of owners that were killed before their lease was stored or after it ended."""
     known = {row.file for row in rows}
     for name in os.listdir(os.path.join(directory, DIRECTORY)):
         path = os.path.join(directory, DIRECTORY, name)
@@ -135,7 +138,7 @@ def remove_left_files(directory: str, rows: Iterable[LeaseRow]) -> None:
 
 
 def _open(directory: str, row: LeaseRow) -> int:
-    """-1 if there is none."""
+    """Opens a lease file; returns -1 if there is none."""
     try:
         return os.open(os.path.join(directory, DIRECTORY, row.file), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -173,7 +176,7 @@ def _read_deadline(fd: int) -> float:
 
 @cache
 def boot_id() -> str:
-    """Another one after each start of the machine."""
+    """Returns an id that changes with each boot of the machine."""
     if sys.platform == "darwin":
         answer = ctypes.create_string_buffer(64)
         size = ctypes.c_size_t(len(answer))

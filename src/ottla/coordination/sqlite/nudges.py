@@ -1,6 +1,6 @@
-"""Wakes the watches of other processes after a commit: a named pipe a client, one byte a nudge.
+"""Wakes the watches of other processes after a commit: one named pipe for each client, one byte for each nudge.
 
-A nudge can be lost with its sender, so watches also look by themselves now and then.
+A nudge can be lost with its sender, so watches also poll occasionally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNFINISHED = "."
 
 
 class Nudges:
-    """`works` is false on a file system without named pipes."""
+    """Sends and receives nudges. `works` is false on a file system without named pipes."""
 
     def __init__(self, directory: str, loop: AbstractEventLoop, nudged: Callable[[], None]) -> None:
         self._directory = os.path.join(directory, DIRECTORY)
@@ -37,7 +37,8 @@ class Nudges:
         return self._fd >= 0
 
     def _open(self) -> int:
-        """Gets its name when it can be written to: one without a reader is taken for that of a dead process."""
+        """Creates the pipe and renames it once it has a reader: a pipe without a reader is taken for that of a dead
+        process."""
         unfinished = os.path.join(self._directory, _UNFINISHED + self._name)
         os.mkfifo(unfinished, 0o660)
         fd = os.open(unfinished, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -45,7 +46,8 @@ class Nudges:
         return fd
 
     def send(self) -> None:
-        """To all other clients. From any thread; never waits, never fails: what it nudges about has happened."""
+        """Nudges all other clients. May be called from any thread; never waits and never fails, because the commit has
+        happened."""
         with suppress(OSError):
             for name in os.listdir(self._directory):
                 if name != self._name and not name.startswith(_UNFINISHED):
@@ -71,12 +73,12 @@ def _write(path: str) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nobody reads it: its process was killed
+        if error.errno == errno.ENXIO:  # no reader: its process was killed
             os.unlink(path)
         return
     try:
         os.write(fd, b".")
     except OSError:
-        return  # full: that reader has enough to wake it; or it ends just now
+        return  # full, so that reader will wake anyway; or it is just closing
     finally:
         os.close(fd)

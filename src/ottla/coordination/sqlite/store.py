@@ -1,4 +1,4 @@
-"""Entries, their history and the leases as tables. Every call is one transaction, and blocks."""
+"""Entries, their history and the leases as tables. Every call is one transaction and blocks."""
 
 from __future__ import annotations
 
@@ -38,26 +38,32 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.versi
 
 
 class LeaseRow(NamedTuple):
+    """A lease as it is stored."""
+
     id: LeaseId
     boot_id: str
     file: str
 
 
 class State(NamedTuple):
+    """The revision and the leases of the store."""
+
     revision: Revision
     leases: tuple[LeaseRow, ...]
     last_lease: LeaseId
-    """Leases with a greater id were opened later, and are not missing here."""
+    """Leases with a higher id were opened later, so their absence from `leases` means nothing."""
 
 
 class Found(NamedTuple):
-    """The batches of a watch, and the revision up to which there are no others."""
+    """The batches for a watch, and the revision up to which they are complete."""
 
     batches: list[Batch]
     complete_to: Revision
 
 
 class Store:
+    """The store on top of the database."""
+
     def __init__(self, database: Database, history: History) -> None:
         self._database = database
         self._history = history
@@ -85,6 +91,7 @@ class Store:
             return Committed(self._apply(connection, operations))
 
     def changes(self, prefix: str, after: Revision) -> Found | Resync:
+        """Returns the next changes under a prefix; Resync if the history no longer covers them."""
         with self._database.reading() as connection:
             revision = _revision(connection)
             (start,) = connection.execute("SELECT value FROM store WHERE name = 'history_start'").fetchone()
@@ -116,7 +123,7 @@ class Store:
             return LeaseId(added.lastrowid)
 
     def end_lease(self, lease: LeaseId, is_over: Callable[[], bool]) -> bool:
-        """Removes the lease and its entries, if nobody did yet and it is over."""
+        """Removes the lease and its entries, if it still exists and has expired."""
         with self._database.writing() as connection:
             if not _has_lease(connection, lease) or not is_over():
                 return False
@@ -162,7 +169,7 @@ def _has_lease(connection: sqlite3.Connection, lease: LeaseId) -> bool:
 
 
 def _range(prefix: str) -> tuple[bytes, bytes]:
-    """From the first key with this prefix to the first one behind them. UTF-8 has no byte 255."""
+    """Returns the first key with this prefix and the first key after all such keys. UTF-8 has no byte 255."""
     start = prefix.encode()
     return start, start[:-1] + bytes([start[-1] + 1]) if start else b"\xff"
 

@@ -1,4 +1,4 @@
-"""Blocking jobs off the event loop, one after another, with a limit to the wait."""
+"""Runs blocking jobs off the event loop, one at a time, with a time limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ T = TypeVar("T")
 
 
 PATIENCE = 0.8
-"""Of the time-out: a job that waits for others gives up before its caller does, so that the caller knows."""
+"""Fraction of the timeout after which a waiting job gives up, before its caller does, so that the outcome is known."""
 
 
 class Worker:
-    """`begin` is told until when a job may wait for others, on the clock `time.monotonic`."""
+    """A single worker thread. `begin` is called with the time until which a job may wait, on the clock
+    `time.monotonic`."""
 
     def __init__(self, name: str, timeout_s: float, begin: Callable[[float], None] | None = None) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -26,7 +27,7 @@ class Worker:
         self._begin = begin
 
     async def call(self, job: Callable[[], T]) -> T:
-        """Raises UnavailableError if the job did not begin in time, OutcomeUnknownError if it did not end."""
+        """Runs a job. Raises UnavailableError if it did not start in time, OutcomeUnknownError if it did not finish."""
         deadline = time.monotonic() + self._timeout_s * PATIENCE
 
         def run() -> T:
@@ -47,5 +48,5 @@ class Worker:
             raise OutcomeUnknownError(f"the coordination file did not answer in {self._timeout_s} s") from None
 
     async def close(self) -> None:
-        """After what was begun."""
+        """Shuts down after the current job."""
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=True)

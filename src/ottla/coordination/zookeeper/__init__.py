@@ -1,4 +1,4 @@
-"""Coordination through ZooKeeper, where there is one already. Needs the extra `zookeeper`."""
+"""Coordination through ZooKeeper, where it is already running. Needs the extra `zookeeper`."""
 
 from ottla.coordination.zookeeper.adapter import ZookeeperCoordination
 

@@ -1,10 +1,11 @@
 """Coordination through ZooKeeper.
 
-One session for entries and watches, which kazoo keeps by itself, and one more for each lease, which only its owner
-keeps. A lease's session holds an ephemeral node; when that is gone, any client ends the lease in a transaction.
+There is one session for entries and watches, which kazoo keeps alive by itself, and one more for each lease, which only
+its owner keeps alive. A lease's session holds an ephemeral node; when that node is gone, any client ends the lease in a
+transaction.
 
-ZooKeeper counts a session's time from the last request that its leader heard of, and followers tell the leader every
-half tick. A session has two ticks at least. So the owner of a lease counts on two thirds of the time-out.
+ZooKeeper measures a session's time from the last request that its leader heard of, and followers report to the leader
+every half tick. A session has at least two ticks. The owner of a lease therefore relies on two thirds of the timeout.
 """
 
 from __future__ import annotations
@@ -44,16 +45,17 @@ from ottla.ports import Clock
 log = logging.getLogger("ottla.coordination")
 
 SESSION_TIMEOUT_S = 4.0
-"""Of the session that holds nothing: so soon a dead server is noticed. ZooKeeper's own least value by default."""
+"""Timeout of the session that holds nothing: bounds the time until a dead server is noticed. ZooKeeper's minimum by
+default."""
 HELD = 2 / 3
 HISTORY_MAX = 1000
 POLL_S = 5.0
-"""Between two looks without an event: kazoo's events are reliable, this is for what nobody thought of."""
+"""Interval between two checks without an event. kazoo's events are reliable; this is only a safeguard."""
 PAUSE_S = 0.1
 
 
 class ZookeeperCoordination:
-    """Implements `port.Coordination`. Made by `open`."""
+    """Implements `port.Coordination`. Create it with `open`."""
 
     operations_max = OPERATIONS_MAX
 
@@ -78,7 +80,8 @@ class ZookeeperCoordination:
     async def open(
         cls, hosts: str, cluster: str, clock: Clock, *, request_timeout_ms: int = 5000, history_max: int = HISTORY_MAX
     ) -> Self:
-        """`hosts` as ZooKeeper's own clients take them: host:port,host:port. Raises UnavailableError."""
+        """Connects to ZooKeeper. `hosts` has the form of ZooKeeper's clients: host:port,host:port. Raises
+        UnavailableError."""
         timeout_s = request_timeout_ms / 1000
         client = cls(hosts, Paths(cluster), clock, history_max, timeout_s)
         await client._session.start(timeout_s)
@@ -129,9 +132,9 @@ class ZookeeperCoordination:
             self._watches.discard(changed)
 
     async def _changes(self, after: Revision) -> list[Batch] | None:
-        """The next batches, none if there are none yet; None if the watch cannot go on."""
+        """Returns the next batches, an empty list if there are none yet, or None if the watch cannot continue."""
         head = await self._reader.head(watch=self._on_revision)
-        if head.revision < after:  # a server that is behind, or a store that was restored
+        if head.revision < after:  # a lagging server, or a restored store
             head = await self._reader.synced_head()
         if not head.history_start <= after <= head.revision:
             return None
@@ -224,13 +227,14 @@ class ZookeeperCoordination:
             await _wait(self._leases_changed)
 
     async def _ended_leases(self) -> list[LeaseId]:
-        """In this order: a lease's ephemeral node is there before the lease is."""
+        """Returns the leases without a live owner. The order of the reads matters: a lease's ephemeral node is created
+        first."""
         read = self._transactions.read
         leases = await read(self._client.get_children_async, self._paths.leases)
         alive = await read(self._client.get_children_async, self._paths.alive, watch=self._on_alive)
         return [LeaseId(int(name)) for name in sorted(set(leases) - set(alive))]
 
-    # -- what kazoo's threads say ----------------------------------------------------------------------------------
+    # -- callbacks from kazoo's threads ----------------------------------------------------------------------------
 
     def _on_revision(self, event: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -258,6 +262,8 @@ class ZookeeperCoordination:
 
 
 class ZookeeperLease(HeldLease):
+    """A lease that is held by a session of its own."""
+
     def __init__(
         self, client: ZookeeperCoordination, session: LeaseSession, lease_id: LeaseId, sent_ms: float, clock: Clock
     ) -> None:

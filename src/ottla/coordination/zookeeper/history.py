@@ -1,4 +1,4 @@
-"""Reading: snapshots of one revision, and the changes between two."""
+"""Reads from ZooKeeper: snapshots of one revision, and the changes between two revisions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SNAPSHOT_TRIES = 20
 
 
 class Reader:
+    """Reads entries and changes."""
+
     def __init__(self, client: Any, paths: Paths, transactions: Transactions) -> None:
         self._client = client
         self._paths = paths
@@ -29,15 +31,17 @@ class Reader:
         return await self._entry(key)
 
     async def head(self, watch: Any = None) -> Head:
+        """Returns the latest revision that the connected server knows."""
         data, _ = await self._read(self._client.get_async, self._paths.revision, watch=watch)
         return Head.decode(data)
 
     async def synced_head(self) -> Head:
+        """Returns the latest revision that all servers have agreed on."""
         await self._sync()
         return await self.head()
 
     async def snapshot(self, prefix: str) -> Snapshot:
-        """The nodes are read one by one; what changed meanwhile is in the history."""
+        """Reads a snapshot. The nodes are read one by one, and changes in the meantime are applied from the history."""
         await self._sync()
         for _ in range(SNAPSHOT_TRIES):
             before = await self.head()
@@ -63,7 +67,7 @@ class Reader:
         return found
 
     async def changes(self, after: Revision, until: Revision) -> list[Batch] | None:
-        """The next transactions, some of them if they are many. None if their history is gone."""
+        """Returns the next transactions, or the first of them if there are many. None if their history is gone."""
         revisions = range(after + 1, min(until, after + CHANGES_A_READ) + 1)
         try:
             nodes = await asyncio.gather(
@@ -80,7 +84,7 @@ class Reader:
         return batches
 
     async def _resolved(self, found: Iterable[Change | Reference], revision: Revision) -> list[Change] | None:
-        """None if a large value was overwritten since."""
+        """Resolves references to large values. Returns None if such a value has been overwritten since."""
         changes: list[Change] = []
         for one in found:
             if isinstance(one, Reference):
@@ -107,7 +111,7 @@ class Reader:
 
 
 def newest(entries: Mapping[str, Entry], batches: Iterable[Batch]) -> dict[str, Entry]:
-    """Entries that were read one by one, brought to one revision by all that changed since the first was read."""
+    """Brings entries that were read one by one to a single revision, by applying all changes since the first read."""
     state = dict(entries)
     for batch in batches:
         for change in batch.changes:

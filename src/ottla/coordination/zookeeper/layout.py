@@ -1,10 +1,10 @@
-"""What is in ZooKeeper: the nodes of one cluster, and the bytes in them.
+"""The nodes of one cluster in ZooKeeper, and their contents.
 
-/ottla/<cluster>/revision           the latest revision, and where the history begins
+/ottla/<cluster>/revision           the latest revision, and the start of the history
 /ottla/<cluster>/entries/<key>      one entry: its version, its lease, its value
 /ottla/<cluster>/changes/<number>   what the transaction of this revision changed
-/ottla/<cluster>/leases/<id>        the keys that were put with this lease, and maybe more
-/ottla/<cluster>/alive/<id>         ephemeral: gone when the owner's session is
+/ottla/<cluster>/leases/<id>        the keys that were put with this lease, and perhaps more
+/ottla/<cluster>/alive/<id>         ephemeral: disappears with the owner's session
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from ottla.coordination.port import Change, Entry, LeaseId, Revision
 
 INLINE_BYTES_MAX = 100_000
-"""Of the values of a transaction that its change node repeats. Larger ones are read from their entries."""
+"""Maximum total size of values that a change node repeats. Larger values are read from their entries."""
 
 _HEAD = struct.Struct(">qq")
 _CHANGE = struct.Struct(">bHqI")
@@ -26,9 +26,11 @@ _DELETED, _INLINE, _BY_REFERENCE = range(3)
 
 
 class Head(NamedTuple):
+    """The contents of the revision node."""
+
     revision: Revision
     history_start: Revision
-    """Changes up to here are forgotten."""
+    """Changes up to this revision have been pruned."""
 
     def encode(self) -> bytes:
         return _HEAD.pack(self.revision, self.history_start)
@@ -40,12 +42,14 @@ class Head(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A change whose value stands in its entry alone."""
+    """A change whose value is only in its entry."""
 
     key: str
 
 
 class Paths:
+    """The paths of one cluster's nodes."""
+
     def __init__(self, cluster: str) -> None:
         root = f"/ottla/{_name(cluster)}"
         self.revision = f"{root}/revision"
@@ -68,11 +72,12 @@ class Paths:
 
 
 def _name(key: str) -> str:
-    """ZooKeeper takes no slashes, control characters and single dots in the name of a node."""
+    """Quotes a node name: ZooKeeper accepts no slashes, control characters or single dots."""
     return quote(key, safe="").replace(".", "%2E")
 
 
 def key_of(name: str) -> str:
+    """Returns the key of a node name."""
     return unquote(name)
 
 
@@ -86,14 +91,17 @@ def decode_entry(key: str, data: bytes) -> Entry:
 
 
 def encode_keys(keys: Iterable[str]) -> bytes:
+    """Encodes the contents of a lease node."""
     return json.dumps(sorted(keys)).encode()
 
 
 def decode_keys(data: bytes) -> set[str]:
+    """Decodes the contents of a lease node."""
     return set(json.loads(data))
 
 
 def encode_changes(changes: Sequence[Change]) -> bytes:
+    """Encodes the contents of a change node. Large values are replaced by references to their entries."""
     value_bytes = sum(len(change.entry.value) for change in changes if change.entry is not None)
     inline = value_bytes <= INLINE_BYTES_MAX
     out = bytearray()
@@ -108,6 +116,7 @@ def encode_changes(changes: Sequence[Change]) -> bytes:
 
 
 def decode_changes(data: bytes, revision: Revision) -> list[Change | Reference]:
+    """Decodes the contents of a change node."""
     found: list[Change | Reference] = []
     position = 0
     while position < len(data):

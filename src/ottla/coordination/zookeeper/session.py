@@ -1,4 +1,4 @@
-"""Sessions of ZooKeeper: kazoo's threads on one side, the event loop on the other."""
+"""Sessions of ZooKeeper, between kazoo's threads and the event loop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NO_ANSWER = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, Kazoo
 
 
 class Session:
-    """`on_state` is called on the event loop after each change of the connection."""
+    """A session. `on_state` is called on the event loop after each change of the connection."""
 
     def __init__(self, hosts: str, session_timeout_s: float, on_state: Callable[[], None]) -> None:
         self.was_lost = False
-        """Its session ended once, and another one took its place."""
+        """The session expired at least once and was replaced by a new one."""
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._state_changed = asyncio.Event()
@@ -38,7 +38,7 @@ class Session:
         self.client.add_listener(lambda state: self._in_loop(self._on_client_state, state))
 
     async def start(self, timeout_s: float) -> None:
-        """Raises UnavailableError."""
+        """Connects. Raises UnavailableError."""
         try:
             await asyncio.to_thread(self.client.start, timeout_s)
         except (KazooTimeoutError, KazooException) as error:
@@ -47,14 +47,14 @@ class Session:
 
     async def stop(self) -> None:
         """Ends the session, if ZooKeeper can be reached."""
-        with suppress(Exception):  # kazoo's own, while it is connecting: it ends all the same
+        with suppress(Exception):  # kazoo's own, while it is connecting: it stops all the same
             await asyncio.to_thread(self.client.stop)
         with suppress(Exception):
             await asyncio.to_thread(self.client.close)
 
     async def call(self, request: Callable[..., Any], *args: Any, timeout_s: float, **options: Any) -> Any:
-        """A request of kazoo's, by its asynchronous form. Raises ZooKeeper's refusals, UnavailableError if there is
-        no connection, and OutcomeUnknownError if there is no answer."""
+        """Calls an asynchronous request of kazoo. Raises ZooKeeper's errors, UnavailableError if there is no
+        connection, and OutcomeUnknownError if there is no reply."""
         answered: asyncio.Future[Any] = self._loop.create_future()
         if not self.client.connected:
             raise UnavailableError("there is no connection to ZooKeeper")
@@ -68,7 +68,7 @@ class Session:
             raise OutcomeUnknownError(f"ZooKeeper did not answer: {error!r}") from error
 
     async def connection(self, timeout_s: float) -> None:
-        """Waits for one: ZooKeeper elects, or a server was started again. Raises UnavailableError."""
+        """Waits for a connection, for example during an election or a restart of a server. Raises UnavailableError."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._is_settled():
@@ -100,9 +100,11 @@ def _settle(answered: asyncio.Future[Any], result: Any) -> None:
 
 
 class LeaseSession(Session):
-    """The session of one lease. Only its owner keeps it: kazoo sends pings from a thread of its own, which would keep
-    the lease of an event loop that hangs. Here it sends one only after a renewal was asked for, so that it still
-    notices a dead connection."""
+    """The session of one lease, which only its owner keeps alive.
+
+    kazoo sends pings from a thread of its own, which would keep the lease of a hanging event loop alive. This session
+    sends a ping only after a renewal was requested, so that it still notices a dead connection.
+    """
 
     def __init__(self, hosts: str, session_timeout_s: float, on_state: Callable[[], None]) -> None:
         super().__init__(hosts, session_timeout_s, on_state)
@@ -110,12 +112,12 @@ class LeaseSession(Session):
         self.client._connection = self._connection
 
     def _is_settled(self) -> bool:
-        """A lease that was lost is not found again."""
+        """Stops waiting if the session was lost: a lost lease does not come back."""
         return self.was_lost or super()._is_settled()
 
     @property
     def granted_ms(self) -> int:
-        """What the server made of the time-out."""
+        """The timeout that the server granted."""
         return self._connection.granted_ms
 
     def allow_ping(self) -> None:
@@ -123,6 +125,8 @@ class LeaseSession(Session):
 
 
 class LeaseConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
+    """A connection of kazoo that sends pings only on request."""
+
     granted_ms = 0
     may_ping = False
 

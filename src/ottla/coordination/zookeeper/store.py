@@ -1,9 +1,9 @@
 """Transactions over ZooKeeper's nodes.
 
-ZooKeeper's `multi` is atomic, but its conditions are not ours: a node's version begins at 0 again when it was deleted
-and created in between, and ephemeral nodes vanish outside of any transaction. So every transaction here also
-advances one node, `revision`, and fails if another one did so since this one read what it depends on. Then it reads
-again. All changes have one order, a version is never used twice, and the end of a lease is a transaction like others.
+ZooKeeper's `multi` is atomic, but its conditions differ from ours: a node's version restarts at 0 when the node was
+deleted and created again, and ephemeral nodes disappear outside any transaction. Every transaction here therefore also
+advances one node, `revision`, and fails if another transaction did so since this one read its inputs. It then reads
+again. All changes have one order, a version is never reused, and the end of a lease is a transaction like any other.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ from ottla.coordination.zookeeper.layout import (
 from ottla.coordination.zookeeper.session import Session
 
 REQUEST_BYTES_MAX = 1_040_000
-"""ZooKeeper drops the connection at 1 MiB."""
+"""Request size limit; ZooKeeper drops the connection at 1 MiB."""
 PAUSE_MS_MAX = 5.0
 PRUNED_AT_ONCE = 2
 
 
 @dataclass(slots=True)
 class View:
-    """What a transaction depends on, as of one revision. `head_version` is what ZooKeeper calls the node's version."""
+    """The inputs of a transaction as of one revision. `head_version` is ZooKeeper's version of the revision node."""
 
     head: Head
     head_version: int
     entries: dict[str, Entry | None]
     lease_keys: set[str] | None = None
-    """Of the lease that was asked for; None if there is no such lease."""
+    """Keys of the requested lease; None if there is no such lease."""
     lease_is_alive: bool = False
 
 
 @dataclass(slots=True)
 class Plan:
-    """The operations of a `multi`, and how many bytes they are."""
+    """The operations of a `multi`, and their size in bytes."""
 
     operations: list[tuple[str, Any]] = field(default_factory=list)
     size: int = 0
@@ -77,6 +77,8 @@ class Plan:
 
 
 class Transactions:
+    """Executes transactions, ordered by the revision node."""
+
     def __init__(self, session: Session, paths: Paths, history_max: int, timeout_s: float) -> None:
         self._session = session
         self._client = session.client
@@ -86,7 +88,7 @@ class Transactions:
         self._turns = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Creates what every cluster has."""
+        """Creates the nodes that every cluster has."""
         for path in (self._paths.entries, self._paths.changes, self._paths.leases, self._paths.alive):
             await self._ask(self._client.ensure_path_async, path)
         try:
@@ -95,7 +97,7 @@ class Transactions:
             return
 
     async def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
-        """Those of one client take turns: side by side they would only make one another start again."""
+        """Commits a transaction. Commits of one client take turns: concurrent ones would only make each other retry."""
         async with self._turn():
             return await self._commit(conditions, operations)
 
@@ -121,7 +123,7 @@ class Transactions:
             holds = conditions_hold(conditions, view.entries)
             lease_is_alive = lease is None or (view.lease_keys is not None and view.lease_is_alive)
             if not (holds and lease_is_alive) and not is_synced:
-                await self.sync()  # this server may be behind the others
+                await self.sync()  # this server may lag behind the others
                 is_synced = True
                 continue
             if not holds:
@@ -133,7 +135,7 @@ class Transactions:
                 return Committed(revision)
 
     async def end_lease(self, lease: LeaseId) -> None:
-        """With its entries, unless somebody else did it."""
+        """Ends a lease and deletes its entries, unless another client already has."""
         await self.sync()
         keys: set[str] = set()
         deadline = self._deadline()
@@ -155,23 +157,23 @@ class Transactions:
                 return
 
     async def sync(self) -> None:
-        """What is read afterwards is what all servers have agreed on. Raises UnavailableError."""
+        """Makes later reads return what all servers have agreed on. Raises UnavailableError."""
         await self.read(self._client.sync_async, self._paths.revision)
 
     async def read(self, request: Any, *args: Any, **options: Any) -> Any:
-        """Raises UnavailableError."""
+        """Executes a read request. Raises UnavailableError."""
         try:
             return await self._ask(request, *args, **options)
         except OutcomeUnknownError as error:
             raise UnavailableError(str(error)) from error
 
-    # -- how a transaction goes ----------------------------------------------------------------------------------
+    # -- steps of a transaction ----------------------------------------------------------------------------------
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout_s
 
     async def _view(self, keys: Iterable[str], lease: LeaseId | None, deadline: float) -> View:
-        """Raises UnavailableError."""
+        """Reads the inputs of a transaction as of one revision. Raises UnavailableError."""
         while asyncio.get_running_loop().time() < deadline:
             view = await self._look(keys, lease)
             if view is not None:
@@ -180,7 +182,8 @@ class Transactions:
         raise UnavailableError(f"others were faster for {self._timeout_s} s")
 
     async def _look(self, keys: Iterable[str], lease: LeaseId | None) -> View | None:
-        """None if something changed meanwhile. ZooKeeper answers the requests of a session in their order."""
+        """Reads once. Returns None if something changed in the meantime. ZooKeeper replies to a session's requests in
+        order."""
         names = list(keys)
         requests = [(self._client.get_async, self._paths.revision)]
         requests += [(self._client.get_async, self._paths.entry(key)) for key in names]
@@ -232,7 +235,7 @@ class Transactions:
         return changes, plan
 
     def _add_head(self, plan: Plan, changes: Sequence[Change], view: View) -> Revision:
-        """What orders the transaction among all others."""
+        """Adds the operations that order the transaction among all others."""
         if not changes:
             plan.add("check", self._paths.revision, view.head_version)
             return view.head.revision
@@ -246,7 +249,7 @@ class Transactions:
         return revision
 
     async def _try(self, planned: tuple[list[Change], Plan], view: View) -> Revision | None:
-        """None if another transaction came first. Raises OutcomeUnknownError."""
+        """Executes a planned transaction. Returns None if another one came first. Raises OutcomeUnknownError."""
         changes, plan = planned
         revision = self._add_head(plan, changes, view)
         if plan.size > REQUEST_BYTES_MAX:

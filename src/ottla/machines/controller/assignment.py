@@ -1,10 +1,10 @@
-"""Which brokers get the replicas of a new partition.
+"""Replica placement: which brokers get the replicas of a new partition.
 
-Replicas of one partition stand on different machines; then on different racks, as far as there are; then on the brokers
-that have the fewest replicas, of this topic first and of all topics next. Among a partition's replicas the broker that
-leads least comes first: the first replica is the preferred leader. What is still equal is decided by a number that
-follows from the seed, the partition and the broker, so that partitions do not share their replicas pair by pair and the
-load of a dead broker spreads over all others.
+The replicas of one partition are on different machines; then on different racks, as far as there are enough; then on
+the brokers that have the fewest replicas, first of this topic and then of all topics. Within a partition, the broker
+that leads least comes first, because the first replica is the preferred leader. Ties are broken by a hash of the seed,
+the partition and the broker, so that partitions do not share their replicas pair by pair and the load of a dead broker
+spreads over all others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def place(
     allow_shared_machine: bool = False,
     beside: Iterable[PartitionState] = (),
 ) -> list[Replicas] | Refused:
-    """The replicas of each of the partitions. `beside` are those that the topic has already."""
+    """Chooses the replicas of each partition. `beside` are the partitions that the topic already has."""
     brokers = [registration for registration in image.registrations() if not registration.is_draining]
     refused = _check_factor(image, brokers, replication_factor, allow_shared_machine)
     if refused is not None:
@@ -54,10 +54,10 @@ def add_replicas(
     *,
     allow_shared_machine: bool = False,
 ) -> dict[int, Replicas]:
-    """The replicas of a topic's partitions, each with others added until there are as many as the factor says.
+    """Extends the replicas of each partition of a topic until there are `replication_factor` of them.
 
-    A partition gets fewer if there are not enough brokers, or machines. The order may change, so that the brokers that
-    come lead their share.
+    A partition gets fewer if there are not enough brokers or machines. The order of the replicas may change, so that
+    the added brokers lead their share.
     """
     active = [registration for registration in image.registrations() if not registration.is_draining]
     load = _Load(image)
@@ -78,7 +78,7 @@ def add_replicas(
 
 @dataclass(slots=True)
 class _Load:
-    """How much each broker has: of the topic, and of all, which the image knows but for the new ones."""
+    """The load of each broker: for this topic, and in total, which is the image's count plus the new replicas."""
 
     image: ClusterImage
     of_topic: Counter[int] = field(default_factory=Counter)
@@ -121,13 +121,14 @@ def _choose(
     present: Iterable[Registration] = (),
     allow_shared_machine: bool = True,
 ) -> list[int]:
-    """Brokers for `count` more replicas of a partition, beside those that are present. Fewer if no others fit."""
+    """Chooses brokers for `count` more replicas of a partition, beside those present. Returns fewer if no
+    others fit."""
     free = sorted(brokers, key=lambda broker: (*load.replicas(broker.broker_id), _mixed(seed, index, broker.broker_id)))
     machines = Counter(broker.machine for broker in present)
     racks: Counter[str | None] = Counter(broker.rack for broker in present)
     chosen: list[int] = []
     while free and len(chosen) < count:
-        # `min` takes the first of equals: the one with the least load.
+        # `min` returns the first of equals: the broker with the lowest load.
         best = min(free, key=lambda broker: (machines[broker.machine], racks[broker.rack]))
         if machines[best.machine] and not allow_shared_machine:
             break
@@ -139,7 +140,8 @@ def _choose(
 
 
 def _balance_leaders(placed: list[Replicas], first_of_topic: Counter[int]) -> None:
-    """What was right for each partition may be uneven for all. Ends: each swap makes two counts more alike."""
+    """Evens out leaders over all partitions, since a choice that suits each partition may be uneven in total.
+    Terminates because each swap brings two counts closer together."""
     is_even = False
     while not is_even:
         is_even = True
@@ -155,7 +157,7 @@ def _balance_leaders(placed: list[Replicas], first_of_topic: Counter[int]) -> No
 
 
 def _mixed(seed: int, index: int, broker_id: int) -> int:
-    """Numbers that look random (the finalizer of splitmix64)."""
+    """Returns a pseudo-random number (the finalizer of splitmix64)."""
     mask = (1 << 64) - 1
     mixed = (seed * 0x9E3779B97F4A7C15 + index * 0xD1B54A32D192ED03 + broker_id * 0x8CB92BA72F3D8DD7) & mask
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -204,8 +206,8 @@ def check_manual(
 ) -> Refused | None:
     """Checks the manual assignment of one partition.
 
-    `had` are replicas that it has already: they stay, alive or not. `allow_inactive` accepts brokers that are down or
-    draining, as Kafka does for new partitions: they are out of sync at first.
+    `had` are the replicas that the partition already has: they may stay, alive or not. `allow_inactive` accepts brokers
+    that are down or draining, as Kafka does for new partitions; those replicas start out of sync.
     """
     if not replicas:
         return _invalid("includes an empty replica list.")

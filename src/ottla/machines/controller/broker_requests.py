@@ -1,4 +1,4 @@
-"""What a broker writes of itself: that it is here, what it kept, which logs failed, that it drains or controls."""
+"""Writes of a broker about itself: registration, retained data, failed logs, draining, and becoming the controller."""
 
 from __future__ import annotations
 
@@ -27,45 +27,48 @@ FIRST_EPOCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStart:
-    """What a process knows of itself before it registers."""
+    """What a process knows about itself before it registers."""
 
     broker_id: int
     host: str
     port: int
     machine: str
     directory_id: str
-    """Made with the data directory. One directory has one process at a time."""
+    """Created together with the data directory. A directory is used by one process at a time."""
     boot_id: str
-    """Of the operating system: while it is the same, the page cache is."""
+    """Boot id of the operating system. While it is unchanged, so is the page cache."""
     process_id: str = ""
-    """No other process has it: while it is the same, what is in memory is. Empty is unknown."""
+    """Unique to the process. While it is unchanged, memory contents are kept. Empty means unknown."""
     rack: str | None = None
     wal_port: int = 0
     inter_broker: tuple[str, int] | None = None
-    """Host and port for other brokers, if they are not those for clients."""
+    """Host and port for other brokers, if they differ from those for clients."""
     clean_shutdown_epoch: int | None = None
     """The broker epoch that a clean shutdown left in the directory."""
     damaged: Collection[Durability] = ()
-    """The classes in which recovery found damage."""
+    """The durability classes in which recovery found damage."""
     failed: Collection[PartitionKey] = ()
-    """Logs that are known not to have what they should have, from the very start of this incarnation on."""
+    """Logs that are known to lack data from the start of this incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registering:
+    """The write that registers a broker, and the resulting registration."""
+
     write: Write
     registration: Registration
 
 
 def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> Registering | Refused:
-    """A new incarnation, with the next broker epoch (SAFETY 1-3).
+    """Registers a new incarnation with the next broker epoch (safety: one-history, isr-incarnations, lost-incarnation).
 
-    The same directory cannot have two processes, so a registration that still stands is of a process that is gone. One
-    with another directory may be a second broker with this id, and has to end with its lease first.
+    Two processes cannot use the same directory, so a registration that still exists for this directory belongs to a
+    process that is gone. A registration with another directory may belong to a second broker with this id; it has to
+    expire with its lease first.
     """
     last = image.incarnation(start.broker_id)
     if last is None and image.version_of(keys.incarnation(start.broker_id)) is not None:
-        # A broker epoch is never used twice, so nobody may guess the next one.
+        # A broker epoch is never used twice, so the next one must not be guessed.
         return Refused(ErrorCode.unknown_server_error, f"'{keys.incarnation(start.broker_id)}' cannot be read.")
     previous = None if last is None else last.value
     is_standing = image.version_of(keys.broker(start.broker_id)) is not None
@@ -102,7 +105,7 @@ def _registration_write(image: ClusterImage, start: BrokerStart, registration: R
     ]
     controller = image.controller
     if controller is not None and controller.value.broker_id == broker_id:
-        # The incarnation before this one: nobody has to wait for the end of its lease.
+        # The previous incarnation was the controller: nobody has to wait until its lease expires.
         of_me.append(keys.CONTROLLER)
         operations.append(Delete(keys.CONTROLLER))
     conditions = tuple(image.unchanged(key) for key in of_me)
@@ -110,7 +113,7 @@ def _registration_write(image: ClusterImage, start: BrokerStart, registration: R
 
 
 def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> Kept:
-    """For each class, since which epoch this broker has kept what it had."""
+    """Returns, for each durability class, the epoch since which this broker has kept its data."""
     disk = cache = memory = epoch
     if previous is not None and previous.directory_id == start.directory_id:
         if Durability.DISK not in start.damaged:
@@ -119,15 +122,16 @@ def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> 
         if had_its_pages and Durability.CACHE not in start.damaged:
             cache = previous.kept.cache
         if start.process_id and start.process_id == previous.process_id:
-            memory = previous.kept.memory  # it lost its lease, and nothing else
+            memory = previous.kept.memory  # only its lease was lost
     return Kept(disk=disk, cache=cache, memory=memory)
 
 
 def resume_registration(image: ClusterImage, registration: Registration, lease: LeaseId) -> Write | Refused:
-    """The same process, whose lease ended, comes back as the same incarnation: it still has all it had.
+    """Re-registers a process whose lease expired, as the same incarnation: it still has all its data.
 
-    Only while nobody else registered with its id. Its own registration may still stand, under a lease that is over for
-    this process but not yet for the store. Its memberships and leaderships are as the store has them by now.
+    This is allowed only while nobody else has registered with its id. Its own registration may still exist under a
+    lease that has expired for this process but not yet for the store. ISR memberships and leaderships are what the
+    store now has.
     """
     broker_id = registration.broker_id
     last, standing = image.incarnation(broker_id), image.registration(broker_id)
@@ -147,15 +151,17 @@ def resume_registration(image: ClusterImage, registration: Registration, lease: 
 
 
 def start_draining(image: ClusterImage, broker_id: int) -> Write | Refused | None:
+    """Marks the broker as draining; returns None if it already is."""
     return _set_state(image, broker_id, BrokerState.DRAINING)
 
 
 def stop_draining(image: ClusterImage, broker_id: int) -> Write | Refused | None:
+    """Marks the broker as active again; returns None if it already is."""
     return _set_state(image, broker_id, BrokerState.ACTIVE)
 
 
 def is_drained(image: ClusterImage, broker_id: int) -> bool:
-    """It leads nothing any more that somebody else could lead, or it is gone."""
+    """Returns whether the broker leads no partition that another broker could lead, or is gone."""
     return not any(_could_move(image, key, broker_id) for key in image.led_by(broker_id))
 
 
@@ -181,10 +187,10 @@ def _set_state(image: ClusterImage, broker_id: int, state: BrokerState) -> Write
 
 
 def report_failures(image: ClusterImage, broker_id: int, failed: FailedLogs, lease: LeaseId) -> Write:
-    """What failed by now, in place of what was reported before.
+    """Replaces the failures reported so far by the current ones.
 
-    A log that is built anew stays among them until it has everything again that the ISR has: before that, a member or
-    an eligible replica that counts as alive might be elected with a part of it.
+    A log that is being rebuilt stays listed until it again has everything that the ISR has. Otherwise an ISR member or
+    eligible replica that counts as alive could be elected with an incomplete log.
     """
     conditions = image.standing(broker_id)
     return Write(conditions, (_failures(broker_id, failed, lease),), f"failed logs of broker {broker_id}")
@@ -200,7 +206,8 @@ def _failures(broker_id: int, failed: FailedLogs, lease: LeaseId) -> Operation:
 
 
 def become_controller(image: ClusterImage, me: Member, lease: LeaseId) -> Write | None:
-    """None while another live incarnation is the controller, or while this one is not registered."""
+    """Claims the controller role. Returns None while another live incarnation is the controller, or while this one is
+    not registered."""
     registration, found = image.registration(me.broker_id), image.controller
     if registration is None or registration.member != me:
         return None
@@ -216,6 +223,7 @@ def become_controller(image: ClusterImage, me: Member, lease: LeaseId) -> Write 
 
 
 def resign_as_controller(image: ClusterImage, me: Member) -> Write | None:
+    """Gives up the controller role; returns None if `me` does not have it."""
     found = image.controller
     if found is None or found.value != ControllerEntry(*me):
         return None

@@ -1,10 +1,15 @@
-"""Who leads a partition and who is in sync, given who is alive. Decides all that is due for one partition at once.
+"""Leader election and ISR membership of one partition, given the live brokers. Decides everything that is due at once.
 
-A leader is elected from the alive members of the ISR, in the order of the replicas; then from the alive eligible
-replicas; then, for `cache`, once the pages of all of them are known to be lost, from those with their disk; then, for
-`memory`, once all of them are lost, any alive replica, whose log begins anew; then, only where a topic allows it, any
-alive replica. Without any the partition has no leader, and its ISR and eligible
-replicas stay as they are, so that the last ones who had everything are remembered.
+A leader is elected from the first of these groups that has a candidate, in the order of the replicas:
+
+- the live members of the ISR
+- the live eligible replicas
+- for `cache`, once all of these are known to have lost their pages: those whose disks survived
+- for `memory`, once all of these are lost: any live replica, whose log starts anew
+- only if the topic allows it: any live replica
+
+Without a candidate the partition has no leader, and its ISR and eligible replicas stay as they are, so that the last
+replicas that had everything are remembered.
 """
 
 from __future__ import annotations
@@ -26,20 +31,20 @@ from ottla.model.durability import Durability
 
 
 def is_alive(member: Member, registration: Registration | None, durability: Durability) -> bool:
-    """Whether the broker is there and has kept what it had when it was this member."""
+    """Returns whether the broker is registered and has kept the data that it had as this member."""
     return registration is not None and registration.kept.since(durability) <= member.broker_epoch <= registration.epoch
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One partition's replicas, as the image shows them."""
+    """The replicas of one partition, as the image shows them."""
 
     image: ClusterImage
     key: PartitionKey
     rules: TopicRules
 
     def can_lead(self, broker_id: int) -> bool:
-        """It is there, and its log works. Says nothing of what is in the log."""
+        """Returns whether the broker is registered and its log works. Says nothing about the contents of the log."""
         return self.image.registration(broker_id) is not None and not self.image.has_failed(
             broker_id, self.key, self.rules.durability
         )
@@ -49,12 +54,12 @@ class View:
         return is_alive(member, registration, self.rules.durability) and self.can_lead(member.broker_id)
 
     def has_its_disk(self, member: Member) -> bool:
-        """For `cache`: it lost its pages, and kept what was flushed."""
+        """For `cache`: returns whether the broker lost its pages but kept what was flushed."""
         registration = self.image.registration(member.broker_id)
         return is_alive(member, registration, Durability.DISK) and self.can_lead(member.broker_id)
 
     def is_lost(self, member: Member) -> bool:
-        """A later incarnation did not keep what this one had: it will never be alive again."""
+        """Returns whether a later incarnation did not keep this member's data, so that it can never be alive again."""
         incarnation = self.image.incarnation(member.broker_id)
         if incarnation is not None and incarnation.value.kept.since(self.rules.durability) > member.broker_epoch:
             return True
@@ -66,7 +71,8 @@ class View:
         return registration is not None and registration.is_draining
 
     def leader_stands(self, state: PartitionState) -> bool:
-        """A leader of an older incarnation is no leader any more, even inside the same lease (SAFETY 1)."""
+        """Returns whether the leader is still valid. A leader of an older incarnation is not, even inside the same
+        lease (safety: one-history)."""
         registration = self.image.registration(state.leader)
         return (
             registration is not None
@@ -81,9 +87,9 @@ class View:
 
 
 def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: bool = False) -> PartitionState:
-    """The state as it should be; the same one if nothing is due. To decide again changes nothing more.
+    """Returns the state as it should be, or the same state if nothing is due. Idempotent.
 
-    `prefer` asks for the first replica as leader if it can be; `unclean` allows any replica, for this once.
+    `prefer` asks for the first replica as leader, if possible. `unclean` allows any replica, for this one decision.
     """
     in_sync = [member for member in state.isr if view.is_alive(member)]
     moved = _finish_reassignment(state, in_sync)
@@ -95,7 +101,7 @@ def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: 
     if leader is not None:
         return _led_by(state, _finish_reassignment(state, [view.current(leader)]), leader, [view.current(leader)], view)
     if view.rules.durability is Durability.CACHE and _is_all_lost(state, view):
-        # The power of all of them was cut: the class promises no more than what was flushed.
+        # All of them lost power: the class promises no more than what was flushed.
         leader = _first(view, (member.broker_id for member in _had_all(state) if view.has_its_disk(member)), state)
         if leader is not None:
             return _led_uncleanly(state, view.current(leader))
@@ -109,10 +115,11 @@ def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: 
 
 
 def eligible_after(state: PartitionState, view: View, isr: Iterable[Member]) -> tuple[Member, ...]:
-    """The eligible replicas once the ISR is this one (KIP-966).
+    """Returns the eligible replicas after the ISR has become `isr` (KIP-966).
 
-    Who leaves an ISR that is then below min.insync.replicas has everything below the watermark, which stands still
-    from then on. When there are enough again, the watermark moves on without those who are not in the ISR.
+    A replica that leaves an ISR which is then below min.insync.replicas has everything below the high watermark, and
+    the high watermark does not advance from then on. Once the ISR is large enough again, the high watermark advances
+    without the replicas outside the ISR.
     """
     new_isr = tuple(isr)
     if len(new_isr) >= view.rules.min_insync(state):
@@ -126,7 +133,7 @@ def eligible_after(state: PartitionState, view: View, isr: Iterable[Member]) -> 
 
 
 def _finish_reassignment(state: PartitionState, in_sync: Iterable[Member]) -> PartitionState:
-    """Complete when all replicas of the target are in sync (KIP-455)."""
+    """Completes a reassignment once all replicas of the target are in sync (KIP-455)."""
     if not state.is_reassigning:
         return state
     target = state.target
@@ -148,7 +155,7 @@ def _leader_in_sync(state: PartitionState, in_sync: list[Member], view: View, pr
 
 
 def _first(view: View, broker_ids: Iterable[int], state: PartitionState) -> int | None:
-    """The first in the order of the replicas; a broker that is draining comes last."""
+    """Returns the first candidate in the order of the replicas. Draining brokers come last."""
     found = set(broker_ids)
     ordered = [broker_id for broker_id in state.replicas if broker_id in found]
     ordered.sort(key=view.is_draining)
@@ -158,7 +165,7 @@ def _first(view: View, broker_ids: Iterable[int], state: PartitionState) -> int 
 def _led_by(
     state: PartitionState, moved: PartitionState, leader: int, in_sync: list[Member], view: View
 ) -> PartitionState:
-    """A clean election, or none: the leader has everything that was acknowledged."""
+    """Returns the state after a clean election, or with the same leader, which has everything that was acknowledged."""
     current = view.current(leader)
     isr = tuple(current if member.broker_id == leader else member for member in in_sync)
     is_new_epoch = current != state.leader_member or not set(moved.replicas).issuperset(state.replicas)
@@ -173,7 +180,8 @@ def _led_by(
 
 
 def _led_uncleanly(state: PartitionState, leader: Member) -> PartitionState:
-    """Nobody else has what this one has, so nobody else stays in sync or eligible."""
+    """Returns the state after an unclean election. No other replica has this leader's log, so none stays in sync or
+    eligible."""
     return replace(
         _finish_reassignment(state, [leader]),
         leader=leader.broker_id,

@@ -1,8 +1,8 @@
-"""The values of the cluster's state: compact JSON with sorted keys and a format number.
+"""Encodes the values of the cluster state: compact JSON with sorted keys and a format number.
 
-A reader ignores fields that it does not know, and whoever writes the entry next drops them. What an older reader must
-not ignore needs a higher format number. A value of a higher format, or one that is no such value at all, is
-`Unreadable`: the broker says so and goes on without that entry.
+A reader ignores unknown fields, and the next writer of the entry drops them. A field that older readers must not ignore
+needs a higher format number. A value of a higher format, or one that cannot be parsed, is `Unreadable`: the broker
+reports it and continues without that entry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=Fals
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An entry that this version cannot read. It is left alone, and so is what hangs on it."""
+    """An entry that this version cannot read. It is left alone, and so is everything that depends on it."""
 
     key: str
     reason: str
@@ -52,7 +52,7 @@ class Unreadable:
 
 
 class MalformedError(ValueError):
-    """Says what is wrong with a value. `read` makes an `Unreadable` of it."""
+    """Describes what is wrong with a value. `read` turns it into an `Unreadable`."""
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def encode_registration(registration: Registration) -> bytes:
 
 
 def _inter_broker_fields(registration: Registration) -> dict[str, object]:
-    """An older version ignores them, and uses the address for clients."""
+    """Returns the inter-broker fields. An older version ignores them and uses the address for clients."""
     if registration.inter_broker is None:
         return {}
     host, port = registration.inter_broker
@@ -100,7 +100,7 @@ def _kept_fields(kept: Kept) -> dict[str, int]:
 
 
 def encode_partition(state: PartitionState) -> bytes:
-    """Fields that are empty most of the time are left out: there are many partitions."""
+    """Encodes a partition. Fields that are usually empty are omitted, because there are many partitions."""
     fields: dict[str, object] = {
         "format": FORMAT,
         "replicas": state.replicas,
@@ -161,6 +161,7 @@ def encode_failures(failed: FailedLogs) -> bytes:
 
 
 def read(entry: Entry, decode: Callable[[Entry], T]) -> T | Unreadable:
+    """Decodes an entry; returns Unreadable if its value is malformed."""
     try:
         return decode(entry)
     except MalformedError as error:
@@ -288,7 +289,7 @@ def decode_failures(entry: Entry) -> FailedLogs:
 
 def _integer(fields: Mapping[str, Any], name: str, low: int = 0) -> int:
     found = fields.get(name)
-    # A bool is an int to isinstance.
+    # isinstance accepts a bool as an int.
     if type(found) is not int or found < low:
         raise MalformedError(f"'{name}' is not a whole number from {low}")
     return found

@@ -1,8 +1,8 @@
-"""A broker's picture of the whole cluster: the entries of the coordination store, decoded and indexed.
+"""A broker's copy of the cluster state: the entries of the coordination store, decoded and indexed.
 
-It is loaded from a snapshot and kept up by the batches of a watch, so it is always a state that the store really had,
-perhaps a little ago. Partitions whose topic has no entry, and those beyond its partition count, are not visible: they
-are being created, or are left over from a deletion.
+The image is loaded from a snapshot and maintained by the batches of a watch, so it is always a state that the store
+really had, perhaps slightly outdated. Partitions whose topic has no entry, and partitions beyond the topic's partition
+count, are not visible: they are being created, or are left over from a deletion.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from ottla.model.topic_names import metric_name
 
 
 class ClusterImage:
+    """The decoded state of the cluster, with the lookups that brokers and the controller need."""
+
     __slots__ = ("_tables",)
 
     def __init__(self) -> None:
@@ -40,11 +42,13 @@ class ClusterImage:
 
     @classmethod
     def load(cls, entries: Iterable[Entry]) -> ClusterImage:
+        """Builds an image from a snapshot of the store."""
         image = cls()
         image.apply(Change(entry.key, entry) for entry in entries)
         return image
 
     def apply(self, changes: Iterable[Change]) -> Touched:
+        """Applies one batch of a watch and returns what it touched."""
         return self._tables.apply(changes)
 
     # -- brokers --------------------------------------------------------------------------------------------------
@@ -69,7 +73,7 @@ class ClusterImage:
         return broker_id in self._tables.failures or self._has_unreadable_failures(broker_id)
 
     def has_failed(self, broker_id: int, partition: PartitionKey, durability: Durability) -> bool:
-        """Whether the live incarnation lost this log. What an earlier one reported says nothing of it."""
+        """Returns whether the live incarnation lost this log. Reports of earlier incarnations do not count."""
         found = self._tables.failures.get(broker_id)
         if found is None:
             return self._has_unreadable_failures(broker_id)
@@ -78,7 +82,7 @@ class ClusterImage:
         return is_of_this_incarnation and found.value.has(partition, durability)
 
     def _has_unreadable_failures(self, broker_id: int) -> bool:
-        """Then they may be of any log."""
+        """Returns whether the failure report cannot be read; it may then concern any log."""
         unreadable = self._tables.unreadable
         return bool(unreadable) and keys.failures(broker_id) in unreadable
 
@@ -87,7 +91,7 @@ class ClusterImage:
         return self._tables.controller.get(keys.CONTROLLER)
 
     def configs(self, broker_id_or_default: str) -> Mapping[str, str]:
-        """Dynamic configurations of one broker, or of all (`keys.DEFAULT`)."""
+        """Returns the dynamic configuration of one broker, or of all brokers (`keys.DEFAULT`)."""
         found = self._tables.configs.get(broker_id_or_default)
         return {} if found is None else found.value
 
@@ -108,14 +112,14 @@ class ClusterImage:
         return (found.value for found in self._tables.topics.values())
 
     def names_like(self, name: str) -> Collection[str]:
-        """Names that are taken and differ from this one in '.' and '_' at most."""
+        """Returns the existing topic names that differ from this one at most in '.' and '_'."""
         return self._tables.metric_names.get(metric_name(name), frozenset())
 
     def creating(self) -> Mapping[TopicId, Versioned[Creating]]:
         return self._tables.creating
 
     def deleted(self) -> Mapping[TopicId, Versioned[Deleted]]:
-        """Topics of which somebody may still have logs."""
+        """Returns the deleted topics of which some broker may still have logs."""
         return self._tables.deleted
 
     # -- partitions -----------------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ class ClusterImage:
         return ((key, found) for key, found in self._tables.partitions if self._is_visible(key))
 
     def partitions_of(self, topic_id: TopicId) -> dict[int, Versioned[PartitionState]]:
-        """By index, in order."""
+        """Returns the visible partitions of a topic by index, in order."""
         topic = self.topic(topic_id)
         if topic is None:
             return {}
@@ -150,15 +154,15 @@ class ClusterImage:
         return filter(self._is_visible, self._tables.partitions.reassigning)
 
     def hosts_of(self, topic_id: TopicId) -> frozenset[int]:
-        """All who may have logs of a topic."""
+        """Returns all brokers that may have logs of a topic."""
         stored = self._tables.partitions.of_topic(topic_id).values()
         return frozenset(broker_id for found in stored for broker_id in found.value.replicas)
 
     def left_over(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
-        """Partitions of no topic that nobody is creating: they can never become visible any more."""
+        """Returns partitions without a topic that nobody is creating: they can never become visible."""
         tables = self._tables
         for topic_id in tables.overfull:
-            # What is not understood is left alone, and so is what belongs to it.
+            # Unreadable entries are left alone, and so is everything that belongs to them.
             if not tables.unreadable.keys().isdisjoint((keys.topic(topic_id), keys.creating(topic_id))):
                 continue
             if topic_id in tables.creating:
@@ -169,9 +173,9 @@ class ClusterImage:
                     yield key, found
 
     def is_obsolete(self, key: PartitionKey, broker_id: int) -> bool:
-        """Whether a broker may remove its log: the topic is gone for sure, or its replicas are elsewhere.
+        """Returns whether a broker may remove its log: the topic is certainly gone, or its replicas are elsewhere.
 
-        A partition that is not visible may also have an entry that this version cannot read (SAFETY 26).
+        A partition may also be invisible because its entry cannot be read by this version (safety: topic-identity).
         """
         tables = self._tables
         if tables.version_of(keys.topic(key.topic_id)) is None:
@@ -192,12 +196,13 @@ class ClusterImage:
         return self._tables.version_of(key)
 
     def unchanged(self, key: str) -> Condition:
-        """That what stands under the key is what this image shows."""
+        """Returns the condition that the key still has the version that this image shows."""
         version = self._tables.version_of(key)
         return IsAbsent(key) if version is None else HasVersion(key, version)
 
     def standing(self, broker_id: int) -> tuple[Condition, Condition]:
-        """That the broker is still registered as it is here, and that no more of its logs have failed."""
+        """Returns the conditions that the broker is still registered as shown here and that no more of its logs have
+        failed."""
         return self.unchanged(keys.broker(broker_id)), self.unchanged(keys.failures(broker_id))
 
     # -- tables, for comparison -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The tables of an image, and how a change of the store gets into them."""
+"""The tables of an image, and how changes of the store are applied to them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ V = TypeVar("V")
 
 
 class ImageTables:
+    """Decoded entries by kind, updated one change at a time."""
+
     def __init__(self) -> None:
         self.registrations: dict[int, Versioned[Registration]] = {}
         self.incarnations: dict[int, Versioned[Incarnation]] = {}
@@ -42,7 +44,7 @@ class ImageTables:
         self.deleted: dict[TopicId, Versioned[Deleted]] = {}
         self.partitions = PartitionTable()
         self.overfull: set[TopicId] = set()
-        """Topics of which more partitions are stored than are visible."""
+        """Topics that have more stored partitions than visible ones."""
         self.unreadable: dict[str, Unreadable] = {}
         self._readers: dict[str, Callable[[str, str, Entry | None, Touched], None]] = {
             "brokers": self._on_broker,
@@ -68,6 +70,7 @@ class ImageTables:
         return touched
 
     def version_of(self, key: str) -> Revision | None:
+        """Returns the version of an entry, readable or not; None if it does not exist."""
         problem = self.unreadable.get(key)
         if problem is not None:
             return problem.version
@@ -104,7 +107,7 @@ class ImageTables:
             case _:
                 raise ValueError(f"the image does not keep {key!r}")
 
-    # -- one kind of entry each -----------------------------------------------------------------------------------
+    # -- one method for each kind of entry ------------------------------------------------------------------------
 
     def _on_broker(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
         broker_id = self._checked(key, keys.read_number(rest), entry, touched)

@@ -1,4 +1,5 @@
-"""A leader changes its ISR by itself, with a compare-and-set. The controller's writes make it fail, and the reverse."""
+"""ISR changes by the leader, with a compare-and-set. A concurrent write of the controller makes it fail, and vice
+versa."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from ottla.model.errors import ErrorCode, Refused
 def isr_change(
     image: ClusterImage, rules: TopicRules, key: PartitionKey, leader: Member, isr: Iterable[tuple[int, int]]
 ) -> Write | Refused | None:
-    """The write with which `leader` makes the ISR what it says; None if it is that already.
+    """Returns the write with which `leader` changes the ISR; None if the ISR is already as wanted.
 
-    The leader vouches for incarnations (broker id, broker epoch), those that it heard of. Whoever was not in the ISR as
-    this incarnation must be registered as it, now and when the write is applied. So must the leader itself: a process
-    that was paused while its broker started again must not drop the others.
+    The leader vouches for incarnations (broker id, broker epoch) that it has heard from. A member that was not in the
+    ISR as this incarnation must be registered as it, now and when the write is applied. The same holds for the leader
+    itself: a process that was paused while its broker was restarted must not remove the other members.
     """
     found = image.partition(key)
     if found is None:

@@ -1,4 +1,4 @@
-"""The keys of the cluster's state (ADR 7)."""
+"""The keys of the cluster state in the coordination store (ADR 7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.model.ids import TopicId
 
 CONTROLLER = "controller"
 DEFAULT = "default"
-"""Dynamic configurations of all brokers."""
+"""Name of the dynamic configuration that applies to all brokers."""
 
 
 def broker(broker_id: int) -> str:
@@ -50,7 +50,8 @@ def configs(broker_id_or_default: str) -> str:
 
 
 def read_number(text: str) -> int | None:
-    """A broker's id or a partition's index. The plain form only, so that no two keys mean the same."""
+    """Parses a broker id or a partition index. Only the canonical form is accepted, so that no two keys
+    mean the same."""
     if not (text.isascii() and text.isdecimal()) or (len(text) > 1 and text.startswith("0")):
         return None
     return int(text)
@@ -58,7 +59,7 @@ def read_number(text: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def read_topic_id(text: str) -> TopicId | None:
-    """Remembers the last ones: the partitions of a topic come one after the other."""
+    """Parses a topic id. Recent results are cached, because the partitions of a topic follow one another."""
     try:
         found = UUID(text)
     except ValueError:

@@ -1,6 +1,7 @@
-"""Moving the replicas of partitions (KIP-455), and electing leaders because somebody asks for it: by the controller.
+"""Reassignments (KIP-455) and requested leader elections, which the controller carries out.
 
-A reassignment first adds the new replicas to the old ones. The plan completes it when all of the target are in sync.
+A reassignment first adds the new replicas to the old ones. The plan completes it when all replicas of the target are in
+sync.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Named(NamedTuple):
 
 
 class ElectionType(Enum):
-    """The values are those of the ElectLeaders request."""
+    """The kind of an election. The values are those of the ElectLeaders request."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -38,7 +39,7 @@ class ElectionType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The writes to commit, and the answer for each partition: None if it is in the writes, or needs no change."""
+    """The writes to commit, and the result for each partition: None if it is part of the writes or needs no change."""
 
     writes: list[Write] = field(default_factory=list)
     refused: dict[Named, Refused | None] = field(default_factory=dict)
@@ -46,6 +47,8 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
+    """A reassignment in progress, as ListPartitionReassignments reports it."""
+
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -91,7 +94,7 @@ def reassign(
     allow_shared_machine: bool = False,
     allow_factor_change: bool = True,
 ) -> Outcomes:
-    """New replicas for each partition; None cancels the reassignment that is under way."""
+    """Assigns new replicas to each partition; a target of None cancels the reassignment in progress."""
     outcomes, due = Outcomes(), []
     for named, target in targets.items():
         found = controlling.find(named)
@@ -130,12 +133,13 @@ def _check_target(
 
 
 def _reassigned(view: View, state: PartitionState, target: tuple[int, ...]) -> PartitionState:
-    """Replicas that an earlier reassignment was adding, and this one does not want, are in both sets: they just go."""
+    """Starts a reassignment. Replicas that an earlier reassignment was adding and that this one does not want are both
+    in `adding` and in `removing`: they are dropped."""
     original = state.original
     unwanted = tuple(broker_id for broker_id in state.replicas if broker_id not in target)
     arriving = tuple(broker_id for broker_id in (*target, *unwanted) if broker_id not in original)
     new = replace(state, replicas=target + unwanted, adding=arriving, removing=unwanted)
-    # A target that is in sync already is reached at once.
+    # A target that is already in sync is reached at once.
     return decide(new, view) if view.leader_stands(state) else new
 
 
@@ -147,7 +151,7 @@ def _cancelled(view: View, named: Named, state: PartitionState) -> PartitionStat
     eligible = tuple(member for member in state.eligible if member.broker_id in original)
     reverted = replace(state, replicas=original, adding=(), removing=(), isr=isr, eligible=eligible)
     if not any(view.is_alive(member) for member in (*isr, *eligible)):
-        # Nobody to go back to: only those that are being added have everything, or none is there at all.
+        # There is nothing to revert to: only the replicas being added have everything, or no replica is alive.
         return Refused(
             ErrorCode.invalid_replica_assignment,
             f"Unable to revert partition assignment for {named.topic}:{named.partition} because it would require an"
@@ -160,7 +164,7 @@ def _cancelled(view: View, named: Named, state: PartitionState) -> PartitionStat
 
 
 def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None) -> dict[Named, Reassignment]:
-    """Those under way, of all partitions or of the given ones."""
+    """Returns the reassignments in progress, of all partitions or of the given ones."""
     found = {}
     for key in image.reassigning():
         topic, partition = image.topic(key.topic_id), image.partition(key)
@@ -177,7 +181,8 @@ def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None
 
 
 def elect_leaders(controlling: Controlling, named: Iterable[Named] | None, election_type: ElectionType) -> Outcomes:
-    """For the given partitions, or for all. Of all, those that need no election are not mentioned."""
+    """Elects leaders of the given partitions, or of all. In the latter case partitions that need no election are
+    omitted."""
     image = controlling.image
     wanted = (
         list(named)

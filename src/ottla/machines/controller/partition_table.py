@@ -1,4 +1,4 @@
-"""The partitions of a cluster, by topic, by leader and by replica."""
+"""The partitions of a cluster, indexed by topic, by leader and by replica."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_KEYS: frozenset[PartitionKey] = frozenset()
 
 
 class PartitionTable:
-    """All that the store has, visible or not: the image knows the topics."""
+    """All partitions in the store, visible or not; the image knows the topics."""
 
     __slots__ = ("_by_topic", "_hosted", "_led", "_reassigning")
 
@@ -62,7 +62,7 @@ class PartitionTable:
         self._index(key, old.value, None)
 
     def _index(self, key: PartitionKey, old: PartitionState | None, new: PartitionState | None) -> None:
-        """Most changes are of an ISR alone and touch no index."""
+        """Updates the indexes. Most changes affect only the ISR and touch no index."""
         old_leader = () if old is None else (old.leader,)
         new_leader = () if new is None else (new.leader,)
         if old_leader != new_leader:

@@ -1,9 +1,9 @@
-"""All that the controller is to write now, given the image. To plan again after the writes gives nothing.
+"""Plans everything that the controller has to write now, given the image. After these writes the plan is empty.
 
-A lost answer, an unknown outcome or a new controller need no special case: whoever is the controller plans again. Each
-write has the controller's entry and the versions of the partitions as conditions (SAFETY 17). One that leaves somebody
-out of an ISR also has the standing of the leader: whoever remains must still have everything when the write is applied,
-even if this image is a little old.
+A lost reply, an unknown outcome or a new controller need no special case: whoever is the controller plans again. Each
+write is conditional on the controller's entry and on the versions of the partitions (safety: controller-writes). A
+write that removes a member from an ISR is also conditional on the standing of the leader: the remaining members must
+still have everything when the write is applied, even if this image is slightly outdated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOBODY: Collection[PartitionKey] = frozenset()
 
 
 class Kind(IntEnum):
-    """The most urgent first."""
+    """The kinds of changes, most urgent first."""
 
     ELECT = 0
     SHRINK = 1
@@ -53,12 +53,14 @@ _WORDS = {
 
 
 class Due(NamedTuple):
+    """A change of one partition that is to be written."""
+
     kind: Kind
     key: PartitionKey
     old: Versioned[PartitionState]
     new: PartitionState
     is_clean: bool
-    """Whether the new leader is known to have everything."""
+    """True if the new leader is known to have everything."""
 
 
 def plan(
@@ -70,9 +72,9 @@ def plan(
     among: Iterable[PartitionKey] | None = None,
     preferred: Collection[PartitionKey] = NOBODY,
 ) -> list[Write]:
-    """What is due, elections first.
+    """Returns the writes that are due, elections first.
 
-    `among` narrows the partitions that are looked at; without it all are. The partitions in `preferred` get their first
+    `among` limits the partitions to examine; by default all are examined. The partitions in `preferred` get their first
     replica as leader if it is in sync.
     """
     limits = limits or Limits()
@@ -83,6 +85,7 @@ def plan(
 def writes_for(
     image: ClusterImage, me: Versioned[ControllerEntry], due: Collection[Due], limits: Limits
 ) -> list[Write]:
+    """Packs changes and clean-up into writes. Returns none if a later controller is known."""
     found = image.controller
     if found is not None and found.version > me.version:
         return []
@@ -99,7 +102,7 @@ def due_changes(
     among: Iterable[PartitionKey] | None = None,
     preferred: Collection[PartitionKey] = NOBODY,
 ) -> Iterator[Due]:
-    """Partitions whose leaders are gone come first."""
+    """Yields the changes that are due. Partitions whose leaders are gone come first."""
     for key, found in _unsettled(image, among, preferred):
         topic = image.topic(key.topic_id)
         assert topic is not None, "partitions without a topic are not visible"
@@ -110,13 +113,14 @@ def due_changes(
 
 
 def is_clean(view: View, old: PartitionState, new: PartitionState) -> bool:
+    """Returns whether the new leader is known to have everything that was acknowledged."""
     return any(view.is_alive(member) for member in (*old.isr, *old.eligible) if member.broker_id == new.leader)
 
 
 def _unsettled(
     image: ClusterImage, among: Iterable[PartitionKey] | None, preferred: Collection[PartitionKey]
 ) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
-    """Leaves out, cheaply, the many partitions for which nothing can be due."""
+    """Skips, cheaply, the many partitions for which nothing can be due."""
     at_peace = _brokers_at_peace(image)
     later = []
     for key, found in image.partitions() if among is None else _those(image, among):
@@ -138,7 +142,7 @@ def _those(
 
 
 def _brokers_at_peace(image: ClusterImage) -> frozenset[Member]:
-    """Incarnations that are registered, and not draining, with all their logs."""
+    """Returns the incarnations that are registered, not draining, and have no failed logs."""
     return frozenset(
         registration.member
         for registration in image.registrations()
@@ -155,7 +159,7 @@ def _kind(view: View, old: PartitionState, new: PartitionState) -> Kind:
 
 
 def pack_changes(image: ClusterImage, fence: Condition, due: Iterable[Due], limits: Limits, words: str) -> list[Write]:
-    """In few writes: partitions with the same leader stand together, and share the condition on it."""
+    """Packs changes into few writes. Partitions with the same leader are adjacent and share the condition on it."""
     packing = Packing(limits, [fence], words.format)
     standing = cache(image.standing)
     for each in sorted(due, key=lambda each: (each.new.leader, each.key)):
@@ -172,13 +176,13 @@ def _whose_standing(due: Due) -> Iterator[int]:
         return
     yield due.new.leader
     if not due.is_clean:
-        # Only because all who had everything are away: none of them must have come back meanwhile.
+        # This election is justified only while all replicas that had everything are away, so none may have come back.
         for member in (*due.old.value.isr, *due.old.value.eligible):
             yield member.broker_id
 
 
 def _clean_up(image: ClusterImage, fence: Condition, limits: Limits) -> list[Write]:
-    """Partitions of deleted topics, and of creations that were given up."""
+    """Deletes the partitions of deleted topics and of abandoned creations."""
     packing = Packing(limits, [fence], "{} partition(s) of topics that are gone are removed".format)
     for key, found in sorted(image.left_over()):
         text = keys.partition(key)

@@ -1,4 +1,4 @@
-"""Plans as the image changes, without looking at every partition each time."""
+"""Incremental planning: follows changes of the image without examining every partition each time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ottla.machines.controller.writes import Limits, Write
 
 
 class Planner:
-    """Gives what `plan` gives, looking only at partitions that changes concerned since nothing was due for them."""
+    """Returns what `plan` returns, but examines only partitions that changes concerned since nothing was
+    due for them."""
 
     def __init__(self, rules: RuleBook) -> None:
         self._rules = rules
         self._open: set[PartitionKey] | None = None
-        """None are all of them."""
+        """The partitions to examine; None means all of them."""
 
     def start_over(self) -> None:
-        """Whenever this broker becomes the controller, or has loaded a new image."""
+        """Examines all partitions again. Call it when this broker becomes the controller or has loaded a new image."""
         self._open = None
 
     def observe(self, image: ClusterImage, touched: Touched) -> None:
-        """After each batch that was applied to the image."""
+        """Notes what a batch changed. Call it after each batch that was applied to the image."""
         if self._open is not None:
             self._open |= partitions_concerned(image, touched)
 
@@ -37,11 +38,12 @@ class Planner:
         limits: Limits | None = None,
         preferred: Collection[PartitionKey] = NOBODY,
     ) -> list[Write]:
-        """What is due stays open until its change is seen, so a write that failed is planned again."""
+        """Returns the writes that are due. A change stays open until it is observed, so a failed write is planned
+        again."""
         limits = limits or Limits()
         among = None if self._open is None else self._open.union(preferred)
         due = list(islice(due_changes(image, self._rules, among, preferred), limits.changes_max))
         if limits.changes_max is None or len(due) < limits.changes_max:
-            # Nothing is due for those that are not among these.
+            # Nothing is due for any other partition.
             self._open = {each.key for each in due}
         return writes_for(image, me, due, limits)

@@ -1,4 +1,4 @@
-"""Leaders that are not where they should be."""
+"""Detection of partitions that are not led by their preferred leader."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from ottla.machines.controller.state import PartitionKey
 
 
 def imbalanced(image: ClusterImage, percent_max: int = 10) -> set[PartitionKey]:
-    """The partitions to elect preferred leaders for (`leader.imbalance.per.broker.percentage`).
+    """Returns the partitions that need an election of the preferred leader (`leader.imbalance.per.broker.percentage`).
 
-    For each broker: if others lead more than so much of what it should lead, all of that.
+    If other brokers lead more than this percentage of the partitions that a broker should lead, all of those are
+    returned.
     """
     led_by_others: dict[int, list[PartitionKey]] = {}
     should_lead: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Replicas that an internal topic lacks because it was created while brokers were missing.
+"""Adds replicas to internal topics that were created while brokers were missing.
 
-Such a topic says how many replicas it should have (`replicas_wanted`). The controller adds them by reassignment when
-brokers join, and then removes the mark: a topic that had all its replicas once is left to its operator.
+Such a topic records how many replicas it should have (`replicas_wanted`). The controller adds them by reassignment when
+brokers join, and then removes the mark: a topic that once had all its replicas is left to its operator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ottla.model.ids import TopicId
 def missing_replicas(
     image: ClusterImage, topic: TopicState, factor: int, *, allow_shared_machine: bool = False
 ) -> dict[Named, Replicas]:
-    """Targets of reassignments that add replicas now. Empty while one is under way, or no broker can take more."""
+    """Returns the targets of reassignments that add replicas now. Empty while one is in progress, or if no broker can
+    take more."""
     states = {index: found.value for index, found in image.partitions_of(topic.id).items()}
     if any(state.is_reassigning for state in states.values()):
         return {}
@@ -35,9 +36,9 @@ def missing_replicas(
 
 
 def finish_growth(image: ClusterImage, topic_id: TopicId, factor: int, configs: Mapping[str, str]) -> Write | None:
-    """Removes the mark of a topic whose partitions all have `factor` replicas, and sets what depends on their number.
+    """Removes the mark of a topic whose partitions all have `factor` replicas, and sets the configs that depend on it.
 
-    None if there is no mark, or a partition still lacks replicas.
+    Returns None if there is no mark, or if a partition still lacks replicas.
     """
     topic = image.topic(topic_id)
     if topic is None or not topic.replicas_wanted:

@@ -1,4 +1,4 @@
-"""What a topic's configuration says of its elections."""
+"""The election rules that follow from a topic's configuration."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ _UNCLEAN = TOPIC_CONFIGS["unclean.leader.election.enable"]
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
+    """The settings of one topic that elections depend on."""
+
     durability: Durability = Durability.DISK
     min_insync_replicas: int | None = None
-    """None is a majority of the replicas."""
+    """None means a majority of the replicas."""
     unclean: bool = False
-    """Whether a replica that may lack acknowledged records is elected when no other is left."""
+    """Allows electing a replica that may lack acknowledged records when no other is left."""
 
     goes_on_empty: bool = False
-    """Whether a partition gets a leader again after every copy of its data is known to be lost.
+    """Lets a partition get a leader again after every copy of its data is known to be lost.
 
-    A `memory` topic does: its owner knows that it goes with its processes, and its log goes on above the offsets that
-    were reserved (SAFETY 25). On disks somebody has to say that what is gone is gone: `unclean`.
+    A `memory` topic does: its owner knows that the data dies with the processes, and the log continues above the
+    reserved offsets (safety: memory-loss). For data on disks somebody has to accept the loss explicitly: `unclean`.
     """
 
     def min_insync(self, state: PartitionState) -> int:
-        """How many replicas must be in sync. Never more than there are."""
+        """Returns how many replicas must be in sync, capped at the replication factor."""
         factor = state.replication_factor
         if self.min_insync_replicas is None:
             return factor // 2 + 1
@@ -45,14 +47,15 @@ class TopicRules:
 
 
 def may_advance_watermark(rules: TopicRules, confirmed: PartitionState) -> bool:
-    """Whether a leader may move the watermark, by the state that is confirmed in the store (SAFETY 4)."""
+    """Returns whether a leader may advance the high watermark, given the state that is confirmed in the store (safety:
+    eligible-replicas)."""
     return not confirmed.eligible and len(confirmed.isr) >= rules.min_insync(confirmed)
 
 
 class RuleBook:
     """The rules of all topics, from their own configurations and the brokers' defaults.
 
-    `given` is what this broker's configuration file sets; the dynamic defaults in the store come before it.
+    `given` is what this broker's configuration file sets; the dynamic defaults in the store take precedence over it.
     """
 
     def __init__(self, given: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -62,6 +65,7 @@ class RuleBook:
         self._known: dict[TopicId, tuple[TopicState, TopicRules]] = {}
 
     def of(self, image: ClusterImage, topic: TopicState) -> TopicRules:
+        """Returns the rules of a topic; cached until the topic or the defaults change."""
         version = image.version_of(keys.configs(keys.DEFAULT))
         if version != self._defaults_version:
             self._defaults = {**self._given, **image.configs(keys.DEFAULT)}
@@ -76,7 +80,7 @@ class RuleBook:
 
 
 def rules_of(configs: Mapping[str, str], defaults: Mapping[str, str] = MappingProxyType({})) -> TopicRules:
-    """A class that this version does not know counts as the strictest one: no copy survives a restart."""
+    """Derives the rules. An unknown durability class counts as the strictest one: no copy survives a restart."""
     durability = _configured(_DURABILITY.name, configs, defaults)
     min_insync = _configured(_MIN_INSYNC_REPLICAS.name, configs, defaults)
     return TopicRules(
@@ -91,7 +95,7 @@ def _configured(name: str, configs: Mapping[str, str], defaults: Mapping[str, st
     key = TOPIC_CONFIGS[name]
     text = configs.get(name)
     if text is None:
-        # Each of the three has the same name, and no factor, as a broker's configuration.
+        # All three have the same name, and no unit conversion, as broker configurations.
         text = defaults.get(name, key.default)
     if text is None:
         return None

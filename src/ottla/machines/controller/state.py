@@ -1,8 +1,8 @@
-"""What the coordination store says of a cluster, as values.
+"""The cluster state in the coordination store, as values.
 
 A member is an incarnation of a broker: its id and its broker epoch. Each start of a broker is a new incarnation, and
-a registration says since which broker epoch this broker has kept what it had. So a member of an ISR counts as alive if
-its broker is registered now and the member's broker epoch is not older than that.
+its registration says since which broker epoch it has kept its data. An ISR member therefore counts as alive if its
+broker is registered now and the member's broker epoch is not older than that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T_co]):
-    """A value as it stands in the store."""
+    """A value with the version and the lease of its entry in the store."""
 
     value: T_co
     version: Revision
@@ -32,11 +32,15 @@ class Versioned(Generic[T_co]):
 
 
 class Member(NamedTuple):
+    """An incarnation of a broker."""
+
     broker_id: int
     broker_epoch: int
 
 
 class PartitionKey(NamedTuple):
+    """The identity of a partition: the id of its topic, and its index."""
+
     topic_id: TopicId
     partition: int
 
@@ -44,12 +48,12 @@ class PartitionKey(NamedTuple):
 class BrokerState(StrEnum):
     ACTIVE = "active"
     DRAINING = "draining"
-    """Gives its leaderships away and gets no new replicas."""
+    """The broker gives up its leaderships and gets no new replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """For each durability class: since which of its epochs a broker has kept what it had. Never goes back."""
+    """For each durability class, the broker epoch since which a broker has kept its data. Never decreases."""
 
     disk: int
     cache: int
@@ -63,7 +67,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A live incarnation of a broker. Its entry ends with its lease."""
+    """A live incarnation of a broker. The entry expires with its lease."""
 
     broker_id: int
     epoch: int
@@ -75,9 +79,9 @@ class Registration:
     rack: str | None = None
     state: BrokerState = BrokerState.ACTIVE
     wal_port: int = 0
-    """Of its append stream, at the same host; 0 if it has none."""
+    """Port of its append stream, on the same host; 0 if it has none."""
     inter_broker: tuple[str, int] | None = None
-    """Host and port for other brokers, if they are not those for clients."""
+    """Host and port for other brokers, if they differ from those for clients."""
 
     @property
     def member(self) -> Member:
@@ -94,7 +98,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """The last start of a broker. Stays when its registration is gone: the next start counts on from here."""
+    """The last start of a broker. It remains when the registration is gone, and the next start counts from here."""
 
     epoch: int
     directory_id: str
@@ -105,19 +109,19 @@ class Incarnation:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who has a partition's log, who leads, who is in sync.
+    """The replicas of a partition, its leader, and the replicas that are in sync.
 
     The eligible replicas (KIP-966) dropped out of an ISR that was below min.insync.replicas. They may be elected,
-    because the watermark stands still meanwhile: a leader moves it only while this state, as it is confirmed in the
-    store, has at least min.insync.replicas in the ISR *and no eligible replicas*. The second half makes it safe that
-    brokers learn of a changed min.insync.replicas at different times.
+    because the high watermark does not advance in the meantime: a leader advances it only while this state, as
+    confirmed in the store, has at least min.insync.replicas in the ISR *and no eligible replicas*. The second condition
+    makes it safe that brokers learn of a changed min.insync.replicas at different times.
 
-    While replicas move (KIP-455), `replicas` has both the old and the new ones. A broker that stands in both `adding`
-    and `removing` belongs to neither: another target was given before it had arrived.
+    During a reassignment (KIP-455), `replicas` contains both the old and the new replicas. A broker in both `adding`
+    and `removing` belongs to neither: the target changed before its replica was in sync.
     """
 
     replicas: tuple[int, ...]
-    """In order of preference."""
+    """The replicas, in order of preference."""
     leader: int
     leader_broker_epoch: int
     leader_epoch: int
@@ -126,7 +130,8 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     anew_in_epoch: int = 0
-    """For `memory`: the leader epoch in which every copy was lost, so that the log began anew. 0 if it never was."""
+    """For `memory`: the leader epoch in which every copy was lost, so that the log started anew. 0 if that never
+    happened."""
 
     @property
     def leader_member(self) -> Member:
@@ -142,7 +147,7 @@ class PartitionState:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that remain when the reassignment is complete."""
+        """The replicas that remain when the reassignment completes."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
@@ -152,7 +157,8 @@ class PartitionState:
 
     @property
     def replication_factor(self) -> int:
-        """Of the old and the new replicas the fewer: a topic that gains replicas must not wait for them already."""
+        """The lower of the old and the new replication factor: a topic that gains replicas must not depend
+        on them yet."""
         if not self.is_reassigning:
             return len(self.replicas)
         return min(len(self.original), len(self.target))
@@ -163,25 +169,31 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
+    """A topic, its configuration overrides and its number of partitions."""
+
     id: TopicId
     name: str
     partition_count: int
-    """Partitions from here on are not there, whatever the store holds of them: they are being created, or left over."""
+    """Partitions from this index on do not exist, even if the store has entries for them: they are being created, or
+    are left over."""
     configs: Mapping[str, str]
     created_ms: int
     replicas_wanted: int = 0
-    """Of an internal topic that was created with fewer replicas, because brokers were missing. 0 if it has them all."""
+    """For an internal topic that was created with fewer replicas because brokers were missing: the number it should
+    have. 0 if it has them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerEntry:
+    """The incarnation that is the controller."""
+
     broker_id: int
     broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailedLogs:
-    """Logs of a live broker that cannot be written or read any more. Counts for the incarnation that it names."""
+    """Logs of a live broker that can no longer be written or read. Valid only for the incarnation that it names."""
 
     broker_epoch: int
     all_disk: bool = False
@@ -193,7 +205,7 @@ class FailedLogs:
 
 @dataclass(frozen=True, slots=True)
 class Creating:
-    """Partitions of this topic are being written, one transaction after the other. Under the lease of its creator."""
+    """Marks a topic whose partitions are being written in several transactions. Held under the creator's lease."""
 
     name: str
     creator: Member
@@ -201,9 +213,9 @@ class Creating:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A topic that is gone, until all who had logs of it have removed them: by this a log is known that comes back with
-    a broker that was away, and one of a topic that nobody knows is not taken for it (SAFETY 26)."""
+    """A deleted topic, kept until every broker has removed its logs. It identifies a log that returns with a broker
+    that was away, and distinguishes it from a log of an unknown topic (safety: topic-identity)."""
 
     name: str
     brokers: frozenset[int]
-    """Those who have not said yet that nothing is left."""
+    """Brokers that have not yet reported that nothing is left."""

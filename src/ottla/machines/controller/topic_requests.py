@@ -1,15 +1,15 @@
-"""Topics are created, altered and deleted by whichever broker is asked.
+"""Creates, alters and deletes topics, on the broker that receives the request.
 
-A topic with few partitions is created in one transaction. One with more needs several. It must not be seen before it is
-whole, nor be taken for left over by the controller meanwhile:
+A topic with few partitions is created in one transaction. A larger topic needs several. It must not be visible before
+it is complete, and the controller must not mistake it for left-over entries:
 
-1. `creating/<topic id>` is written, under the lease of the creator;
-2. the partitions are written, each transaction with the version of that entry as a condition;
-3. the topic is written, with its name or its new count, and `creating/<topic id>` is deleted.
+1. `creating/<topic id>` is written, under the lease of the creator.
+2. The partitions are written; each transaction is conditional on the version of that entry.
+3. The topic is written, with its name or its new count, and `creating/<topic id>` is deleted.
 
-Partitions without their topic are not visible. Once the entry of step 1 is gone (the creator gave up, or died with its
-lease), no transaction of steps 2 and 3 can be applied any more: what there is of the topic is left over for good, and
-the controller removes it.
+Partitions without their topic are not visible. Once the entry of step 1 is gone (the creator gave up, or its lease
+expired), no transaction of steps 2 and 3 can be applied any more. The partitions written so far are then left over for
+good, and the controller removes them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ from ottla.model.topic_names import check_name
 
 
 class Step(NamedTuple):
+    """The conditions and operations of one change."""
+
     conditions: tuple[Condition, ...]
     operations: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Commit `first`. If it was applied at some revision, commit what `rest` gives for it, one after the other.
+    """The writes that create a topic. Commit `first`; if it was applied at some revision, commit the writes that `rest`
+    returns for that revision, in order.
 
-    When one of them fails, commit what `abandon` gives. A write of the rest that meets a conflict can be given up at
-    once: its conditions will not hold again.
+    If one of them fails, commit the write that `abandon` returns. A conflict in one of the remaining writes is final:
+    its conditions will not hold again.
     """
 
     topic: TopicState
@@ -47,7 +50,7 @@ class Creation:
     _limits: Limits
     _partitions: tuple[Step, ...] = ()
     _last: Step | None = None
-    """None if the first write is all."""
+    """None if the first write is the only one."""
 
     def rest(self, first_applied: Revision) -> list[Write]:
         if self._last is None:
@@ -69,6 +72,7 @@ class Creation:
 
 
 def check_new_name(image: ClusterImage, name: str) -> Refused | None:
+    """Checks that a name is valid, free, and does not collide with another in metric names."""
     refused = check_name(name)
     if refused is not None:
         return refused
@@ -90,7 +94,8 @@ def create_topic(
     lease: LeaseId,
     limits: Limits | None = None,
 ) -> Creation | Refused:
-    """The assignment comes from `assignment.place`, or was given and passed `check_manual`."""
+    """Plans the creation of a topic. The assignment comes from `assignment.place`, or was given and passed
+    `check_manual`."""
     refused = check_new_name(image, topic.name) or _check_assignment(image, topic, assignment)
     if refused is not None:
         return refused
@@ -109,7 +114,7 @@ def create_partitions(
     lease: LeaseId,
     limits: Limits | None = None,
 ) -> Creation | Refused:
-    """The assignment is that of the partitions to be added."""
+    """Plans additional partitions for a topic. The assignment is that of the partitions to add."""
     found = image.topic_entry(topic_id)
     if found is None:
         return _unknown_topic()
@@ -124,6 +129,7 @@ def create_partitions(
 
 
 def check_new_count(topic: TopicState, count: int) -> Refused | None:
+    """Checks that a new partition count is an increase."""
     current = topic.partition_count
     if count == current:
         return Refused(ErrorCode.invalid_partitions, f"Topic already has {current} partition(s).")
@@ -163,12 +169,12 @@ def _creation(
 
 
 def _partition_steps(image: ClusterImage, topic: TopicState, assignment: Sequence[Replicas]) -> list[Step]:
-    """The last partitions of the topic, as they are at first."""
+    """Returns the changes that write the initial state of the topic's last partitions."""
     steps = []
     for index, replicas in enumerate(assignment, topic.partition_count - len(assignment)):
         key = keys.partition(PartitionKey(topic.id, index))
         state = _first_state(image, replicas)
-        # Who is in sync from the start must still be the incarnation that it was.
+        # A replica that starts in sync must still be the same incarnation when the write is applied.
         still_there = [image.unchanged(keys.broker(member.broker_id)) for member in state.isr]
         steps.append(Step((IsAbsent(key), *still_there), (Put(key, encoding.encode_partition(state)),)))
     return steps
@@ -185,7 +191,8 @@ def _in_sync(image: ClusterImage, replicas: Replicas) -> tuple[Member, ...]:
 
 
 def unfinished_creations(image: ClusterImage, me: Member, under_way: Collection[TopicId]) -> list[Write]:
-    """Creations of this incarnation that it no longer works on: their entries would stay as long as its lease."""
+    """Removes creations that this incarnation has abandoned; their entries would otherwise last as long as
+    its lease."""
     return [
         Write(
             (HasVersion(keys.creating(topic_id), found.version),),
@@ -201,7 +208,7 @@ def unfinished_creations(image: ClusterImage, me: Member, under_way: Collection[
 
 
 def delete_topic(image: ClusterImage, topic_id: TopicId) -> Write | Refused:
-    """From then on nobody sees its partitions; the controller removes them."""
+    """Deletes a topic. Its partitions become invisible at once; the controller removes them."""
     topic = image.topic(topic_id)
     if topic is None:
         return Refused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
@@ -215,7 +222,7 @@ def delete_topic(image: ClusterImage, topic_id: TopicId) -> Write | Refused:
 
 
 def forget_deleted(image: ClusterImage, topic_id: TopicId, broker_id: int) -> Write | None:
-    """Nothing of the topic is left at this broker."""
+    """Records that no log of the topic is left on this broker."""
     found = image.deleted().get(topic_id)
     if found is None or broker_id not in found.value.brokers:
         return None
@@ -226,7 +233,7 @@ def forget_deleted(image: ClusterImage, topic_id: TopicId, broker_id: int) -> Wr
 
 
 def alter_topic_configs(image: ClusterImage, topic_id: TopicId, configs: Mapping[str, str]) -> Write | Refused | None:
-    """All overrides of the topic from now on. The caller has checked them."""
+    """Replaces all overrides of the topic. The caller has validated them."""
     topic = image.topic(topic_id)
     if topic is None:
         return _unknown_topic()
@@ -238,7 +245,8 @@ def alter_topic_configs(image: ClusterImage, topic_id: TopicId, configs: Mapping
 
 
 def alter_broker_configs(image: ClusterImage, broker_id_or_default: str, configs: Mapping[str, str]) -> Write | None:
-    """All dynamic configurations of a broker, or the defaults of all, from now on. The caller has checked them."""
+    """Replaces all dynamic configurations of a broker, or the defaults of all brokers. The caller has
+    validated them."""
     if image.configs(broker_id_or_default) == configs:
         return None
     key = keys.configs(broker_id_or_default)

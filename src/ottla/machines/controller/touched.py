@@ -1,4 +1,4 @@
-"""What changed in an image, and which partitions that may concern."""
+"""The set of changes of an image, and the partitions that they may concern."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True)
 class Touched:
+    """The entries that a batch of changes touched."""
+
     brokers: set[int] = field(default_factory=set)
-    """Registrations, incarnations, failures."""
+    """Brokers whose registration, incarnation or failures changed."""
     topics: set[TopicId] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
-    """Those that changed, came or went, by their own entries or by their topic's."""
+    """Partitions that changed, appeared or disappeared, through their own entries or their topic's."""
     configs: set[str] = field(default_factory=set)
-    """Ids of brokers as text, or `default`."""
+    """Broker ids as text, or `default`."""
     controller: bool = False
     unreadable: list[Unreadable] = field(default_factory=list)
 
 
 def partitions_concerned(image: ClusterImage, touched: Touched) -> set[PartitionKey]:
-    """All visible partitions for which the controller may decide otherwise than before the change.
+    """Returns all visible partitions for which the controller may now decide differently.
 
-    What it decides of a partition follows from the partition, its topic, the standing of the brokers that hold its
+    The decision about a partition depends on the partition, its topic, the standing of the brokers that hold its
     replicas, and the defaults of topic configurations.
     """
     if keys.DEFAULT in touched.configs:
@@ -47,7 +49,7 @@ def partitions_concerned(image: ClusterImage, touched: Touched) -> set[Partition
 
 
 def differences(old: ClusterImage, new: ClusterImage) -> Touched:
-    """After a resync: what changed between the image that was kept up and the one that was loaded afresh."""
+    """Returns the differences between the image before a resync and the freshly loaded one."""
     touched = Touched(controller=old.controller != new.controller)
     for of_old, of_new in zip(old.broker_tables(), new.broker_tables(), strict=True):
         touched.brokers |= _changed(of_old, of_new)
@@ -59,7 +61,7 @@ def differences(old: ClusterImage, new: ClusterImage) -> Touched:
 
 
 def _changed(old: Mapping[K, Versioned[Any]], new: Mapping[K, Versioned[Any]]) -> set[K]:
-    """Versions are never used twice, so entries of the same version are the same."""
+    """Returns the keys whose entries differ. Versions are never reused, so entries of the same version are equal."""
     gone = old.keys() - new.keys()
     return gone | {
         key for key, found in new.items() if (before := old.get(key)) is None or before.version != found.version

@@ -1,4 +1,4 @@
-"""Transactions that are to be committed, and how many changes are put into few of them."""
+"""Transactions to commit, and the packing of many changes into few of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from ottla.coordination.port import COMMIT_BYTES_MAX, OPERATIONS_MAX, Condition,
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One transaction: all conditions hold, or nothing happens."""
+    """One transaction: it is applied only if all conditions hold."""
 
     conditions: tuple[Condition, ...]
     operations: tuple[Operation, ...]
     why: str
-    """For a person who reads the log."""
+    """A description for the log."""
 
     def was_applied(self, entries: Mapping[str, Entry | None]) -> bool:
-        """After an unknown outcome and a conflict: whether the entries of the conflict show this very write."""
+        """Decides, after an unknown outcome and a conflict, whether the entries of the conflict show this
+        very write."""
         seen = [operation for operation in self.operations if operation.key in entries]
         return bool(seen) and all(_is_there(operation, entries[operation.key]) for operation in seen)
 
@@ -31,16 +32,17 @@ def _is_there(operation: Operation, entry: Entry | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one commit takes, at least 16 operations, and what one plan does."""
+    """Limits of one commit (at least 16 operations) and of one plan."""
 
     operations_max: int = OPERATIONS_MAX
     bytes_max: int = COMMIT_BYTES_MAX
     changes_max: int | None = None
-    """Of partitions in one plan: a broker that has many to fail over plans again, and serves others in between."""
+    """Maximum number of partitions in one plan. A broker with many partitions to fail over plans repeatedly and serves
+    other requests in between."""
 
 
 class Packing:
-    """Puts changes into as few writes as the limits allow, in their order. Each write has the shared conditions."""
+    """Packs changes into as few writes as the limits allow, in order. Each write has the shared conditions."""
 
     def __init__(self, limits: Limits, shared: Iterable[Condition], why: Callable[[int], str]) -> None:
         self._limits = limits
@@ -56,7 +58,7 @@ class Packing:
         self._changes = 0
 
     def add(self, conditions: Iterable[Condition], operations: Iterable[Operation]) -> None:
-        """A change that is not split."""
+        """Adds a change, which is never split."""
         wanted = {condition.key: condition for condition in conditions}
         added = list(operations)
         size = sum(len(operation.value) for operation in added if isinstance(operation, Put))
@@ -80,6 +82,7 @@ class Packing:
         self._begin()
 
     def writes(self) -> list[Write]:
+        """Returns the packed writes."""
         if self._changes:
             self._end()
         return self._writes

@@ -1,8 +1,8 @@
-"""Who gets which partitions of a consumer group: pure functions from subscriptions to a target.
+"""Assignors of consumer groups: pure functions from subscriptions to a target assignment.
 
-`range` gives each member a row of partitions of each topic, the same row in topics that are subscribed to alike, so
-that what belongs together by partition stays together. `uniform` gives everybody as many partitions as the others,
-and moves as few as it can.
+`range` gives each member a contiguous range of partitions of each topic, the same range in all topics with the same
+subscribers, so that co-partitioned topics stay together. `uniform` gives every member the same number of partitions and
+moves as few as possible.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Target = dict[str, Assignment]
 
 @dataclass(frozen=True, slots=True)
 class Assignable:
-    """All that an assignor knows."""
+    """The input of an assignor."""
 
     subscriptions: Mapping[str, frozenset[TopicId]]
-    """By member. Only topics that exist."""
+    """Subscribed topics by member. Contains only topics that exist."""
     partition_counts: Mapping[TopicId, int]
     previous: Mapping[str, Assignment] = field(default_factory=dict)
     instances: Mapping[str, str] = field(default_factory=dict)
-    """The instance ids of static members: these keep their place when they come back under another member id."""
+    """The instance ids of static members, which keep their place when they rejoin under another member id."""
 
     def partitions(self) -> list[Assigned]:
         wanted = frozenset[TopicId]().union(*self.subscriptions.values())
@@ -37,6 +37,7 @@ class Assignable:
 
 
 def assign_range(what: Assignable) -> Target:
+    """Assigns contiguous ranges of each topic's partitions."""
     subscribers: dict[TopicId, list[str]] = {}
     for member in what.in_order(list(what.subscriptions)):
         for topic in what.subscriptions[member]:
@@ -53,6 +54,7 @@ def assign_range(what: Assignable) -> Target:
 
 
 def assign_uniform(what: Assignable) -> Target:
+    """Assigns equal numbers of partitions, keeping previous assignments where possible."""
     if not what.subscriptions:
         return {}
     kinds = set(what.subscriptions.values())
@@ -60,7 +62,7 @@ def assign_uniform(what: Assignable) -> Target:
 
 
 def _kept(what: Assignable) -> dict[str, list[Assigned]]:
-    """What members had and may still have; each partition once."""
+    """Returns the partitions that members had and may keep; each partition once."""
     taken: set[Assigned] = set()
     kept: dict[str, list[Assigned]] = {}
     for member in what.in_order(list(what.subscriptions)):
@@ -75,7 +77,8 @@ def _kept(what: Assignable) -> dict[str, list[Assigned]]:
 
 
 def _spread_alike(what: Assignable) -> Target:
-    """All subscribe to the same: everybody gets the same number, some get one more; these if possible had more."""
+    """Assigns partitions if all members have the same subscription. Every member gets the same number, some one more;
+    members that already had more are preferred for it."""
     kept = _kept(what)
     partitions = what.partitions()
     least, extra = divmod(len(partitions), len(kept))
@@ -105,10 +108,11 @@ def _spread_alike(what: Assignable) -> Target:
 
 
 def _spread_unlike(what: Assignable) -> Target:
-    """Subscriptions differ. First what was, then the rest to whoever has least, then moves until none helps.
+    """Assigns partitions if subscriptions differ: keeps the previous assignment, gives each remaining partition to the
+    member with the fewest, then moves partitions until no move helps.
 
-    Nobody can be given less without giving somebody else as much: a chain of moves from one member to another that has
-    at least two partitions fewer does not exist any more (an optimal semi-matching).
+    The result is an optimal semi-matching: there is no chain of moves left from one member to another that has at least
+    two partitions fewer.
     """
     kept = {member: set(assigned) for member, assigned in _kept(what).items()}
     subscribers: dict[TopicId, list[str]] = {}
@@ -128,7 +132,7 @@ def _spread_unlike(what: Assignable) -> Target:
 
 
 def _relieve(start: str, kept: dict[str, set[Assigned]], subscribers: Mapping[TopicId, list[str]]) -> bool:
-    """Gives one partition of this member away, perhaps through others, to one that has at least two fewer."""
+    """Gives one partition of this member away, perhaps through others, to a member that has at least two fewer."""
     came_from: dict[str, tuple[str, Assigned]] = {}
     queue = deque([start])
     seen_topics: set[TopicId] = set()
@@ -143,7 +147,7 @@ def _relieve(start: str, kept: dict[str, set[Assigned]], subscribers: Mapping[To
             return True
         for each in sorted(kept[member]):
             if each[0] in seen_topics:
-                continue  # all who could take it are known already
+                continue  # all members that could take it are known already
             seen_topics.add(each[0])
             for other in subscribers[each[0]]:
                 if other != start and other not in came_from:

@@ -1,14 +1,14 @@
-"""A group of the classic protocol: its last generation, and who is joining the next one.
+"""A group of the classic protocol: its last generation, and the members joining the next one.
 
-Members choose a leader, who assigns. The states:
+The members elect a leader, which assigns the partitions. The states:
 
-    Empty                 nobody; offsets may be kept
-    PreparingRebalance    members join (JoinGroup waits) until all are there, or their time is up
-    CompletingRebalance   a new generation: the leader has its members, everybody waits for its assignment (SyncGroup)
-    Stable                everybody has its assignment
+    Empty                 no members; offsets may be kept
+    PreparingRebalance    members join (JoinGroup waits) until all have joined or the timeout expires
+    CompletingRebalance   a new generation: the leader knows its members, all wait for its assignment (SyncGroup)
+    Stable                every member has its assignment
 
-Each generation is written twice: when it begins, without a leader, and when it is assigned. So a coordinator that takes
-over knows the members of a generation that is not assigned yet, and never uses its number again.
+Each generation is written twice: when it begins, without a leader, and when it is assigned. A new coordinator therefore
+knows the members of a generation that is not assigned yet, and never reuses its number.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class ClassicState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Member:
+    """A member of a classic group, with the requests that it waits for."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -45,7 +47,7 @@ class Member:
     join_ticket: Any = None
     sync_ticket: Any = None
     is_new: bool = False
-    """It waits for its first generation, and so cannot send heartbeats."""
+    """The member waits for its first generation and therefore cannot send heartbeats."""
 
     def metadata(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -56,11 +58,14 @@ class Member:
 
     @property
     def may_be_silent(self) -> bool:
-        """Who waits for the others need not send heartbeats; a new member has a longer time-out instead."""
+        """True while the member waits for others and need not send heartbeats. A new member has a longer timeout
+        instead."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
 
 class ClassicGroup:
+    """The state of one classic group, as the coordinator keeps it in memory."""
+
     def __init__(self, name: str, now_ms: int) -> None:
         self.name = name
         self.state = ClassicState.EMPTY
@@ -71,13 +76,13 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
-        """The member id of each static member."""
+        """Member ids of static members by instance id."""
         self.pending: set[str] = set()
-        """Ids that were given out, and have not come back yet."""
+        """Member ids that were given out and have not been used to join yet."""
         self.unsynced: set[str] = set()
-        """Who has not sent SyncGroup in this generation."""
+        """Members that have not sent SyncGroup in this generation."""
         self.is_initial = False
-        """Preparing its first generation after it was empty: more members are waited for."""
+        """Preparing the first generation after the group was empty: waits for more members to join."""
         self.has_new_member = False
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
@@ -85,6 +90,7 @@ class ClassicGroup:
 
     @classmethod
     def of(cls, name: str, found: ClassicGeneration) -> ClassicGroup:
+        """Restores a group from its record."""
         group = cls(name, found.since_ms)
         group.generation = found.generation
         for member in found.members:
@@ -96,7 +102,8 @@ class ClassicGroup:
         return group
 
     def record(self, *, is_assigned: bool) -> ClassicGeneration:
-        """Before it is assigned, members have what they had in the last generation."""
+        """Returns the record of this generation. Before it is assigned, members have their assignments of the last
+        generation."""
         return ClassicGeneration(
             self.protocol_type or "",
             self.generation,
@@ -145,7 +152,7 @@ class ClassicGroup:
         return member
 
     def rename(self, old_id: str, new_id: str) -> Member:
-        """A static member is back, under a new id. It keeps its place, and with it the leadership."""
+        """Gives a static member that rejoined its new id. It keeps its place and, if it has it, the leadership."""
         member = self.members[old_id]
         self.members = {new_id if key == old_id else key: each for key, each in self.members.items()}
         member.member_id = new_id
@@ -162,7 +169,7 @@ class ClassicGroup:
         self._supporters.update(_names(protocols))
 
     def refusal(self, member_id: str, instance_id: str | None) -> ErrorCode | None:
-        """Why this is not a member."""
+        """Returns the error if this is not a member, else None."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -190,12 +197,14 @@ class ClassicGroup:
     # -- protocols -------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Returns whether a member with these protocols may join."""
         if self.state is ClassicState.EMPTY or not self.members:
             return bool(protocol_type) and any(True for _ in names)
         return protocol_type == self.protocol_type and any(map(self._is_supported_by_all, names))
 
     def choose_protocol(self) -> str:
-        """Of those that all members have, the one that most of them prefer; the first that was voted for, if equal."""
+        """Chooses, among the protocols that all members support, the one preferred by most; ties go to the first one
+        voted for."""
         votes = Counter(
             next(name for name in _names(member.protocols) if self._is_supported_by_all(name))
             for member in self.members.values()
@@ -210,7 +219,8 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def subscribed(self) -> frozenset[str] | None:
-        """None: unknown, because the members are no consumers, or their subscriptions cannot be read."""
+        """Returns the subscribed topics. Returns None if they are unknown because the members are not consumers, or
+        because their subscriptions cannot be read."""
         if not self.uses_consumer_protocol:
             return None
         if not self.members:
@@ -224,12 +234,14 @@ class ClassicGroup:
     # -- states ----------------------------------------------------------------------------------------------------
 
     def turn(self, state: ClassicState, now_ms: int) -> None:
+        """Changes the state."""
         self.is_initial = state is ClassicState.PREPARING and self.state is ClassicState.EMPTY
         self.state = state
         self.since_ms = now_ms
 
     def elect_joined_leader(self) -> bool:
-        """Whether there is one: the old leader if it has joined, else anybody who has."""
+        """Elects a leader among the members that have joined: the old leader if possible. Returns whether
+        there is one."""
         if self.leader is not None and self.members[self.leader].is_joining:
             return True
         joined = next((member.member_id for member in self.members.values() if member.is_joining), None)
@@ -239,6 +251,7 @@ class ClassicGroup:
         return True
 
     def begin_generation(self, now_ms: int) -> None:
+        """Starts the next generation; the group becomes empty if it has no members."""
         self.generation += 1
         self.unsynced.clear()
         if self.members:
@@ -256,7 +269,7 @@ class ClassicGroup:
 
 
 def _names(protocols: Iterable[tuple[str, bytes]]) -> list[str]:
-    """Each once, in the order of preference."""
+    """Returns the protocol names, each once, in order of preference."""
     return list(dict.fromkeys(name for name, _ in protocols))
 
 

@@ -1,7 +1,8 @@
-"""Members of a consumer group that still speak the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-To such a member its epoch is the generation. Nobody of them leads: the coordinator assigns. It is told to join again
-whenever its target has changed, or when what it waits for has become free.
+Such a member sees its member epoch as the generation. None of these members is the leader: the coordinator assigns the
+partitions. A member is asked to rejoin when its target has changed, or when the partitions it waits for have become
+free.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ottla.model.errors import ErrorCode
 
 
 def join_consumer_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
+    """JoinGroup of a classic member."""
     name, group = request.group, shard.tables.consumer[request.group]
     is_new = request.member_id == NO_MEMBER_ID
     member_id = request.member_id or f"{request.instance_id or request.client_id}-{request.fresh_id}"
@@ -67,13 +69,14 @@ def _join_refusal(shard: Shard, group: ConsumerGroup, request: JoinGroup, member
         return ErrorCode.inconsistent_group_protocol
     subscription = read_subscription(request.protocols[0][1])
     if request.member_id != NO_MEMBER_ID and known_id not in group.members and subscription and subscription.owned:
-        # It was removed and does not know it: others have its partitions. It has to give them up first.
+        # The member was removed and does not know it. Other members have its partitions; it has to give them up first.
         return ErrorCode.unknown_member_id
     return None
 
 
 def fits(group: ConsumerGroup, request: JoinGroup) -> bool:
-    """All guests have a protocol in common, so that they can be a classic group again."""
+    """Returns whether all classic members would have a protocol in common, so that they can become a classic group
+    again."""
     if not request.protocols or read_subscription(request.protocols[0][1]) is None:
         return False
     common = {name for name, _ in request.protocols}
@@ -102,6 +105,7 @@ def _described(request: JoinGroup, old: ConsumerMember | None) -> ConsumerMember
 
 
 def sync_consumer_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:
+    """SyncGroup of a classic member."""
     name, group = request.group, shard.tables.consumer[request.group]
     refusal = _refusal(group, request.member_id, request.instance_id, request.generation)
     if refusal is None:
@@ -136,6 +140,7 @@ def _sync_refusal(shard: Shard, group: ConsumerGroup, request: SyncGroup) -> Err
 
 
 def heartbeat_consumer_group(shard: Shard, ticket: Ticket, request: Heartbeat) -> None:
+    """Heartbeat of a classic member."""
     group = shard.tables.consumer[request.group]
     refusal = _refusal(group, request.member_id, request.instance_id, request.generation)
     if refusal is None:
@@ -162,6 +167,7 @@ def _ask_to_join(shard: Shard, name: str, group: ConsumerGroup, member_id: str) 
 
 
 def leave_consumer_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
+    """LeaveGroup of classic members."""
     name, group = request.group, shard.tables.consumer[request.group]
     left = []
     for leaving in request.members:

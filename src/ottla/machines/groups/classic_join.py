@@ -1,4 +1,4 @@
-"""JoinGroup of the classic protocol: who comes in, and whether that needs a new generation."""
+"""JoinGroup of the classic protocol: admits members and decides whether that needs a new generation."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ottla.model.errors import ErrorCode
 
 
 def join_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
+    """JoinGroup, for groups of either protocol."""
     refusal = _malformed(shard, request)
     if refusal is not None:
         _refuse(shard, ticket, request.member_id, refusal)
@@ -35,6 +36,7 @@ def join_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
 
 
 def join_classic_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:
+    """JoinGroup for a classic group, which is created if it does not exist."""
     is_new = request.member_id == NO_MEMBER_ID
     group = shard.classic.get(request.group)
     if group is None:
@@ -70,7 +72,7 @@ def _has_room(shard: Shard, group: ClassicGroup, member_id: str) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is ClassicState.PREPARING:
-        # Not by the size: a lowered limit lets the last ones to join out.
+        # Counts joined members instead of the size: with a lowered limit, the last ones to join are rejected.
         return (member is not None and member.is_joining) or group.joining_count < shard.config.size_max
     return member is not None or len(group.members) < shard.config.size_max
 
@@ -122,12 +124,12 @@ def _join_known(shard: Shard, ticket: Ticket, request: JoinGroup, group: Classic
     is_unchanged = member.protocols == request.protocols
     is_leader = member.member_id == group.leader
     if group.state is ClassicState.COMPLETING and is_unchanged:
-        # Its first reply was lost.
+        # The first reply was lost.
         shard.answer(ticket, rebalance.current_generation(group, member))
     elif group.state is ClassicState.STABLE and is_unchanged and not is_leader:
         shard.answer(ticket, rebalance.current_generation(group, member))
     else:
-        # A leader that joins again wants to assign anew: it has seen other topics, for instance.
+        # A leader that rejoins wants to reassign partitions, for example because it has discovered other topics.
         _update(shard, ticket, request, group, member)
         rebalance.rebalance_or_complete(shard, group)
 
@@ -136,14 +138,14 @@ def _update(shard: Shard, ticket: Ticket, request: JoinGroup, group: ClassicGrou
     group.update_protocols(member, request.protocols)
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
-    # One member, one request: an earlier one was given up, or is to be.
+    # A member has one outstanding request: an earlier one has been abandoned, or will be.
     again = JoinReply(error=ErrorCode.rebalance_in_progress, member_id=member.member_id)
     rebalance.answer_join(shard, group, member, again)
     member.join_ticket = ticket
 
 
 def _replace_static(shard: Shard, ticket: Ticket, request: JoinGroup, group: ClassicGroup, new_id: str) -> None:
-    """A static member was started again. Whoever still uses its old id is fenced."""
+    """Replaces a static member that was restarted. A client that still uses its old id is fenced."""
     old_id = group.instances[request.instance_id or ""]
     old_leader = group.leader
     member = group.members[old_id]
@@ -161,12 +163,13 @@ def _replace_static(shard: Shard, ticket: Ticket, request: JoinGroup, group: Cla
         shard.emit(ClassicRecord(group.name, group.record(is_assigned=True)))
         rebalance.answer_join(shard, group, member, _welcome_back(request, group, member, old_leader))
     else:
-        # Completing: the leader may have been told the old id, and would leave the new one without partitions.
+        # Completing: the leader may know only the old id and would leave the new one without partitions.
         rebalance.prepare(shard, group)
 
 
 def _welcome_back(request: JoinGroup, group: ClassicGroup, member: Member, old_leader: str | None) -> JoinReply:
-    """The generation goes on. A leader must not assign anew: it is told to skip that, or who was the leader before."""
+    """Continues the current generation. The leader must not reassign: it is told to skip the assignment, or that the
+    previous leader is still the leader."""
     reply = rebalance.current_generation(group, member)
     if request.can_skip_assignment:
         return replace(reply, skip_assignment=member.member_id == group.leader)

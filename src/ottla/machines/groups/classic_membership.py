@@ -14,6 +14,7 @@ from ottla.model.errors import ErrorCode
 
 
 def sync_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:
+    """SyncGroup, for groups of either protocol."""
     consumer_group = shard.tables.consumer.get(request.group)
     if consumer_group is not None and consumer_group.members:
         guests.sync_consumer_group(shard, ticket, request)
@@ -27,7 +28,7 @@ def sync_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:
     group.unsynced.discard(member.member_id)
     if not group.unsynced:
         shard.stop_timer(TimerKind.SYNC, group.name)
-    # One member, one request: an earlier one was given up.
+    # A member has one outstanding request: the earlier one has been abandoned.
     rebalance.answer_sync(shard, group, member, ErrorCode.rebalance_in_progress)
     member.sync_ticket = ticket
     if group.state is ClassicState.STABLE:
@@ -52,12 +53,12 @@ def _sync_refusal(group: ClassicGroup | None, request: SyncGroup) -> ErrorCode |
 
 
 def _differ(said: str | None, known: str | None) -> bool:
-    """Old versions do not say it."""
+    """Compares a value of the request with the group's. Older versions do not send it."""
     return said is not None and known is not None and said != known
 
 
 def _assign(shard: Shard, group: ClassicGroup, request: SyncGroup) -> None:
-    """The leader's word. Whom it forgot gets nothing; whom it made up does not count."""
+    """Stores the leader's assignment. Members it omitted get nothing; members it invented are ignored."""
     assignments = dict(request.assignments)
     for member in group.members.values():
         member.assignment = assignments.get(member.member_id, b"")
@@ -68,6 +69,7 @@ def _assign(shard: Shard, group: ClassicGroup, request: SyncGroup) -> None:
 
 
 def heartbeat(shard: Shard, ticket: Ticket, request: Heartbeat) -> None:
+    """Heartbeat, for groups of either protocol."""
     if request.group in shard.tables.consumer:
         guests.heartbeat_consumer_group(shard, ticket, request)
         return
@@ -90,6 +92,7 @@ def _heartbeat(shard: Shard, request: Heartbeat) -> ErrorCode:
 
 
 def leave_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
+    """LeaveGroup, for groups of either protocol."""
     if not request.group:
         shard.answer(ticket, LeaveReply(ErrorCode.invalid_group_id))
         return
@@ -116,7 +119,7 @@ def leave_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
 def _leave(shard: Shard, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
     member_id = leaving.member_id
     if member_id == NO_MEMBER_ID:
-        # An administrator removes a static member by its name alone.
+        # An administrator removes a static member by its instance id alone.
         found = None if leaving.instance_id is None else group.instances.get(leaving.instance_id)
         if found is None:
             return ErrorCode.unknown_member_id

@@ -1,4 +1,4 @@
-"""How a classic group gets from one generation to the next (see `classic_group` for its states)."""
+"""Rebalances of a classic group, from one generation to the next (see `classic_group` for the states)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.model.errors import ErrorCode
 
 
 def rebalance_or_complete(shard: Shard, group: ClassicGroup) -> None:
-    """The members have changed."""
+    """Continues after the set of members has changed."""
     if group.state is ClassicState.PREPARING:
         complete_if_all_joined(shard, group)
     else:
@@ -19,13 +19,14 @@ def rebalance_or_complete(shard: Shard, group: ClassicGroup) -> None:
 
 
 def complete_if_all_joined(shard: Shard, group: ClassicGroup) -> None:
-    """The first generation after the group was empty waits for its delay, in any case."""
+    """Completes the join phase early. The first generation after the group was empty always waits for its initial
+    delay."""
     if group.state is ClassicState.PREPARING and not group.is_initial and group.have_all_joined:
         complete_join(shard, group)
 
 
 def prepare(shard: Shard, group: ClassicGroup) -> None:
-    """Everybody has to join anew."""
+    """Starts a rebalance: every member has to rejoin."""
     if group.state is ClassicState.COMPLETING:
         for member in group.members.values():
             answer_sync(shard, group, member, ErrorCode.rebalance_in_progress)
@@ -44,11 +45,12 @@ def prepare(shard: Shard, group: ClassicGroup) -> None:
 
 
 def on_join_timeout(shard: Shard, name: str) -> None:
+    """Ends the join phase, or extends the initial delay once more."""
     group = shard.classic.get(name)
     if group is None or group.state is not ClassicState.PREPARING:
         return
     if group.is_initial and group.has_new_member and group.initial_remaining_ms > 0:
-        # Others came meanwhile; there may be more.
+        # Other members joined in the meantime; there may be more.
         group.has_new_member = False
         delay_ms = min(shard.config.initial_rebalance_delay_ms, group.initial_remaining_ms)
         group.initial_remaining_ms = max(0, group.initial_remaining_ms - group.initial_delay_ms)
@@ -59,13 +61,13 @@ def on_join_timeout(shard: Shard, name: str) -> None:
 
 
 def complete_join(shard: Shard, group: ClassicGroup) -> None:
-    """Whoever has not joined by now is out, but for static members: their sessions decide."""
+    """Ends the join phase. Members that have not joined are removed, except static ones, whose sessions decide."""
     shard.stop_timer(TimerKind.JOIN, group.name)
     for member in list(group.members.values()):
         if not member.is_joining and member.instance_id is None:
             remove(shard, group, member.member_id)
     if group.members and not group.elect_joined_leader():
-        # Only static members that are silent: until they join, or their sessions end.
+        # Only silent static members are left: wait until they rejoin or their sessions expire.
         shard.start_timer(TimerKind.JOIN, group.name, group.rebalance_timeout_ms)
         return
     group.begin_generation(shard.now.wall_ms)
@@ -81,6 +83,7 @@ def complete_join(shard: Shard, group: ClassicGroup) -> None:
 
 
 def current_generation(group: ClassicGroup, member: Member) -> JoinReply:
+    """Returns the JoinGroup reply for the current generation."""
     is_leader = member.member_id == group.leader
     return JoinReply(
         member_id=member.member_id,
@@ -93,6 +96,7 @@ def current_generation(group: ClassicGroup, member: Member) -> JoinReply:
 
 
 def on_sync_timeout(shard: Shard, name: str) -> None:
+    """Removes members that did not send SyncGroup in time, and rebalances."""
     group = shard.classic.get(name)
     if group is None or group.state not in (ClassicState.COMPLETING, ClassicState.STABLE) or not group.unsynced:
         return
@@ -102,6 +106,7 @@ def on_sync_timeout(shard: Shard, name: str) -> None:
 
 
 def on_session_timeout(shard: Shard, name: str, member_id: str) -> None:
+    """Removes a member whose session expired."""
     group = shard.classic.get(name)
     if group is None:
         return
@@ -118,6 +123,7 @@ def on_session_timeout(shard: Shard, name: str, member_id: str) -> None:
 
 
 def settle_after_removal(shard: Shard, group: ClassicGroup) -> None:
+    """Rebalances, or completes the join phase, after a member was removed."""
     if group.state in (ClassicState.STABLE, ClassicState.COMPLETING):
         prepare(shard, group)
     elif group.state is ClassicState.PREPARING and group.have_all_joined:
@@ -125,7 +131,7 @@ def settle_after_removal(shard: Shard, group: ClassicGroup) -> None:
 
 
 def remove(shard: Shard, group: ClassicGroup, member_id: str) -> None:
-    """Also an id that has only been given out. Whoever still waits learns that it is no member."""
+    """Removes a member, or an id that was only given out. Its waiting requests get UNKNOWN_MEMBER_ID."""
     shard.stop_timer(TimerKind.SESSION, group.name, member_id)
     member = group.remove(member_id)
     if member is not None:
@@ -134,16 +140,19 @@ def remove(shard: Shard, group: ClassicGroup, member_id: str) -> None:
 
 
 def keep_session(shard: Shard, group: ClassicGroup, member: Member) -> None:
+    """Restarts the session timeout of a member."""
     shard.start_timer(TimerKind.SESSION, group.name, member.session_timeout_ms, member.member_id)
 
 
 def answer_join(shard: Shard, group: ClassicGroup, member: Member, reply: JoinReply) -> None:
+    """Replies to the member's JoinGroup, if it waits for one."""
     if member.join_ticket is not None:
         shard.answer(member.join_ticket, reply)
         member.join_ticket = None
 
 
 def answer_sync(shard: Shard, group: ClassicGroup, member: Member, error: ErrorCode) -> None:
+    """Replies to the member's SyncGroup, if it waits for one."""
     if member.sync_ticket is None:
         return
     if error is ErrorCode.none:
@@ -153,5 +162,5 @@ def answer_sync(shard: Shard, group: ClassicGroup, member: Member, error: ErrorC
     shard.answer(member.sync_ticket, reply)
     member.sync_ticket = None
     if member.member_id in group.members:
-        # While it waited, its session could not end.
+        # Its session could not expire while it waited.
         keep_session(shard, group, member)

@@ -1,4 +1,5 @@
-"""The records of the consumer protocol (KIP-848): keys 3 to 8 and, for regular expressions, 16. All are flexible."""
+"""Encodes the records of the consumer protocol (KIP-848): keys 3 to 8 and, for regular expressions, 16. All are
+flexible."""
 
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ CLASSIC_TAG = 0
 
 
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
+    """Returns the key and the value of a record."""
     kind, part, write = _PARTS[type(record)]
     key = FieldWriter()
     key.int16(kind)
@@ -57,6 +59,7 @@ def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
+    """Decodes a record of this kind. Raises MalformedError."""
     group = key.string()
     part = key.string() if kind in (MEMBER_KEY, TARGET_KEY, CURRENT_KEY, REGEX_KEY) else ""
     key.end()
@@ -138,7 +141,7 @@ def _tags(record: ConsumerRecord) -> dict[int, bytes]:
         return {}
     classic = record.value.classic
     writer = FieldWriter(flexible=True)
-    # A nullable structure begins with a number that says that it is there.
+    # A nullable structure begins with a number that says whether it is present.
     writer.varint(1)
     writer.int32(classic.session_timeout_ms)
 
@@ -221,7 +224,7 @@ def _write_current(writer: FieldWriter, current: CurrentAssignment) -> None:
 
 def _read_current(reader: FieldReader) -> CurrentAssignment:
     epoch, previous_epoch, number = reader.int32(), reader.int32(), reader.int8()
-    # As in Kafka: a state of a later version counts as unknown, and the next heartbeat settles it.
+    # As in Kafka: a state of a later version counts as unknown, and the next heartbeat resolves it.
     state = MemberState(number) if number in set(MemberState) else MemberState.UNKNOWN
     return CurrentAssignment(epoch, previous_epoch, state, _read_assignment(reader), _read_assignment(reader))
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (KIP-848): join, stay, change, leave. All that a member of the consumer protocol says."""
+"""ConsumerGroupHeartbeat (KIP-848): the single request with which members join, stay, change and leave."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ottla.model.errors import ErrorCode, Refused
 
 
 def heartbeat(shard: Shard, ticket: Ticket, request: ConsumerHeartbeat) -> None:
+    """ConsumerGroupHeartbeat."""
     refusal = _malformed(shard, request)
     if refusal is None and request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
         refusal = _leave(shard, request)
@@ -72,11 +73,11 @@ def _malformed_join(request: ConsumerHeartbeat) -> str | None:
     return None
 
 
-# -- who is it? --------------------------------------------------------------------------------------------------------
+# -- admission ---------------------------------------------------------------------------------------------------------
 
 
 def _admit(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> Refused | None:
-    """Afterwards the group is there, and the member is in it or may be added."""
+    """Checks that the member may proceed. Afterwards the group exists, and the member is in it or may be added."""
     is_joining = request.member_epoch == JOIN_EPOCH
     group = shard.tables.consumer.get(request.group)
     if group is None and is_joining:
@@ -101,8 +102,9 @@ def _admit(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> Refused 
 
 
 def _no_such_group(shard: Shard, request: ConsumerHeartbeat) -> Refused:
-    """A member that was the last of this protocol and lost its session finds a classic group, and has to join again:
-    to be told that there is no group would be the end of it. Not so a static one: another one may have its place."""
+    """Returns the error for a missing consumer group. A member that was the last of this protocol and lost its session
+    finds a classic group. It has to rejoin, but GROUP_ID_NOT_FOUND would be fatal for it. A static member gets that
+    error, because another member may have taken its place."""
     if request.group in shard.tables.classic and request.instance_id is None:
         return Refused(ErrorCode.unknown_member_id, f"Group {request.group} has gone back to the classic protocol.")
     return Refused(ErrorCode.group_id_not_found, f"Consumer group {request.group} not found.")
@@ -138,7 +140,7 @@ def _epoch_refusal(request: ConsumerHeartbeat, current: CurrentAssignment) -> Re
         return Refused(ErrorCode.fenced_member_epoch, why)
     if epoch == current.epoch:
         return None
-    # The reply with its new epoch may have been lost; then it has nothing that it has not been given.
+    # The reply with its new epoch may have been lost. In that case it owns nothing that it was not assigned.
     if epoch == current.previous_epoch and request.owned is not None and request.owned <= current.assigned:
         return None
     order = "greater" if epoch > current.epoch else "smaller"
@@ -180,7 +182,7 @@ def _update_member(shard: Shard, request: ConsumerHeartbeat, member_id: str) -> 
 
 
 def _described(request: ConsumerHeartbeat, old: ConsumerMember | None) -> ConsumerMember:
-    """What is None in the request is as before."""
+    """Merges the request into the member. Fields that are None are unchanged."""
     if old is None:
         old = ConsumerMember(None, None, "", "", (), None, -1, None)
     regex = old.subscribed_regex if request.subscribed_regex is None else request.subscribed_regex or None
@@ -224,6 +226,7 @@ def _leave(shard: Shard, request: ConsumerHeartbeat) -> Refused | None:
 
 
 def on_revocation_timeout(shard: Shard, name: str, member_id: str) -> None:
+    """Fences a member that did not revoke its partitions in time."""
     group = shard.tables.consumer.get(name)
     current = None if group is None else group.current.get(member_id)
     if current is not None and current.state is MemberState.UNREVOKED_PARTITIONS:
@@ -231,7 +234,8 @@ def on_revocation_timeout(shard: Shard, name: str, member_id: str) -> None:
 
 
 def on_loaded(shard: Shard) -> None:
-    """Everybody has a whole session to show up, and as long as before to give up what it has to."""
+    """Starts timers after loading. Every member gets a whole session to show up, and a whole timeout to revoke
+    partitions."""
     for name, group in shard.tables.consumer.items():
         for member_id, member in group.members.items():
             classic = member.classic

@@ -1,4 +1,4 @@
-"""Changes of a consumer group: members come, change and go; epochs and targets follow."""
+"""Changes of a consumer group: members join, change and leave; epochs and targets follow."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ from ottla.model.ids import TopicId
 
 
 def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:
+    """Returns the subscribed topics that exist."""
     return {name: shard.topics[name] for name in subscribed_names(group) if name in shard.topics}
 
 
 def note_topics(shard: Shard, name: str) -> bool:
-    """Whether the subscribed topics are others than before, or have other partitions."""
+    """Records the subscribed topics. Returns whether the topics or their partitions have changed."""
     group = shard.tables.consumer[name]
     facts = subscribed_facts(shard, group)
     if facts == group.topics:
@@ -49,10 +50,11 @@ def note_topics(shard: Shard, name: str) -> bool:
 
 
 def update_member(shard: Shard, name: str, member_id: str, new: ConsumerMember) -> bool:
-    """Adds or changes a member; returns whether it subscribes to something else than before.
+    """Adds or changes a member. Returns whether its subscription differs from before.
 
-    A new or changed subscription begins a new group epoch. A regular expression that is not resolved yet does so when
-    it is resolved: otherwise the group would be assigned twice."""
+    A new or changed subscription starts a new group epoch. A regular expression that is not resolved yet does so when
+    it is resolved; otherwise the group would be assigned twice.
+    """
     group = shard.tables.consumer.get(name) or ConsumerGroup()
     old = group.members.get(member_id)
     if new != old:
@@ -76,11 +78,12 @@ def update_member(shard: Shard, name: str, member_id: str, new: ConsumerMember) 
 
 
 def bump_epoch(shard: Shard, name: str) -> None:
-    """There is something new to be assigned, or somebody new."""
+    """Starts a new group epoch, because subscriptions, topics or members have changed."""
     shard.emit(GroupEpochRecord(name, shard.tables.consumer[name].epoch + 1))
 
 
 def update_target(shard: Shard, name: str) -> None:
+    """Computes the target assignment of the current group epoch, if it is not computed yet."""
     group = shard.tables.consumer[name]
     if group.epoch == group.target_epoch:
         return
@@ -105,7 +108,8 @@ def _topic_ids(group: ConsumerGroup, member: ConsumerMember) -> frozenset[TopicI
 def reconcile_member(
     shard: Shard, name: str, member_id: str, owned: Assignment | None, *, has_new_subscription: bool = False
 ) -> CurrentAssignment:
-    """One step towards the target. A member of the consumer protocol has a limited time to revoke partitions."""
+    """Moves a member one step towards its target. A member of the consumer protocol has limited time to revoke
+    partitions."""
     group = shard.tables.consumer[name]
     before, member = group.current_of(member_id), group.members[member_id]
     target = group.targets.get(member_id, NOTHING)
@@ -125,6 +129,7 @@ def reconcile_member(
 
 
 def remove_member(shard: Shard, name: str, member_id: str) -> None:
+    """Writes tombstones for a member."""
     shard.stop_member_timers(name, member_id)
     shard.emit(CurrentRecord(name, member_id, None))
     if member_id in shard.tables.consumer[name].targets:
@@ -133,13 +138,14 @@ def remove_member(shard: Shard, name: str, member_id: str) -> None:
 
 
 def after_removal(shard: Shard, name: str) -> None:
+    """Starts a new group epoch after members were removed."""
     forget_regexes(shard, name)
     note_topics(shard, name)
     bump_epoch(shard, name)
 
 
 def replace_static(shard: Shard, name: str, old_id: str, new_id: str) -> None:
-    """The same member under another id: it keeps its target, and its partitions are kept for it."""
+    """Gives a static member its new id. It keeps its target, and its partitions are reserved for it."""
     group = shard.tables.consumer[name]
     member, target, current = group.members[old_id], group.targets.get(old_id, NOTHING), group.current_of(old_id)
     remove_member(shard, name, old_id)
@@ -149,7 +155,7 @@ def replace_static(shard: Shard, name: str, old_id: str, new_id: str) -> None:
 
 
 def put_away(shard: Shard, name: str, member_id: str) -> None:
-    """A static member leaves to come back. What it was giving up, it has given up."""
+    """Marks a static member as temporarily away. Partitions that it was revoking count as revoked."""
     current = shard.tables.consumer[name].current_of(member_id)
     shard.stop_timer(TimerKind.REVOCATION, name, member_id)
     away = CurrentAssignment(STATIC_LEAVE_EPOCH, current.previous_epoch, current.state, current.assigned)
@@ -160,14 +166,15 @@ def put_away(shard: Shard, name: str, member_id: str) -> None:
 
 
 def on_regexes_resolved(shard: Shard, regexes: dict[str, tuple[str, ...]]) -> None:
-    """Of the groups in which some were not: each has one new epoch at most."""
+    """Resolves the groups that had unresolved expressions. Each starts at most one new epoch."""
     for name in sorted(shard.unresolved & shard.tables.consumer.keys()):
         _resolve(shard, name, regexes)
     shard.unresolved.clear()
 
 
 def _resolve(shard: Shard, name: str, regexes: dict[str, tuple[str, ...]]) -> None:
-    """Notes which topics the expressions of a group match. A new epoch begins if they, or the topics, are others."""
+    """Records which topics the expressions of a group match. Starts a new epoch if the matches or the
+    topics changed."""
     group = shard.tables.consumer[name]
     has_changed = False
     for regex in sorted(subscribed_regexes(group) & regexes.keys()):
@@ -178,7 +185,7 @@ def _resolve(shard: Shard, name: str, regexes: dict[str, tuple[str, ...]]) -> No
 
 
 def _note_regex(shard: Shard, name: str, regex: str, topics: tuple[str, ...]) -> bool:
-    """Returns whether it matches other topics than before. An unresolved expression matches none."""
+    """Records the matches of an expression. Returns whether they changed; an unresolved expression matches nothing."""
     known = shard.tables.consumer[name].regexes.get(regex)
     matching = tuple(sorted(topics))
     if known is not None and known.topics == matching:
@@ -189,19 +196,21 @@ def _note_regex(shard: Shard, name: str, regex: str, topics: tuple[str, ...]) ->
 
 
 def forget_regexes(shard: Shard, name: str) -> None:
+    """Writes tombstones for expressions that no member uses any more."""
     group = shard.tables.consumer[name]
     for regex in sorted(group.regexes.keys() - subscribed_regexes(group)):
         shard.emit(RegexRecord(name, regex, None))
 
 
 def on_topics_changed(shard: Shard, regexes: dict[str, tuple[str, ...]]) -> None:
+    """Resolves the expressions of all groups again."""
     for name in sorted(shard.tables.consumer):
         _resolve(shard, name, regexes)
     shard.unresolved.clear()
 
 
 def close_group(shard: Shard, name: str) -> None:
-    """Tombstones for all of it."""
+    """Writes tombstones for all records of a group."""
     group = shard.tables.consumer[name]
     for member_id in sorted(group.members):
         remove_member(shard, name, member_id)

@@ -1,7 +1,7 @@
-"""What classic consumers tell one another inside of JoinGroup and SyncGroup: subscriptions and assignments.
+"""The messages that classic consumers exchange inside JoinGroup and SyncGroup: subscriptions and assignments.
 
-The coordinator of a classic group only reads which topics are subscribed to; a consumer group with classic members
-(KIP-848's migration) also reads what they own, and writes their assignments. Every version begins like version 0.
+The coordinator of a classic group reads only the subscribed topics. A consumer group with classic members (KIP-848's
+migration) also reads the partitions they own, and writes their assignments. Every version begins like version 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ VERSION_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
+    """The subscription of a classic consumer."""
+
     version: int
     topics: tuple[str, ...]
     owned: frozenset[NamedPartition] = frozenset()
@@ -26,7 +28,7 @@ class Subscription:
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """None if it is no subscription."""
+    """Returns the subscribed topics; None if the bytes are not a subscription."""
     reader = FieldReader(metadata)
     try:
         if reader.int16() < 0:
@@ -37,7 +39,7 @@ def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
 
 
 def read_subscription(metadata: bytes) -> Subscription | None:
-    """None if it is none. What a version above the known ones adds is left out."""
+    """Decodes a subscription; returns None if it is not one. Additions of later versions are ignored."""
     reader = FieldReader(metadata)
     try:
         version = reader.int16()
@@ -69,7 +71,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_assignment(data: bytes) -> frozenset[NamedPartition] | None:
-    """No bytes are no partitions; None if these are no assignment."""
+    """Decodes an assignment. Empty bytes mean no partitions; returns None if the bytes are not an assignment."""
     if not data:
         return frozenset()
     reader = FieldReader(data)

@@ -1,10 +1,10 @@
-"""Moves a member from its current assignment to its target (KIP-848): it revokes first, then it is assigned more.
+"""Reconciliation (KIP-848): moves a member from its current assignment to its target, revoking first.
 
-A partition is assigned only if no member has it. Its last owner has it until it confirms the revocation, by no longer
-naming it among the partitions that it owns, or until it is removed from the group.
+A partition is assigned only if no member owns it. Its last owner keeps it until it confirms the revocation, by no
+longer listing the partition among those it owns, or until it is removed from the group.
 
-A member that changes its subscription loses the partitions of other topics at once, also if there is no new target
-yet: a regular expression has to be resolved first.
+A member that changes its subscription loses the partitions of other topics at once, even if there is no new target yet:
+a regular expression has to be resolved first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def reconcile(
     is_free: Callable[[Assigned], bool],
     unsubscribed: Assignment = NOTHING,
 ) -> CurrentAssignment:
-    """Returns the next step. `owned` are the partitions that the member says it has; None: they have not changed.
+    """Returns the next step. `owned` are the partitions that the member reports; None means they have not changed.
     `unsubscribed` are assigned partitions of topics that the member has just unsubscribed from."""
     match current.state:
         case MemberState.STABLE if current.epoch == target_epoch:
@@ -30,15 +30,15 @@ def reconcile(
         case MemberState.UNREVOKED_PARTITIONS:
             if owned is None or owned & current.revoking:
                 return _without(current, unsubscribed, owned)
-            # It has revoked what it was told to. Its epoch says so, also if there is more to revoke. After a change of
-            # its subscription there may be no later epoch yet.
+            # It has revoked what it was asked to. Its epoch shows that, even if there is more to revoke. After a change
+            # of its subscription there may be no later epoch yet.
             return _next(current, min(current.epoch + 1, target_epoch), target_epoch, target, owned, is_free)
         case _:
             return _next(current, current.epoch, target_epoch, target, owned, is_free)
 
 
 def _without(current: CurrentAssignment, unsubscribed: Assignment, owned: Assignment | None) -> CurrentAssignment:
-    """Takes partitions away and leaves the rest as it is."""
+    """Revokes partitions and keeps everything else."""
     if not unsubscribed:
         return current
     keeps = current.assigned - unsubscribed
@@ -62,7 +62,7 @@ def _next(
     revoking = current.assigned - target
     if revoking and (owned is None or owned & revoking):
         return CurrentAssignment(epoch, current.epoch, MemberState.UNREVOKED_PARTITIONS, keeps, revoking)
-    # What it has just confirmed to have given up is still noted as its own.
+    # Partitions whose revocation it has just confirmed are still recorded as its own.
     mine = current.assigned | current.revoking
     gets = frozenset(each for each in target - keeps if each in mine or is_free(each))
     is_complete = keeps | gets == target

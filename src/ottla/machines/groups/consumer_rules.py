@@ -1,4 +1,4 @@
-"""What a group of the consumer protocol allows: who may commit and read offsets, what it subscribes to."""
+"""Rules of a consumer-protocol group: who may commit and fetch offsets, and what the group subscribes to."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ottla.model.errors import ErrorCode
 
 
 def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> ErrorCode | None:
+    """Returns the error for an offset commit, or None if it is allowed."""
     if request.generation < 0 and not group.members:
         return None
     member = group.members.get(request.member_id)
@@ -23,6 +24,7 @@ def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> Error
 
 
 def offset_fetch_refusal(group: ConsumerGroup, request: FetchOffsets) -> ErrorCode | None:
+    """Returns the error for an offset fetch, or None if it is allowed."""
     if request.member_id is None and request.member_epoch < 0:
         return None
     member = group.members.get(request.member_id or "")
@@ -39,12 +41,13 @@ def _epoch_refusal(group: ConsumerGroup, member_id: str, member: ConsumerMember,
 
 
 def subscribed_names(group: ConsumerGroup) -> frozenset[str]:
+    """Returns the topics that any member subscribes to."""
     return frozenset[str]().union(*(topics_of(group, member) for member in group.members.values()))
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
-    """By name and by regular expression. Also names of topics that do not exist. An unresolved expression matches
-    nothing."""
+    """Returns the topics a member subscribes to, by name and by regular expression, including names of topics that do
+    not exist. An unresolved expression matches nothing."""
     names = frozenset(member.subscribed_names)
     if member.subscribed_regex:
         resolved = group.regexes.get(member.subscribed_regex)
@@ -54,7 +57,7 @@ def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
 
 
 def is_unresolved(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether nobody has found out yet which topics its regular expression matches."""
+    """Returns whether the topics that match the member's regular expression are not known yet."""
     return bool(member.subscribed_regex) and member.subscribed_regex not in group.regexes
 
 
@@ -63,6 +66,7 @@ def subscribed_regexes(group: ConsumerGroup) -> set[str]:
 
 
 def group_state(group: ConsumerGroup) -> str:
+    """Returns the state as DescribeGroups and ListGroups show it."""
     if not group.members:
         return "Empty"
     if group.epoch > group.target_epoch:
@@ -73,11 +77,12 @@ def group_state(group: ConsumerGroup) -> str:
 
 
 def is_reconciled(group: ConsumerGroup, member_id: str) -> bool:
+    """Returns whether the member has reached its target."""
     current = group.current_of(member_id)
     return current.state is MemberState.STABLE and current.epoch == group.target_epoch
 
 
 def preferred_assignor(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """Of those that members ask for, the one that most of them want; else the first that is configured."""
+    """Returns the assignor that most members ask for; the first configured one if none asks."""
     votes = Counter(member.assignor for member in group.members.values() if member.assignor is not None)
     return max(sorted(votes), key=votes.__getitem__, default=assignors[0])

@@ -1,4 +1,4 @@
-"""The group coordinator of one partition of `__consumer_offsets`: requests in, records and answers out (ADR 10)."""
+"""The group coordinator of one partition of `__consumer_offsets`: requests in, records and replies out (ADR 10)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ottla.machines.groups.tables import Tables
 from ottla.machines.groups.timers import TimerKind, TimerName
 
 UNREADABLE_KEPT = 10
-"""Sentences about unreadable records that are kept for the report."""
+"""Maximum number of messages about unreadable records that are kept for the report."""
 
 _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
     JoinGroup: classic_join.join_group,
@@ -61,22 +61,24 @@ _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
 
 
 class GroupCoordinator:
-    """First `replay` the log, then `loaded`, then requests.
+    """The coordinator of one partition. Call `replay` for the whole log, then `loaded`, then send requests.
 
-    After a failed append, or an exception, drop it and load another: it may know more than its log.
+    After a failed append or an exception, drop the coordinator and load another one, because this one may know more
+    than its log.
     """
 
     def __init__(self, config: GroupConfig) -> None:
         self.tables = Tables()
         self._shard = Shard(config, self.tables)
         self.skipped: Counter[int] = Counter()
-        """Records of kinds that are not known here, by the kind."""
+        """Number of records of unknown kinds, by kind."""
         self.unreadable: list[str] = []
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> None:
-        """A record of the log, from its beginning on. `producer_id` if it is part of a transaction."""
+        """Applies one record of the log. Call it for every record, from the beginning of the log. `producer_id` is set
+        if the record is part of a transaction."""
         record = Unreadable("a record without a key") if key is None else encoding.decode(key, value)
         if isinstance(record, Unknown):
             self.skipped[record.key_version] += 1
@@ -87,10 +89,11 @@ class GroupCoordinator:
             self.tables.apply(record, producer_id)
 
     def replay_marker(self, producer_id: int, *, is_committed: bool) -> None:
+        """Applies the end of a transaction, found in the log."""
         self.tables.offsets.complete(producer_id, is_committed=is_committed)
 
     def loaded(self, topics: TopicsChanged, now: Instant) -> Step:
-        """All members that the log knows are taken for alive: each has a whole session to show up."""
+        """Finishes loading. All members in the log are assumed to be alive: each gets a whole session to show up."""
         shard = self._shard
         shard.begin(now)
         for name, generation in sorted(self.tables.classic.items()):
@@ -109,29 +112,31 @@ class GroupCoordinator:
 
     @property
     def waiting(self) -> int:
-        """How many tickets have no answer yet."""
+        """Number of tickets that have no reply yet."""
         return self._shard.waiting
 
     def handle(self, ticket: Ticket, request: Request, now: Instant) -> Step:
+        """Handles one request. The reply may be part of this step or of a later one."""
         self._shard.begin(now)
         self._shard.waiting += 1
         _HANDLERS[type(request)](self._shard, ticket, request)
         return self._shard.end()
 
     def tick(self, now: Instant) -> Step:
-        """What is due by now."""
+        """Runs the timers that are due."""
         self._shard.begin(now)
         while (name := self._shard.timers.pop_due(now.elapsed_ms)) is not None:
             self._on_timeout(name)
         return self._shard.end()
 
     def topics_changed(self, topics: TopicsChanged, now: Instant) -> Step:
+        """Takes a new set of topics, which may start new group epochs."""
         self._shard.begin(now)
         self._see_topics(topics)
         return self._shard.end()
 
     def regexes(self) -> set[str]:
-        """Regular expressions in use, whose matching topics `TopicsChanged` names."""
+        """Returns the regular expressions in use. `TopicsChanged` lists the topics that each matches."""
         return {regex for group in self.tables.consumer.values() for regex in subscribed_regexes(group)}
 
     @property
@@ -139,22 +144,24 @@ class GroupCoordinator:
         return bool(self._shard.unresolved)
 
     def unresolved_regexes(self) -> set[str]:
-        """Regular expressions whose matching topics `regexes_resolved` is to name, soon: members wait for them."""
+        """Returns the regular expressions that `regexes_resolved` should resolve soon, because members wait
+        for them."""
         groups = (self.tables.consumer.get(name) for name in self._shard.unresolved)
         return {regex for group in groups if group is not None for regex in subscribed_regexes(group)}
 
     def regexes_resolved(self, regexes: dict[str, tuple[str, ...]], now: Instant) -> Step:
-        """Names the topics that each matches. Members are assigned them with their next heartbeats."""
+        """Takes the topics that each expression matches. Members get them with their next heartbeats."""
         self._shard.begin(now)
         consumer_members.on_regexes_resolved(self._shard, regexes)
         return self._shard.end()
 
     def states(self) -> list[str]:
-        """The state of each group."""
+        """Returns the state of each group."""
         return listing.states(self._shard)
 
     def complete_transaction(self, producer_id: int, *, is_committed: bool, now: Instant) -> Step:
-        """Its marker is appended with this step: the offsets of the transaction count, or are forgotten."""
+        """Completes a transaction whose marker is appended with this step: its offsets take effect, or are
+        discarded."""
         self._shard.begin(now)
         self.replay_marker(producer_id, is_committed=is_committed)
         return self._shard.end()

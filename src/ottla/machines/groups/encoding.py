@@ -1,8 +1,9 @@
-"""Records of `__consumer_offsets` in Kafka's own binary format, so that Kafka's tools read them, and Kafka's logs us.
+"""Encodes the records of `__consumer_offsets` in Kafka's binary format, so that Kafka's tools can read our logs and we
+can read Kafka's.
 
 A key begins with the number of its kind, a value with its version. Offsets and generations are written in version 3
-(1 for an offset with a retention of its own), as Kafka does, and read in all versions. Tagged fields that nobody
-here knows are skipped: they are how Kafka adds to these formats.
+(1 for an offset with its own retention), as Kafka does, and read in all versions. Unknown tagged fields are skipped:
+they are how Kafka extends these formats.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FIRST_FLEXIBLE = 4
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value."""
+    """Returns the key and the value of a record."""
     match record:
         case OffsetRecord():
             return _offset_key(record), None if record.value is None else _offset_value(record.value)
@@ -46,6 +47,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> Record | Unknown | Unreadable:
+    """Decodes a record. Never raises: a record that cannot be used is Unknown or Unreadable."""
     reader = FieldReader(key)
     kind = None
     try:

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: list, describe, delete, and the clean-up of those that nobody needs."""
+"""Lists, describes and deletes groups for administrators, and cleans up groups that are no longer needed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ottla.model.errors import ErrorCode
 
 
 def list_groups(shard: Shard, ticket: Ticket, request: ListGroups) -> None:
+    """ListGroups, with its filters."""
     states = {state.strip().lower() for state in request.states}
     types = {kind.strip().lower() for kind in request.types}
     listed = (_listed(shard, group) for group in sorted(shard.group_names()))
@@ -46,11 +47,12 @@ def _listed(shard: Shard, name: str) -> ListedGroup:
 
 
 def states(shard: Shard) -> list[str]:
+    """Returns the state of each group."""
     return [_listed(shard, group).state for group in shard.group_names()]
 
 
 def describe_group(shard: Shard, ticket: Ticket, request: DescribeGroup) -> None:
-    """Whatever is not there is Dead; before version 6 of the API that is no error."""
+    """DescribeGroups for one group. A missing group is Dead, which is not an error before version 6 of the API."""
     group = shard.classic.get(request.group)
     if group is None:
         is_simple = request.group not in shard.tables.consumer and shard.tables.offsets.has_group(request.group)
@@ -79,6 +81,7 @@ def describe_group(shard: Shard, ticket: Ticket, request: DescribeGroup) -> None
 
 
 def describe_consumer_group(shard: Shard, ticket: Ticket, request: DescribeConsumerGroup) -> None:
+    """ConsumerGroupDescribe for one group."""
     group = shard.tables.consumer.get(request.group)
     if group is None:
         shard.answer(ticket, DescribeConsumerReply(error=ErrorCode.group_id_not_found))
@@ -98,6 +101,7 @@ def describe_consumer_group(shard: Shard, ticket: Ticket, request: DescribeConsu
 
 
 def delete_group(shard: Shard, ticket: Ticket, request: DeleteGroup) -> None:
+    """DeleteGroups for one group. Only an empty group is deleted."""
     error = _delete_refusal(shard, request.group)
     if error is NONE:
         offset_requests.remove_all(shard, request.group)
@@ -130,7 +134,7 @@ def _close(shard: Shard, name: str) -> None:
 
 
 def clean_up(shard: Shard) -> None:
-    """Offsets that have outlived their retention, and groups without members and offsets."""
+    """Removes offsets whose retention has expired, and groups without members and offsets."""
     for name in sorted(shard.group_names()):
         if offset_requests.expire(shard, name) and _is_empty(shard, name):
             group = shard.classic.get(name)

@@ -1,8 +1,8 @@
-"""Groups that change their protocol, with their members alive (KIP-848, group.consumer.migration.policy).
+"""Migration of groups between protocols while their members are alive (KIP-848, group.consumer.migration.policy).
 
 A classic group becomes a consumer group when the first member of the consumer protocol joins; its classic members stay
-as guests (`classic_guests`). It becomes classic again when the last member of the consumer protocol goes. Numbers go
-on: a generation becomes the group epoch, and the other way round, so that nothing of the past looks current.
+(`classic_guests`). It becomes classic again when the last member of the consumer protocol leaves. Numbering continues:
+a generation becomes the group epoch and vice versa, so that nothing from the past looks current.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ottla.model.errors import ErrorCode, Refused
 
 
 def open_consumer_group(shard: Shard, name: str, instance_id: str | None) -> Refused | None:
-    """Makes way for a consumer group, for a member that is about to join."""
+    """Replaces or upgrades a classic group, for a member of the consumer protocol that is about to join."""
     group = shard.classic.get(name)
     if group is None:
         return None
@@ -66,7 +66,8 @@ class _Upgraded(NamedTuple):
     member: ConsumerMember
     assigned: Assignment
     claimed: Assignment
-    """What it had when it last joined. It may still have it, if it does not know its assignment yet."""
+    """Partitions that the member owned when it last joined. It may still own them if it does not know its assignment
+    yet."""
 
 
 def _upgraded(shard: Shard, group: ClassicGroup) -> list[_Upgraded] | Refused:
@@ -112,7 +113,7 @@ def guest(
     rebalance_timeout_ms: int,
     classic: ClassicProtocols,
 ) -> ConsumerMember:
-    """A member of a consumer group that speaks the classic protocol."""
+    """Returns a member of a consumer group that speaks the classic protocol."""
     topics = tuple(sorted(set(subscription.topics)))
     rack_id = subscription.rack_id or None
     return ConsumerMember(
@@ -121,12 +122,13 @@ def guest(
 
 
 def with_ids(shard: Shard, partitions: frozenset[NamedPartition]) -> Assignment:
-    """Topics that are gone are left out."""
+    """Replaces topic names by ids. Topics that no longer exist are omitted."""
     return frozenset((shard.topics[topic].id, index) for topic, index in partitions if topic in shard.topics)
 
 
 def _upgrade(shard: Shard, group: ClassicGroup, upgraded: list[_Upgraded]) -> None:
-    """What members had is theirs until they say otherwise. Their next heartbeat tells them to join again."""
+    """Converts a classic group. Members keep their partitions until they report otherwise; the reply to their next
+    heartbeat asks them to rejoin."""
     name, epoch = group.name, group.generation
     _drop_classic(shard, group)
     for each in upgraded:
@@ -141,7 +143,7 @@ def _upgrade(shard: Shard, group: ClassicGroup, upgraded: list[_Upgraded]) -> No
         assert member.classic is not None, "it was a member of a classic group"
         shard.start_timer(TimerKind.SESSION, name, member.classic.session_timeout_ms, member_id)
     shard.emit(TargetEpochRecord(name, epoch))
-    # What the last leader assigned need not be all that there is.
+    # The last leader need not have assigned all partitions.
     members.bump_epoch(shard, name)
 
 
@@ -170,7 +172,7 @@ def _drop_classic(shard: Shard, group: ClassicGroup) -> None:
 
 
 def close_empty_consumer_group(shard: Shard, name: str) -> None:
-    """Makes way for a classic group, for a member that is about to join."""
+    """Replaces an empty consumer group by a classic group, for a member that is about to join."""
     epoch = shard.tables.consumer[name].epoch
     members.close_group(shard, name)
     generation = ClassicGeneration(CONSUMER_PROTOCOL_TYPE, epoch, None, None, shard.now.wall_ms)
@@ -179,7 +181,8 @@ def close_empty_consumer_group(shard: Shard, name: str) -> None:
 
 
 def fence_member(shard: Shard, name: str, member_id: str) -> None:
-    """It leaves, or is out. If it was the last of the consumer protocol, the group is classic again."""
+    """Removes a member that leaves or is fenced. If it was the last of the consumer protocol, the group becomes classic
+    again."""
     if _may_downgrade(shard, shard.tables.consumer[name], member_id):
         _downgrade(shard, name, member_id)
     else:
@@ -188,7 +191,8 @@ def fence_member(shard: Shard, name: str, member_id: str) -> None:
 
 
 def downgrade_for_static(shard: Shard, name: str, instance_id: str | None) -> bool:
-    """A static member of the classic protocol takes the place of the last member of the consumer protocol."""
+    """Lets a static member of the classic protocol replace the last member of the consumer protocol. Returns whether
+    the group was downgraded."""
     group = shard.tables.consumer[name]
     old_id = None if instance_id is None else group.instances.get(instance_id)
     if old_id is None or not _may_downgrade(shard, group, old_id):
@@ -207,7 +211,8 @@ def _may_downgrade(shard: Shard, group: ConsumerGroup, leaving_id: str) -> bool:
 
 
 def _downgrade(shard: Shard, name: str, leaving_id: str) -> None:
-    """All have to join anew. What the last generation of the classic group had is not known to matter to anybody."""
+    """Converts a consumer group to a classic one. All members have to rejoin, so no assignment needs to be
+    preserved."""
     consumer_group = shard.tables.consumer[name]
     group = ClassicGroup(name, shard.now.wall_ms)
     group.generation = consumer_group.epoch
@@ -239,7 +244,7 @@ def _downgraded_member(shard: Shard, group: ConsumerGroup, member_id: str, membe
 
 
 def assignment_bytes(shard: Shard, group: ConsumerGroup, member_id: str) -> bytes:
-    """What a guest has, in the version in which it subscribed."""
+    """Encodes the assignment of a classic member, in the version in which it subscribed."""
     classic = group.members[member_id].classic
     subscription = None if classic is None else read_subscription(classic.protocols[0][1])
     version = 0 if subscription is None else subscription.version

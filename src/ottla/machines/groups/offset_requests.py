@@ -1,7 +1,7 @@
-"""Offsets: commit, fetch, delete, expiry.
+"""Commits, fetches, deletes and expires offsets.
 
-Who may commit: a member of the current generation or epoch; anybody else only while the group has no members, without
-naming a generation (an administrator, or a consumer that assigns its partitions itself: a simple group).
+A member of the current generation or epoch may commit. Anybody else may commit only while the group has no members, and
+without naming a generation: an administrator, or a consumer that assigns its partitions itself (a simple group).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from ottla.model.errors import ErrorCode
 TIME_MAX_MS = (1 << 63) - 1
 
 Expiry = Callable[[CommittedOffset], int]
-"""From when on an offset's retention is counted."""
+"""Returns the time from which the retention of an offset counts."""
 
 
 def commit_offsets(shard: Shard, ticket: Ticket, request: CommitOffsets) -> None:
+    """OffsetCommit and TxnOffsetCommit."""
     refusal = _commit_refusal(shard, request)
     if refusal is not None:
         shard.answer(ticket, CommitReply((refusal,) * len(request.offsets)))
@@ -45,7 +46,7 @@ def _commit(shard: Shard, request: CommitOffsets, offset: ToCommit) -> ErrorCode
     now_ms = shard.now.wall_ms
     value = CommittedOffset(offset.offset, offset.leader_epoch, offset.metadata, now_ms)
     if request.retention_ms >= 0:
-        # The version of the record that has an expiry has no leader epoch. Neither have clients that ask for one.
+        # The record version with an expiry has no leader epoch. Neither do the clients that ask for a retention.
         value = value._replace(leader_epoch=-1, expires_ms=min(now_ms + request.retention_ms, TIME_MAX_MS))
     record = OffsetRecord(request.group, offset.topic, offset.partition, value)
     if request.producer_id is None:
@@ -93,7 +94,7 @@ def _classic_commit_refusal(group: ClassicGroup, request: CommitOffsets) -> Erro
 
 
 def _keep_session(shard: Shard, request: CommitOffsets) -> None:
-    """A commit of a classic member counts as a heartbeat."""
+    """Renews the session: a commit by a classic member counts as a heartbeat."""
     group = shard.classic.get(request.group)
     if group is None or request.producer_id is not None:
         return
@@ -103,6 +104,7 @@ def _keep_session(shard: Shard, request: CommitOffsets) -> None:
 
 
 def fetch_offsets(shard: Shard, ticket: Ticket, request: FetchOffsets) -> None:
+    """OffsetFetch for one group."""
     group = shard.tables.consumer.get(request.group)
     refusal = None if group is None else offset_fetch_refusal(group, request)
     if refusal is not None:
@@ -131,6 +133,7 @@ def _fetched(shard: Shard, key: OffsetKey, require_stable: bool) -> FetchedOffse
 
 
 def delete_offsets(shard: Shard, ticket: Ticket, request: DeleteOffsets) -> None:
+    """OffsetDelete."""
     refusal = _delete_refusal(shard, request.group)
     if refusal is not None:
         shard.answer(ticket, DeleteOffsetsReply(refusal))
@@ -150,7 +153,7 @@ def _delete_refusal(shard: Shard, name: str) -> ErrorCode | None:
         return ErrorCode.group_id_not_found
     group = shard.classic.get(name)
     if group is not None and group.state is not ClassicState.EMPTY and not group.uses_consumer_protocol:
-        # What such members read is known to nobody but them.
+        # Only such members know what they read.
         return ErrorCode.non_empty_group
     return None
 
@@ -164,30 +167,32 @@ def _delete(shard: Shard, key: OffsetKey, is_subscribed: bool) -> ErrorCode:
 
 
 def _subscription(shard: Shard, name: str) -> Callable[[str], bool]:
-    """Whether a member of the group subscribes to a topic."""
+    """Returns a predicate: whether a member of the group subscribes to a topic."""
     consumer_group = shard.tables.consumer.get(name)
     if consumer_group is not None:
         return subscribed_names(consumer_group).__contains__
     group = shard.classic.get(name)
     topics = frozenset[str]() if group is None else group.subscribed()
     if topics is None:
-        # A consumer whose subscription cannot be read may read anything; others do not subscribe to topics.
+        # A consumer whose subscription cannot be read may read any topic; other members do not subscribe to topics.
         may_be = group is not None and group.uses_consumer_protocol
         return lambda _: may_be
     return topics.__contains__
 
 
 def remove(shard: Shard, key: OffsetKey) -> None:
+    """Writes a tombstone for one offset."""
     shard.emit(OffsetRecord(key.group, key.topic, key.partition, None))
 
 
 def remove_all(shard: Shard, group: str) -> None:
+    """Writes tombstones for all offsets of a group."""
     for key in list(shard.tables.offsets.keys(group)):
         remove(shard, key)
 
 
 def remove_of_topics(shard: Shard, topics: Iterable[str]) -> None:
-    """The topics are gone. One that is created again under the same name begins without offsets."""
+    """Removes the offsets of deleted topics. A topic created again under the same name starts without offsets."""
     gone = frozenset(topics)
     if not gone:
         return
@@ -198,7 +203,7 @@ def remove_of_topics(shard: Shard, topics: Iterable[str]) -> None:
 
 
 def expire(shard: Shard, group: str) -> bool:
-    """Removes what has outlived its retention; whether nothing is left, and nothing is under way."""
+    """Removes offsets whose retention has expired. Returns whether none is left, committed or pending."""
     offsets = shard.tables.offsets
     base = _expiry(shard, group)
     if base is None:
@@ -221,7 +226,7 @@ def _is_expired(shard: Shard, value: CommittedOffset, base: Expiry) -> bool:
 
 
 def _expiry(shard: Shard, name: str) -> Expiry | None:
-    """None: nothing expires now."""
+    """Returns how retention is counted for a group; None if nothing expires now."""
     group = shard.classic.get(name)
     if group is None or group.protocol_type is None:
         return _since_commit

@@ -1,4 +1,4 @@
-"""The committed offsets of all groups of a partition of `__consumer_offsets`, and those of open transactions."""
+"""The committed offsets of all groups in a partition of `__consumer_offsets`, and those of open transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class OffsetKey(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An offset of an open transaction. A later commit outside of it wins, whatever becomes of the transaction."""
+    """An offset of an open transaction. A later commit outside the transaction takes precedence, whatever
+    its outcome."""
 
     value: CommittedOffset
     is_superseded: bool = False
@@ -26,9 +27,11 @@ class Pending(NamedTuple):
 
 @dataclass(slots=True)
 class OffsetTable:
+    """Committed and pending offsets by group, topic and partition."""
+
     committed: dict[str, TopicOffsets] = field(default_factory=dict)
     pending: dict[int, dict[OffsetKey, Pending]] = field(default_factory=dict)
-    """By producer id: what its open transaction commits if it commits."""
+    """By producer id: the offsets that its open transaction will commit."""
 
     def has_group(self, group: str) -> bool:
         return group in self.committed or self.has_pending(group)
@@ -43,7 +46,7 @@ class OffsetTable:
         return self.committed.get(group, {})
 
     def keys(self, group: str) -> Iterator[OffsetKey]:
-        """Also of offsets that are only pending."""
+        """Yields the keys of a group, including those of offsets that are only pending."""
         for topic, partitions in self.of(group).items():
             for partition in partitions:
                 yield OffsetKey(group, topic, partition)
@@ -56,7 +59,7 @@ class OffsetTable:
     def has_pending(self, group: str) -> bool:
         return any(key.group == group for offsets in self.pending.values() for key in offsets)
 
-    # -- changes: only by records and by the markers of transactions ----------------------------------------------
+    # -- changes: only by records and transaction markers ---------------------------------------------------------
 
     def apply(self, record: OffsetRecord, producer_id: int | None = None) -> None:
         key = OffsetKey(record.group, record.topic, record.partition)
@@ -71,7 +74,7 @@ class OffsetTable:
             self.pending.setdefault(producer_id, {})[key] = Pending(record.value)
 
     def complete(self, producer_id: int, *, is_committed: bool) -> None:
-        """The marker of a transaction."""
+        """Applies the marker of a transaction."""
         for key, pending in self.pending.pop(producer_id, {}).items():
             if is_committed and not pending.is_superseded:
                 self._put(key, pending.value)

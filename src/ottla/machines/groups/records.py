@@ -1,6 +1,6 @@
-"""What a partition of `__consumer_offsets` holds, as values: one class for each kind of key.
+"""The contents of a partition of `__consumer_offsets` as values: one class for each kind of key.
 
-A record says what is now; `value` None is a tombstone: it is no more. Nothing else of a group survives a failover.
+A record holds the current state. A `value` of None is a tombstone. Nothing else about a group survives a failover.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ NOTHING: Assignment = frozenset()
 
 
 class CommittedOffset(NamedTuple):
+    """The offset that a group committed for one partition."""
+
     offset: int
     leader_epoch: int
     metadata: str
     committed_ms: int
     expires_ms: int = NO_TIME
-    """Only if the commit asked for a retention of its own, as old clients can."""
+    """Set only if the commit asked for its own retention, as old clients can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class ClassicGeneration:
-    """The last generation of a classic group. With members and without a leader, it has not been assigned yet."""
+    """The last generation of a classic group. A generation with members but no leader has not been assigned yet."""
 
     protocol_type: str
     generation: int
@@ -55,7 +57,7 @@ class ClassicGeneration:
 
 
 class TopicFacts(NamedTuple):
-    """What a group knows of a topic that it subscribes to."""
+    """What a group knows about a topic that it subscribes to."""
 
     id: TopicId
     partition_count: int
@@ -63,7 +65,7 @@ class TopicFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocols:
-    """What a member of a consumer group that still speaks the classic protocol has said of itself."""
+    """The protocols of a consumer-group member that still speaks the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -71,7 +73,7 @@ class ClassicProtocols:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """What a member of the consumer protocol (KIP-848) has said of itself."""
+    """A member of the consumer protocol (KIP-848), as it described itself."""
 
     instance_id: str | None
     rack_id: str | None
@@ -85,19 +87,19 @@ class ConsumerMember:
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target. The numbers are those of Kafka's records."""
+    """The progress of a member towards its target. The numbers are those of Kafka's records."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
-    """It has been told to give partitions up, and has not confirmed it."""
+    """It was asked to revoke partitions and has not confirmed it."""
     UNRELEASED_PARTITIONS = 3
-    """It waits for partitions that others still have."""
+    """It waits for partitions that other members still own."""
     UNKNOWN = 127
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has, and what it has been told to give up. Both are its own until it confirms."""
+    """The partitions that a member has, and those it was asked to revoke. It owns both until it confirms."""
 
     epoch: int
     previous_epoch: int
@@ -108,6 +110,8 @@ class CurrentAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
+    """The topics that a regular expression matched when it was last resolved."""
+
     topics: tuple[str, ...]
     version: int
     resolved_ms: int
@@ -193,4 +197,6 @@ class Unknown(NamedTuple):
 
 
 class Unreadable(NamedTuple):
+    """A record that could not be decoded."""
+
     why: str

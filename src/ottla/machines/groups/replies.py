@@ -1,4 +1,4 @@
-"""What the coordinator answers."""
+"""Replies of the group coordinator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JoinReply:
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
-    """Only for the leader, who assigns."""
+    """Set only for the leader, which assigns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class LeaveReply(NamedTuple):
 
 class CommitReply(NamedTuple):
     errors: tuple[ErrorCode, ...]
-    """In the order of the request."""
+    """Errors in the order of the request."""
 
 
 class FetchedOffset(NamedTuple):
     topic: str
     partition: int
     value: CommittedOffset | None
-    """None: nothing was committed."""
+    """None if no offset was committed."""
     error: ErrorCode = NONE
 
 
@@ -135,7 +135,7 @@ class ConsumerHeartbeatReply:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
-    """None: as before."""
+    """None if the assignment is unchanged."""
 
 
 Reply = (

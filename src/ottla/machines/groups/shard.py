@@ -1,8 +1,8 @@
-"""What the coordinator of one partition of `__consumer_offsets` holds, and the step that it is taking.
+"""The state of the coordinator of one partition of `__consumer_offsets`, and the step it is taking.
 
-A step changes what survives only by `emit`, which applies the record at once and hands it out to be appended. So what a
-running coordinator knows is what its log says, and nothing has to be undone: if an append fails, the whole shard is
-dropped and another is loaded from the log (ADR 10).
+A step changes durable state only through `emit`, which applies the record at once and hands it out to be appended. A
+running coordinator therefore knows what its log says, and nothing has to be undone: if an append fails, the whole shard
+is dropped and another is loaded from the log (ADR 10).
 """
 
 from __future__ import annotations
@@ -20,45 +20,54 @@ from ottla.machines.groups.timers import TimerKind, TimerName, Timers
 from ottla.model.ids import TopicId
 
 Ticket = Any
-"""Whatever the caller gives with a request; a reply comes with it."""
+"""An opaque value that the caller passes with a request and gets back with the reply."""
 
 
 class Instant(NamedTuple):
+    """A point in time, on both clocks that the coordinator uses."""
+
     elapsed_ms: int
-    """Of a clock that never jumps: time-outs are counted on it."""
+    """Time of a monotonic clock. Timeouts are measured on it."""
     wall_ms: int
-    """What time stamps in records say."""
+    """Wall-clock time, for timestamps in records."""
 
 
 class Appended(NamedTuple):
+    """A record to append, perhaps as part of a transaction."""
+
     record: Record
     producer_id: int | None = None
-    """The record is part of this producer's transaction."""
+    """The producer whose transaction contains the record; None if it is not transactional."""
     producer_epoch: int = -1
 
 
 class Answer(NamedTuple):
+    """A reply, with the ticket of its request."""
+
     ticket: Ticket
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Append the records as one batch (one for each producer id); let the answers go when the watermark has reached
-    the log's end as it was then, also if there are no records; call `tick` at the deadline."""
+    """The result of one step. The caller appends `records` as one batch (one for each producer id). It sends the
+    answers when the high watermark has reached the log end offset of that moment, even if there are no records. It
+    calls `tick` at the deadline."""
 
     records: tuple[Appended, ...]
     answers: tuple[Answer, ...]
     deadline_ms: int | None
-    """On the clock of `Instant.elapsed_ms`."""
+    """Deadline on the clock of `Instant.elapsed_ms`."""
 
 
 class Shard:
+    """The coordinator's tables, classic groups and timers, and the output of the current step."""
+
     def __init__(self, config: GroupConfig, tables: Tables) -> None:
         self.config = config
         self.tables = tables
         self.classic: dict[str, ClassicGroup] = {}
-        """Groups of the classic protocol: their last generation, and who is joining the next one."""
+        """Groups of the classic protocol: their last generation, and the members joining the next one."""
         self.timers = Timers()
         self.topics: Mapping[str, TopicFacts] = {}
         self.topic_names: Mapping[TopicId, str] = {}
@@ -68,22 +77,25 @@ class Shard:
         self._records: list[Appended] = []
         self._answers: list[Answer] = []
         self.waiting = 0
-        """Tickets that are not answered yet."""
+        """Number of tickets without a reply."""
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, now: Instant) -> None:
+        """Starts a step at this time."""
         assert not self._records, "one step at a time"
         assert not self._answers, "one step at a time"
         self.now = now
 
     def end(self) -> Step:
+        """Ends the step and returns its output."""
         step = Step(tuple(self._records), tuple(self._answers), self.timers.next_ms())
         self._records.clear()
         self._answers.clear()
         return step
 
     def emit(self, record: Record) -> None:
+        """Adds a record to the step and applies it."""
         self._records.append(Appended(record))
         self.tables.apply(record)
 
@@ -116,7 +128,7 @@ class Shard:
         return group in self.classic or group in self.tables.consumer or self.tables.offsets.has_group(group)
 
     def forget_if_bare(self, group: str) -> None:
-        """A classic group without members, of which no record speaks, was never there."""
+        """Drops a classic group that has no members and no record."""
         found = self.classic.get(group)
         if found is not None and found.is_bare and group not in self.tables.classic:
             del self.classic[group]

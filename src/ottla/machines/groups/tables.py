@@ -1,4 +1,4 @@
-"""All that survives a failover: what the records say. Only `apply` changes it, running and reloading alike."""
+"""The state that survives a failover, as defined by the records. Only `apply` changes it, running or loading."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ConsumerGroup:
     """A group of the consumer protocol (KIP-848)."""
 
     epoch: int = 0
-    """Grows with each change of what is to be assigned, or to whom."""
+    """Increases whenever the partitions to assign, or the members, change."""
     topics: dict[str, TopicFacts] = field(default_factory=dict)
     """The subscribed topics as of this epoch."""
     members: dict[str, ConsumerMember] = field(default_factory=dict)
@@ -48,9 +48,9 @@ class ConsumerGroup:
     current: dict[str, CurrentAssignment] = field(default_factory=dict)
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
     owners: dict[Assigned, str] = field(default_factory=dict)
-    """Who has a partition, also while it is being revoked. Follows from `current`."""
+    """The owner of each partition, even while it is being revoked. Derived from `current`."""
     instances: dict[str, str] = field(default_factory=dict)
-    """The member id of each static member. Follows from `members`."""
+    """Member ids of static members by instance id. Derived from `members`."""
 
     def current_of(self, member_id: str) -> CurrentAssignment:
         return self.current.get(member_id, NEW_MEMBER)
@@ -93,6 +93,8 @@ class ConsumerGroup:
 
 @dataclass(slots=True)
 class Tables:
+    """All groups and offsets of one partition."""
+
     offsets: OffsetTable = field(default_factory=OffsetTable)
     classic: dict[str, ClassicGeneration] = field(default_factory=dict)
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Tables:
         group = self.consumer.get(record.group)
         if group is None:
             if record.value is None:
-                return  # compaction has taken what this tombstone was for
+                return  # compaction has removed what this tombstone deleted
             group = self.consumer[record.group] = ConsumerGroup()
         group.apply(record)
 

@@ -1,7 +1,7 @@
-"""Deadlines by name: set, moved, cancelled, and found when they are due.
+"""Named deadlines: set, moved, cancelled, and returned when due.
 
-A heartbeat moves a deadline, thousands of times before one is ever due. So moving one later costs a dictionary entry;
-the heap is looked at again only when the earlier time has come.
+Heartbeats move a deadline thousands of times before it is ever due. Moving a deadline to a later time therefore costs
+only a dictionary entry; the heap is updated when the earlier time has come.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 class TimerKind(IntEnum):
     SESSION = 0
     JOIN = 1
-    """A classic group's: the join phase ends."""
+    """Ends the join phase of a classic group."""
     SYNC = 2
-    """A classic group's: whoever has not sent SyncGroup by now is out."""
+    """Removes members of a classic group that have not sent SyncGroup."""
     REVOCATION = 3
-    """A consumer group's member has to give up partitions by now."""
+    """A member of a consumer group must have revoked its partitions."""
     MEMBER_JOIN = 4
-    """A classic member of a consumer group has to join again by now."""
+    """A classic member of a consumer group must have rejoined."""
     MEMBER_SYNC = 5
     RETENTION = 6
 
@@ -32,11 +32,13 @@ class TimerName(NamedTuple):
 
 
 class Timers:
+    """A heap of deadlines, one for each name."""
+
     def __init__(self) -> None:
         self._deadlines: dict[TimerName, int] = {}
         self._heap: list[tuple[int, TimerName]] = []
         self._queued: dict[TimerName, int] = {}
-        """The one entry of each name in the heap that counts; it is not later than the deadline."""
+        """The valid heap entry of each name; never later than its deadline."""
 
     def __len__(self) -> int:
         return len(self._deadlines)
@@ -54,7 +56,7 @@ class Timers:
         self._deadlines.pop(name, None)
 
     def next_ms(self) -> int | None:
-        """The first deadline, or some time before it."""
+        """Returns the first deadline, or a time before it."""
         while self._heap:
             at_ms, name = self._heap[0]
             if self._queued.get(name) == at_ms and name in self._deadlines:
@@ -63,7 +65,7 @@ class Timers:
         return None
 
     def pop_due(self, now_ms: int) -> TimerName | None:
-        """One that is due, which is then no longer set."""
+        """Returns and removes a timer that is due, or returns None."""
         while self._heap and self._heap[0][0] <= now_ms:
             name = self._drop_first()
             deadline = self._deadlines.get(name) if name is not None else None
@@ -80,7 +82,7 @@ class Timers:
         heapq.heappush(self._heap, (at_ms, name))
 
     def _drop_first(self) -> TimerName | None:
-        """Its name if it was the entry that counts."""
+        """Removes the first heap entry. Returns its name if the entry was valid."""
         at_ms, name = heapq.heappop(self._heap)
         if self._queued.get(name) != at_ms:
             return None

@@ -1,4 +1,4 @@
-"""Idempotent producers: which batch is new, which is a retry, which must be refused."""
+"""Idempotent producers: decides whether a batch is new, a retry, or must be rejected."""
 
 from ottla.machines.producers.states import (
     BATCHES_KEPT,

@@ -1,16 +1,16 @@
-"""What one log knows of each idempotent producer, and what that says of its next batch.
+"""The state of each idempotent producer in one log, and the verdict on its next batch.
 
-A producer numbers its records per partition. The log keeps the last five batches of each producer (a client has at
-most five in flight), so that
+A producer numbers its records per partition. The log keeps the last five batches of each producer, because a client
+has at most five in flight:
 
-* the batch that continues the sequence is accepted,
-* a batch that is among the five is a retry: it is answered with the offset of the first time,
-* anything else would leave a gap or double a record: it is refused.
+- A batch that continues the sequence is accepted.
+- A batch among the last five is a retry; the reply carries the offset of the original.
+- Any other batch would leave a gap or duplicate a record, so it is rejected.
 
-A marker of a transaction may raise the epoch. It is kept like a batch, with the sequence before the first one.
+A transaction marker may raise the epoch. The marker is kept like a batch, with the sequence number before the first.
 
-`judge` only looks; `record` is called after the append, and again, in the same order, when a log is read back after
-a restart. So running and recovering are one path.
+`judge` does not change state. `record` is called after the append, and again, in the same order, when a log is replayed
+after a restart. Normal operation and recovery therefore share one code path.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF
 NO_SEQUENCE = -1
 WRITERS_KEPT = 32
-"""Of the append stream: the latest fences. One that is not kept is not known, and an unknown writer is refused."""
+"""Number of append-stream writers that are kept, newest fences first. A writer that is no longer kept is unknown, and
+an unknown writer is rejected."""
 
 
 class ProducerBatch(NamedTuple):
+    """A batch of a producer in the log."""
+
     first_sequence: int
     last_sequence: int
     base_offset: int
@@ -38,17 +41,19 @@ class ProducerBatch(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerEntry:
+    """The state of one producer."""
+
     producer_id: int
     epoch: int
     last_timestamp_ms: int
-    """When the log last heard of it: what expiry counts from."""
+    """Time of the producer's last batch. Expiration counts from here."""
     batches: list[ProducerBatch] = field(default_factory=list)
-    """Oldest first, at most BATCHES_KEPT."""
+    """Recent batches, oldest first; at most BATCHES_KEPT."""
     previous: ProducerEntry | None = field(default=None, compare=False)
-    """As it was before its epoch was raised, if that is still known."""
+    """The entry before the epoch was raised, if it is still known."""
     is_whole: bool = field(default=False, compare=False)
-    """The batches are all of this epoch, and `previous` is all that was known before: how things were at an earlier
-    offset can be told."""
+    """True if `batches` holds every batch of this epoch and `previous` everything known before it, so that the state at
+    an earlier offset can be reconstructed."""
 
 
 class Accepted(NamedTuple):
@@ -56,14 +61,20 @@ class Accepted(NamedTuple):
 
 
 class Duplicate(NamedTuple):
+    """A retry of a batch that is already in the log."""
+
     batch: ProducerBatch
 
 
 class OutOfOrder(NamedTuple):
+    """The batch does not continue the sequence."""
+
     expected_sequence: int
 
 
 class StaleEpoch(NamedTuple):
+    """A newer epoch of the producer has fenced this one."""
+
     current_epoch: int
 
 
@@ -72,18 +83,19 @@ ACCEPTED = Accepted()
 
 
 def next_sequence(sequence: int) -> int:
+    """Returns the sequence number that follows; sequence numbers wrap to 0 after SEQUENCE_MAX."""
     return 0 if sequence == SEQUENCE_MAX else sequence + 1
 
 
 class ProducerStates:
-    """The producers of one log."""
+    """The idempotent producers of one log."""
 
     __slots__ = ("_entries", "writer_epoch")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}
         self.writer_epoch = max(map(epoch_of, self._entries), default=0)
-        """Of the log's single writer, by the append stream; 0 if it has none."""
+        """Epoch of the log's single append-stream writer; 0 if it has none."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,8 +107,8 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def judge(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> Verdict:
-        """What to do with a batch. A producer that the log has never heard of, or has expired, may begin anywhere:
-        its earlier batches may have been removed by retention."""
+        """Decides what to do with a batch. An unknown or expired producer may start at any sequence number, because
+        retention may have removed its earlier batches."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return ACCEPTED
@@ -113,7 +125,7 @@ class ProducerStates:
         return ACCEPTED if first_sequence == expected else OutOfOrder(expected)
 
     def record(self, producer_id: int, epoch: int, batch: ProducerBatch) -> None:
-        """The batch is in the log. The caller has judged it, or reads it back from the log."""
+        """Records a batch that is in the log. The caller has judged it, or is replaying the log."""
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
             self._begin_epoch(entry, producer_id, epoch, batch)
@@ -125,8 +137,8 @@ class ProducerStates:
             entry.previous, entry.is_whole = None, False
 
     def record_unnumbered(self, producer_id: int, epoch: int, offset: int, end_offset: int, timestamp_ms: int) -> None:
-        """A marker, or a coordinator's batch, is in the log. Neither counts in the sequence; either may be the first
-        that is heard of an epoch, whose sequence then begins at zero."""
+        """Records a transaction marker or a coordinator's batch. Neither counts in the sequence. Either may be the
+        first batch of an epoch, whose sequence then starts at zero."""
         entry = self._entries.get(producer_id)
         if entry is None or epoch > entry.epoch:
             batch = ProducerBatch(NO_SEQUENCE, NO_SEQUENCE, offset, end_offset, timestamp_ms)
@@ -148,8 +160,8 @@ class ProducerStates:
             del self._entries[outdated]
 
     def expire(self, heard_before_ms: int, kept: Container[int] = ()) -> list[int]:
-        """Forgets producers that have been silent since before then, but for those that are to be kept; returns their
-        ids."""
+        """Forgets producers whose last batch is older than `heard_before_ms`, except those in `kept`. Returns the ids
+        of the forgotten producers."""
         silent = [
             entry.producer_id
             for entry in self

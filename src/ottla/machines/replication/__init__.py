@@ -1,4 +1,4 @@
-"""Replication of one partition, as its leader sees it: who is in sync, and how far everybody in sync has got."""
+"""Replication of one partition as its leader sees it: which followers are in sync, and how far they have all got."""
 
 from ottla.machines.replication.leader import Follower, LeaderReplication
 from ottla.machines.replication.throttle import Throttle

@@ -1,15 +1,16 @@
-"""What a leader knows of its followers, and what follows from it: the high watermark and the next ISR.
+"""The leader's view of its followers, from which it derives the high watermark and the next ISR.
 
-A follower has two ends. Its `end` is the offset that it fetches from: it has everything below, in whatever way. Its
-`acknowledged_end` is what counts (SAFETY 13): appended for `memory`, written for `cache`, synced for `disk`. A follower
-of a `disk` topic fetches ahead of its syncs and reports them by themselves (SAFETY 14), so the two differ.
+A follower has two ends. Its `end` is the offset from which it fetches: it has everything below. Its `acknowledged_end`
+is the one that counts (safety: acknowledged-end): appended for `memory`, written for `cache`, synced for `disk`. A
+follower of a `disk` topic fetches ahead of its syncs and reports synced ends separately (safety: synced-ends), so the
+two differ.
 
-The watermark is the least acknowledged end of everybody who may be in the ISR: the stored one and the one that is on
-its way to be stored. So a shrink counts when it is confirmed, an expansion from when it is sent, and an unknown outcome
-keeps the larger set (SAFETY 15). It stands still while the ISR is smaller than min.insync.replicas, and while there are
-eligible replicas outside of it, which may be elected (SAFETY 4).
+The high watermark is the lowest acknowledged end of every replica that may be in the ISR, that is, in the stored ISR or
+in the one that is being stored. A shrink therefore counts once it is confirmed, an expansion as soon as it is sent, and
+an unknown outcome keeps the larger set (safety: isr-changes). The high watermark does not advance while the ISR is
+smaller than min.insync.replicas, or while eligible replicas outside the ISR may be elected (safety: eligible-replicas).
 
-Pure: time comes in as a number, the ISR's fate as calls. One leader epoch has one of these.
+Pure: time is passed in as a number, and the outcomes of ISR changes as calls. Each leader epoch has its own instance.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ UNKNOWN = -1
 NEVER = float("-inf")
 
 Isr = Mapping[int, int]
-"""Broker id to broker epoch: a member is an incarnation (SAFETY 2)."""
+"""Broker id to broker epoch: an ISR member is an incarnation of a broker (safety: isr-incarnations)."""
 
 
 @dataclass(slots=True)
 class Follower:
+    """The state of one follower, as of its last fetch or acknowledgement."""
+
     broker_epoch: int
     caught_up_ms: float
-    """When it last had, acknowledged, all that the leader had."""
+    """Time at which it last had acknowledged everything that the leader had."""
     start: int = UNKNOWN
-    """Where its log begins."""
+    """Start offset of its log."""
     end: int = UNKNOWN
     acknowledged_end: int = UNKNOWN
     heard_ms: float = 0.0
@@ -38,6 +41,8 @@ class Follower:
 
 
 class LeaderReplication:
+    """The replication state of one partition during one leader epoch."""
+
     def __init__(
         self,
         broker_id: int,
@@ -57,24 +62,24 @@ class LeaderReplication:
         self._others = [replica for replica in replicas if replica != broker_id]
         self.isr: dict[int, int] = dict(isr)
         self.proposed: dict[int, int] | None = None
-        """On its way to be stored, or stored for all we know."""
+        """An ISR that is being stored, or that may be stored already."""
         self._has_eligible = has_eligible
         self._min_in_sync = min_in_sync
         self.high_watermark = high_watermark
         self._end = end
         self._acknowledged_end = acknowledged_end
         self._epoch_start = end
-        """What was here before this epoch: nobody joins the ISR without it."""
+        """Log end offset at the start of this epoch. A replica needs everything below it to join the ISR."""
         self._lag_max_ms = lag_max_ms
         self._acknowledges_by_fetch = acknowledges_by_fetch
         self._followers: dict[int, Follower] = {}
         for member, broker_epoch in self.isr.items():
             if member != broker_id:
-                # Nothing is known yet; it has as long to show up as one that was in sync a moment ago.
+                # Its state is not known yet. It gets as much time as a follower that was in sync a moment ago.
                 self._followers[member] = Follower(broker_epoch, now_ms)
         self._advance()
 
-    # -- what it says -----------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     @property
     def epoch_start(self) -> int:
@@ -82,14 +87,15 @@ class LeaderReplication:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be taken. More than there are replicas cannot be asked for."""
+        """True if acks=all produces are accepted. The required number is capped at the number of replicas."""
         return len(self.isr) >= min(self._min_in_sync, len(self._others) + 1)
 
     def follower(self, broker_id: int) -> Follower | None:
         return self._followers.get(broker_id)
 
     def in_sync_with(self, offset: int) -> list[tuple[int, int]]:
-        """(end, broker id) of the followers in sync that have the record at this offset, or are about to."""
+        """Returns (end, broker id) of the in-sync followers that have the record at this offset or are about to fetch
+        it."""
         found = []
         for member in self.isr:
             follower = self._followers.get(member)
@@ -98,11 +104,11 @@ class LeaderReplication:
         return found
 
     def least_end_needed(self) -> int:
-        """Everybody in sync has what lies below."""
+        """Returns the offset below which every in-sync replica has everything."""
         ends = [follower.end for member in self.isr if (follower := self._followers.get(member)) is not None]
         return min([self._end, *ends])
 
-    # -- what happens: each returns whether the watermark moved -----------------------------------------------
+    # -- events: each method returns whether the high watermark moved -----------------------------------------
 
     def on_own_progress(self, end: int, acknowledged_end: int) -> bool:
         self._end = end
@@ -118,8 +124,9 @@ class LeaderReplication:
         start: int = UNKNOWN,
         acknowledged_end: int = UNKNOWN,
     ) -> bool:
-        """A follower of this leader epoch asks from this offset on, and its history does not diverge. Its log begins at
-        `start`. Its synced end comes along if it is known; what was reported since may be further on."""
+        """A follower of this leader epoch fetches from this offset, and its history does not diverge. Its log starts at
+        `start`. The fetch carries the synced end if known; a report that arrived in the meantime may be further ahead.
+        """
         follower = self._follower_for(broker_id, broker_epoch, now_ms)
         if follower is None:
             return False
@@ -132,8 +139,8 @@ class LeaderReplication:
         return self._advance()
 
     def on_acknowledged(self, broker_id: int, broker_epoch: int, end: int, now_ms: float) -> bool:
-        """A follower reports its synced end. It counts no further than what it has asked beyond: the report is of the
-        same history only up to there (SAFETY 14)."""
+        """A follower reports its synced end. It counts only up to the follower's fetch offset, because only up to there
+        is it known to describe the same history (safety: synced-ends)."""
         follower = self._followers.get(broker_id)
         if follower is None or follower.broker_epoch != broker_epoch or follower.end == UNKNOWN:
             return False
@@ -149,14 +156,15 @@ class LeaderReplication:
         self._lag_max_ms = lag_max_ms
 
     def on_replicas(self, replicas: Iterable[int]) -> None:
-        """A reassignment: who is no replica any more is forgotten."""
+        """Handles a reassignment: forgets brokers that are no longer replicas."""
         self._others = [replica for replica in replicas if replica != self._me]
         self._followers = {member: f for member, f in self._followers.items() if member in self._others}
 
     # -- the ISR ----------------------------------------------------------------------------------------------
 
     def next_isr(self, registered: Mapping[int, int], now_ms: float) -> dict[int, int] | None:
-        """The ISR that should be stored now, or None. `registered` has the broker epoch of every live broker."""
+        """Returns the ISR to store now, or None if it need not change. `registered` has the broker epoch of every live
+        broker."""
         if self.proposed is not None:
             return None
         wanted = {self._me: registered.get(self._me, self.isr.get(self._me, UNKNOWN))}
@@ -170,31 +178,31 @@ class LeaderReplication:
         self.proposed = dict(isr)
 
     def on_isr_stored(self, isr: Isr, *, has_eligible: bool = False) -> bool:
-        """What the store has, by our own confirmed write or by the controller's."""
+        """Takes the ISR that is in the store, written by this leader (and confirmed) or by the controller."""
         self.isr = dict(isr)
         self._has_eligible = has_eligible
         self.proposed = None
         return self._advance()
 
     def on_isr_refused(self) -> bool:
-        """The write met a condition that did not hold: it will never be applied, and what stands is on its way."""
+        """The conditional write failed: it will never be applied, and the stored ISR is about to arrive."""
         self.proposed = None
         return self._advance()
 
-    # -- inside -----------------------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------------------
 
     def _follower_for(self, broker_id: int, broker_epoch: int, now_ms: float) -> Follower | None:
         if broker_id not in self._others:
             return None
         follower = self._followers.get(broker_id)
         if follower is None or broker_epoch > follower.broker_epoch:
-            # A new incarnation begins with nothing: what the old one had says nothing of it.
+            # A new incarnation starts with nothing: the state of the old one does not apply to it.
             follower = self._followers[broker_id] = Follower(broker_epoch, NEVER)
         return follower if follower.broker_epoch == broker_epoch else None
 
     def _note_lag(self, follower: Follower, now_ms: float) -> None:
-        """Caught up now, or as of the last word from it: a follower that fetches in a stream of appends never has
-        quite everything, but soon has what there was."""
+        """Marks the follower as caught up now or as of its previous report. During a stream of appends a follower never
+        has quite everything, but it soon has what the leader had at the previous report."""
         if follower.acknowledged_end >= self._end:
             follower.caught_up_ms = now_ms
         elif follower.acknowledged_end >= follower.leader_end_when_heard != UNKNOWN:
@@ -208,7 +216,7 @@ class LeaderReplication:
         if follower is None:
             return None
         if self.isr.get(member) == follower.broker_epoch:
-            # Nothing was appended since it was caught up: it lacks nothing, however long ago that was.
+            # Nothing was appended since the follower caught up: it lacks nothing, however long ago that was.
             is_current = follower.acknowledged_end >= self._end or now_ms - follower.caught_up_ms <= self._lag_max_ms
             return follower.broker_epoch if is_current else None
         joins = (

@@ -1,27 +1,29 @@
-"""A token bucket for the traffic of throttled replicas.
+"""A token bucket that throttles replication traffic.
 
-Whole batches move, so a turn may take more than the bucket holds: the debt is paid before the next turn. Averaged over
-more than a second, the rate holds. Pure: time comes in as a number.
+Only whole batches move, so a turn may take more than the bucket holds. The debt is repaid before the next turn, so the
+rate holds when averaged over more than a second. Pure: time is passed in as a number.
 """
 
 from __future__ import annotations
 
 UNLIMITED = 2**63 - 1
 BURST_MS = 1000
-"""The bucket holds what flows in this time, so that somebody who asks twice a second loses nothing."""
+"""Capacity of the bucket, as the time in which it fills. A replica that fetches twice a second loses nothing."""
 TURN_BYTES_MIN = 64 * 1024
-"""What a turn may take at least, so that a low rate does not lead to tiny reads."""
+"""Minimum number of bytes that a turn may take, so that a low rate does not lead to tiny reads."""
 TURN_MS = 100
 """At a low rate, a turn comes after this time and takes less."""
 
 
 class Throttle:
+    """The token bucket of one direction of throttled replication."""
+
     __slots__ = ("_available", "_filled_ms", "_rate")
 
     def __init__(self) -> None:
         self._rate = UNLIMITED
         self._available = 0.0
-        """Bytes; negative while there is a debt."""
+        """Available bytes; negative while there is a debt."""
         self._filled_ms = 0.0
 
     @property
@@ -29,14 +31,15 @@ class Throttle:
         return self._rate < UNLIMITED
 
     def set_rate(self, bytes_per_s: int, now_ms: float) -> None:
-        """Takes effect at once. A debt from a lower rate is not paid at the higher one's pace: it is forgotten."""
+        """Changes the rate immediately. A debt from the old rate is dropped rather than repaid at the new rate."""
         if bytes_per_s != self._rate:
             self._rate = bytes_per_s
             self._available = 0.0
             self._filled_ms = now_ms
 
     def allowance(self, now_ms: float, pending: int = 0) -> int:
-        """The bytes that may move now, beyond `pending` ones that are not recorded yet; 0 if it has to wait."""
+        """Returns the number of bytes that may move now, beyond `pending` bytes that are not recorded yet; 0 means
+        wait."""
         if not self.is_limited:
             return UNLIMITED
         self._fill(now_ms)
@@ -44,12 +47,13 @@ class Throttle:
         return max(int(available), TURN_BYTES_MIN) if available >= self._turn_bytes and self._rate else 0
 
     def record(self, size_bytes: int, now_ms: float) -> None:
+        """Deducts bytes that have moved."""
         if self.is_limited:
             self._fill(now_ms)
             self._available -= size_bytes
 
     def wait_ms(self, now_ms: float) -> float:
-        """Until `allowance` is not 0."""
+        """Returns the time until `allowance` is not 0."""
         if not self.is_limited:
             return 0.0
         if not self._rate:

@@ -1,7 +1,7 @@
-"""The aborted transactions of one log: what a read_committed consumer has to skip.
+"""The index of aborted transactions of one log, which a read_committed consumer skips.
 
-An entry is written at the transaction's marker, so entries are ordered by their last offset. As bytes they are what
-Kafka keeps in a `.txnindex` file, and a log may keep one such file for each segment.
+An entry is written at the transaction's marker, so entries are ordered by their last offset. The encoding is that of
+Kafka's `.txnindex` files; a log may keep one such file for each segment.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
+    """One entry of the index."""
+
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of its marker."""
+    """Offset of the transaction's marker."""
     last_stable_offset: int
-    """When the marker was written: whatever is aborted later begins at this offset or above."""
+    """Last stable offset when the marker was written. A transaction aborted later starts at this offset or above."""
 
 
 class AbortedIndex:
+    """The aborted transactions of one log, in the order of their markers."""
+
     __slots__ = ("_entries", "removals", "removals_saved")
 
     def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
         self._entries = list(entries)
         self.removals = 0
-        """How often entries were taken out of the middle: what was written before has them still."""
+        """Number of times that entries were removed from the middle. Files written before a removal still
+        contain them."""
         self.removals_saved = 0
 
     def __len__(self) -> int:
@@ -43,7 +48,7 @@ class AbortedIndex:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AbortedIndex) and self._entries == other._entries
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def add(self, entry: AbortedTransaction) -> None:
         is_next = not self._entries or entry.last_offset > self._entries[-1].last_offset
@@ -51,7 +56,7 @@ class AbortedIndex:
         self._entries.append(entry)
 
     def between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTransaction]:
-        """Those with records from the one offset up to, and without, the other."""
+        """Returns the transactions that have records from `fetch_offset` up to, but not including, `upper_offset`."""
         found = []
         for place in range(self._place(fetch_offset), len(self._entries)):
             entry = self._entries[place]
@@ -62,15 +67,15 @@ class AbortedIndex:
         return found
 
     def truncate_to(self, offset: int) -> None:
-        """Markers from this offset on are gone."""
+        """Removes entries whose markers are at this offset or above."""
         del self._entries[self._place(offset) :]
 
     def remove_below(self, start_offset: int) -> None:
-        """The log begins here now."""
+        """Removes entries whose markers are below the new start of the log."""
         del self._entries[: self._place(start_offset)]
 
     def remove_ended_at(self, last_offsets: Collection[int]) -> None:
-        """Nothing is left of these transactions in the log."""
+        """Removes transactions of which no record is left in the log."""
         kept = [entry for entry in self._entries if entry.last_offset not in last_offsets]
         if len(kept) < len(self._entries):
             self._entries = kept
@@ -78,21 +83,22 @@ class AbortedIndex:
 
     @property
     def is_saved(self) -> bool:
-        """No entry that was taken out would come back with a restart."""
+        """True if no removed entry would come back after a restart."""
         return self.removals == self.removals_saved
 
     def _place(self, offset: int) -> int:
-        """Of the first entry that ends at this offset or above."""
+        """Returns the index of the first entry that ends at this offset or above."""
         return bisect_left(self._entries, offset, key=lambda entry: entry.last_offset)
 
     def encode(self, from_offset: int, to_offset: int) -> bytes:
-        """The entries whose markers are in this part of the log."""
+        """Encodes the entries whose markers are in this part of the log."""
         part = self._entries[self._place(from_offset) : self._place(to_offset)]
         return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in part)
 
     @classmethod
     def decode(cls, data: bytes) -> AbortedIndex | None:
-        """None if it is not whole, or of a version that is not known: the log is read instead."""
+        """Decodes an index. Returns None if it is truncated, out of order, or of an unknown version; the caller then
+        reads the log instead."""
         if len(data) % _ENTRY.size:
             return None
         entries = list(_ENTRY.iter_unpack(data))

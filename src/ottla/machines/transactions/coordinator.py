@@ -1,5 +1,5 @@
-"""The transaction coordinator of one partition of `__transaction_state`: requests in; records, answers and effects
-out (ADR 12)."""
+"""The transaction coordinator of one partition of `__transaction_state`: requests in; records, replies and effects out
+(ADR 12)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ottla.machines.transactions.timers import TimerKind, TimerName
 from ottla.model.errors import ErrorCode
 
 UNREADABLE_KEPT = 10
-"""Sentences about unreadable records that are kept for the report."""
+"""Maximum number of messages about unreadable records that are kept for the report."""
 
 _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
     InitProducer: init_producer.init_producer,
@@ -39,25 +39,27 @@ _HANDLERS: dict[type[Request], Callable[[Shard, Ticket, Any], None]] = {
 
 
 class TransactionCoordinator:
-    """First `replay` the log, then `loaded`, then requests.
+    """The coordinator of one partition. Call `replay` for the whole log, then `loaded`, then send requests.
 
-    After a failed append, or an exception, drop it and load another: it may know more than its log.
+    After a failed append or an exception, drop the coordinator and load another one, because this one may know more
+    than its log.
     """
 
     def __init__(self, config: TransactionConfig, decisions: Decisions | None = None) -> None:
-        """`decisions` are counted there: they outlive a coordinator that is dropped."""
+        """Counts its decisions in `decisions`, which outlives a dropped coordinator."""
         self.tables: Tables = {}
         self._shard = Shard(config, self.tables, Decisions() if decisions is None else decisions)
         self.skipped: Counter[int] = Counter()
-        """Records of kinds that are not known here, by the kind."""
+        """Number of records of unknown kinds, by kind."""
         self.unreadable: list[str] = []
         self.refused_markers: Counter[ErrorCode] = Counter()
-        """For measurements. TRANSACTION_COORDINATOR_FENCED: there is a later coordinator than this one."""
+        """Number of rejected markers, by error, for metrics. TRANSACTION_COORDINATOR_FENCED means that a later
+        coordinator exists."""
 
     # -- loading ---------------------------------------------------------------------------------------------------
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
-        """A record of the log, from its beginning on."""
+        """Applies one record of the log. Call it for every record, from the beginning of the log."""
         record = Unreadable("a record without a key") if key is None else encoding.decode(key, value)
         if isinstance(record, Unknown):
             self.skipped[record.key_version] += 1
@@ -68,7 +70,8 @@ class TransactionCoordinator:
             apply(self.tables, record)
 
     def loaded(self, coordinator_epoch: int, now: Instant) -> Step:
-        """`coordinator_epoch` is the leader epoch of the partition: partitions refuse markers of a lower one."""
+        """Finishes loading. `coordinator_epoch` is the leader epoch of the partition; partitions reject markers of a
+        lower one."""
         shard = self._shard
         shard.begin(now)
         shard.coordinator_epoch = coordinator_epoch
@@ -84,17 +87,18 @@ class TransactionCoordinator:
 
     @property
     def waiting(self) -> int:
-        """How many tickets have no answer yet."""
+        """Number of tickets that have no reply yet."""
         return self._shard.waiting
 
     def handle(self, ticket: Ticket, request: Request, now: Instant) -> Step:
+        """Handles one request. The reply may be part of this step or of a later one."""
         self._shard.begin(now)
         self._shard.waiting += 1
         self._handle(ticket, request)
         return self._shard.end()
 
     def tick(self, now: Instant) -> Step:
-        """What is due by now."""
+        """Runs the timers that are due."""
         self._shard.begin(now)
         due = []
         while (name := self._shard.timers.pop_due(now.elapsed_ms)) is not None:
@@ -111,14 +115,15 @@ class TransactionCoordinator:
         results: Mapping[TopicPartition, ErrorCode],
         now: Instant,
     ) -> Step:
-        """What became of a `WriteMarkers`, or of a part of it. A partition whose topic was deleted counts as written;
-        one that could not be reached has the error of the connection."""
+        """Reports the outcome of a `WriteMarkers` effect or of a part of it. A partition whose topic was deleted counts
+        as written; an unreachable partition has the error of the connection."""
         self._shard.begin(now)
         self.refused_markers.update(error for error in results.values() if error is not ErrorCode.none)
         markers.written(self._shard, transactional_id, (producer_id, producer_epoch), results)
         return self._shard.end()
 
     def producer_id_allocated(self, transactional_id: str, producer_id: int, now: Instant) -> Step:
+        """Reports a new producer id, and resumes the requests that waited for it."""
         shard = self._shard
         shard.begin(now)
         shard.give_producer_id(transactional_id, producer_id)
@@ -128,7 +133,8 @@ class TransactionCoordinator:
         return shard.end()
 
     def producer_id_refused(self, transactional_id: str, now: Instant) -> Step:
-        """There is none now, such as while the cluster's store does not answer. Clients come again."""
+        """Reports that no producer id is available, for example while the coordination store does not respond. Clients
+        retry."""
         shard = self._shard
         shard.begin(now)
         error = ErrorCode.coordinator_load_in_progress

@@ -1,4 +1,4 @@
-"""How transactions were ended, and who decided it: counted for those who watch the broker."""
+"""Counters of how transactions ended and who decided it, for monitoring."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import NamedTuple
 
 
 class Cause(StrEnum):
+    """Who decided how a transaction ends."""
+
     PRODUCER = "producer"
-    """By EndTxn."""
+    """The producer sent EndTxn."""
     TIMEOUT = "timeout"
     NEW_PRODUCER = "new_producer"
-    """Another one began with the transactional id, or an operator fenced the one that had it."""
+    """A new producer started with the transactional id, or an operator fenced the current one."""
     RESTART = "restart"
-    """The producer itself began anew after an error, in the middle of its transaction."""
+    """The producer itself restarted after an error, in the middle of its transaction."""
     OPERATOR = "operator"
 
 
 class Decision(NamedTuple):
+    """The outcome of a transaction and its cause."""
+
     is_commit: bool
     cause: Cause
 
@@ -26,4 +30,4 @@ class Decision(NamedTuple):
 Decisions = Counter[Decision]
 
 POSSIBLE = (Decision(True, Cause.PRODUCER), *(Decision(False, cause) for cause in Cause))
-"""So that what has not happened yet is told as 0."""
+"""Every decision that can occur, so that those that have not happened yet are reported as 0."""

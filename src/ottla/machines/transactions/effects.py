@@ -1,7 +1,9 @@
-"""What has to be done elsewhere. Like the answers of a step, effects wait until its records are committed.
+"""Actions that the broker performs for the coordinator. Like the replies of a step, they wait until its records are
+committed.
 
-Each of them comes back with a call of the coordinator: `markers_written`, `producer_id_allocated` or
-`producer_id_refused`. If the coordinator is dropped meanwhile, nobody has to hear of it: the next one asks again.
+The outcome of each effect is reported by a call of the coordinator: `markers_written`, `producer_id_allocated` or
+`producer_id_refused`. If the coordinator was dropped in the meantime, the outcome need not be reported: the next
+coordinator asks again.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from ottla.machines.transactions.records import TopicPartition
 
 
 class WriteMarkers(NamedTuple):
-    """WriteTxnMarkers to the leaders of these partitions. All are reported, at once or one by one."""
+    """Sends WriteTxnMarkers to the leaders of these partitions. Every partition is reported, together or one
+    at a time."""
 
     transactional_id: str
     producer_id: int
@@ -24,7 +27,7 @@ class WriteMarkers(NamedTuple):
 
 
 class AllocateProducerId(NamedTuple):
-    """One that was never given before, to anybody in the cluster."""
+    """Allocates a producer id that was never given to any producer of the cluster."""
 
     transactional_id: str
 

@@ -1,7 +1,8 @@
-"""Records of `__transaction_state` in Kafka's own binary format, so that its tools read ours, and we read its logs.
+"""Encodes the records of `__transaction_state` in Kafka's binary format, so that Kafka's tools can read our logs and we
+can read Kafka's.
 
 A key begins with the number of its kind, a value with its version. Values are written in version 1, as Kafka does since
-its transaction version 1, and read in both. Tagged fields that nobody here knows are skipped.
+its transaction version 1, and read in versions 0 and 1. Unknown tagged fields are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PREVIOUS_PRODUCER_ID_TAG = 0
 NEXT_PRODUCER_ID_TAG = 1
 CLIENT_VERSION_TAG = 2
 LAST_PRODUCER_EPOCH_TAG = 10_000
-"""Ours, far from Kafka's numbers. Kafka skips it."""
+"""A tag of Ottla's own, far from Kafka's numbers. Kafka skips it."""
 
 _LAYOUTS = {
     PREVIOUS_PRODUCER_ID_TAG: ">q",
@@ -48,7 +49,7 @@ _DEFAULTS = {
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value."""
+    """Returns the key and the value of a record."""
     writer = FieldWriter()
     writer.int16(KEY_KIND)
     writer.string(record.transactional_id)
@@ -56,6 +57,7 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | Unknown | Unreadable:
+    """Decodes a record. Never raises: a record that cannot be used is Unknown or Unreadable."""
     try:
         reader = FieldReader(key)
         kind = reader.int16()
@@ -75,7 +77,7 @@ def _value(transaction: Transaction) -> bytes:
     writer.int16(transaction.producer_epoch)
     writer.int32(transaction.timeout_ms)
     writer.int8(transaction.state)
-    # Kafka writes null where no transaction has begun, and an empty list where one has ended.
+    # Kafka writes null if no transaction has started, and an empty list if one has ended.
     topics = None if transaction.state is TransactionState.EMPTY else _by_topic(transaction.partitions)
     writer.array(topics, lambda topic: _write_topic(writer, *topic))
     writer.int64(transaction.updated_ms)

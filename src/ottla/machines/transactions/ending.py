@@ -1,5 +1,5 @@
-"""The first phase: it is decided how a transaction ends. By its producer, by its time-out, by a new producer with the
-same transactional id, or by an operator."""
+"""The first phase of ending a transaction: the decision. It is made by the producer, by the transaction timeout, by a
+new producer with the same transactional id, or by an operator."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from ottla.machines.transactions.shard import Shard, Ticket
 from ottla.machines.transactions.timers import TimerKind
 from ottla.model.errors import ErrorCode
 
-# -- by its producer ---------------------------------------------------------------------------------------------------
+# -- ended by the producer ---------------------------------------------------------------------------------------------
 
 
 def end_transaction(shard: Shard, ticket: Ticket, request: EndTransaction) -> None:
+    """EndTxn: decides the outcome, or repeats the reply of an earlier attempt."""
     transaction = shard.tables.get(request.transactional_id)
     if not request.transactional_id:
         verdict: ErrorCode | None = ErrorCode.invalid_request
@@ -47,10 +48,11 @@ def end_transaction(shard: Shard, ticket: Ticket, request: EndTransaction) -> No
 
 
 def _verdict(transaction: Transaction, request: EndTransaction) -> ErrorCode | None:
-    """None: it is decided now. NONE: it was decided so before, and the producer asks again.
+    """Returns None if the outcome is decided now, NONE if it was decided before and the producer retries, else an
+    error.
 
-    The epoch tells a retry from the next transaction's end. A producer that is not sure whether the coordinator knows
-    of its transaction may abort, also where nothing has begun: that too raises its epoch.
+    The epoch distinguishes a retry from the end of the next transaction. A producer that does not know whether the
+    coordinator has its transaction may abort even if none has started; that too raises its epoch.
     """
     identity = identify(transaction, request.producer_id, request.producer_epoch)
     state = transaction.state
@@ -67,7 +69,7 @@ def _verdict(transaction: Transaction, request: EndTransaction) -> ErrorCode | N
 
 
 def _verdict_without_bumps(transaction: Transaction, request: EndTransaction) -> ErrorCode | None:
-    """The same for older clients, which keep their epoch: the state alone tells a retry."""
+    """Does the same for older clients, which keep their epoch: only the state reveals a retry."""
     refused = refusal(identify(transaction, request.producer_id, request.producer_epoch))
     if refused is not None:
         return refused
@@ -108,13 +110,13 @@ def _decide(shard: Shard, ticket: Ticket, request: EndTransaction, transaction: 
     shard.answer(ticket, EndTransactionReply(NONE, *goes_on_as))
 
 
-# -- by others ---------------------------------------------------------------------------------------------------------
+# -- ended by somebody else --------------------------------------------------------------------------------------------
 
 
 def abort_and_fence(shard: Shard, transactional_id: str, cause: Cause, *, own_epoch: int = NO_EPOCH) -> None:
-    """Aborts what is ongoing, with an epoch that nobody has: its producer is fenced in the same step.
+    """Aborts the ongoing transaction with an epoch that nobody has, which fences its producer in the same step.
 
-    `own_epoch` if it is the producer itself that begins anew: it may ask for the raised epoch with this one.
+    `own_epoch` is set if the producer itself restarts: it may then ask for the raised epoch with this one.
     """
     transaction = shard.tables[transactional_id]
     assert transaction.state is TransactionState.ONGOING, "only a running transaction can be fenced"
@@ -124,13 +126,14 @@ def abort_and_fence(shard: Shard, transactional_id: str, cause: Cause, *, own_ep
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=transaction.producer_epoch + 1 if can_bump else EPOCH_MAX,
         last_producer_epoch=own_epoch,
-        # Its markers have a higher epoch than its records, whatever its producer knows of that.
+        # The markers have a higher epoch than the records, even if the producer does not know about epoch bumps.
         client_version=EPOCH_BUMPS_SINCE_VERSION if can_bump else 0,
     )
     _prepare(shard, transactional_id, fenced, cause)
 
 
 def abort_by_operator(shard: Shard, ticket: Ticket, request: AbortTransaction) -> None:
+    """Aborts an ongoing transaction at an operator's request."""
     transaction = shard.tables.get(request.transactional_id)
     error = NONE
     if transaction is None:
@@ -145,13 +148,15 @@ def abort_by_operator(shard: Shard, ticket: Ticket, request: AbortTransaction) -
 
 
 def on_timeout(shard: Shard, transactional_id: str) -> None:
+    """Aborts a transaction that is still ongoing at its deadline."""
     transaction = shard.tables.get(transactional_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         abort_and_fence(shard, transactional_id, Cause.TIMEOUT)
 
 
 def watch_timeout(shard: Shard, transactional_id: str) -> None:
-    """From when it began, by its time stamp; a wall clock that jumped makes it longer by one time-out at most."""
+    """Starts the transaction timeout, counted from the start timestamp. A wall clock that jumped extends it by at most
+    one timeout."""
     transaction = shard.tables[transactional_id]
     passed_ms = shard.now.wall_ms - transaction.started_ms
     left_ms = max(0, min(transaction.timeout_ms, transaction.timeout_ms - passed_ms))

@@ -1,8 +1,8 @@
-"""Who a producer is, by the id and epoch that it brings.
+"""Determines who a producer is from the producer id and epoch that it sends.
 
-There is one producer of a transactional id at a time. It has the current id and epoch, but for two moments: it has
-not heard yet that it was raised to them (its answer was lost), or it was already told an id that begins to count when
-the transaction is complete. Everybody else is fenced.
+A transactional id has one producer at a time. That producer has the current id and epoch, with two exceptions: it does
+not know yet that it was raised to them (the reply was lost), or it was already given an id that takes effect when the
+transaction completes. Every other producer is fenced.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from ottla.model.errors import ErrorCode
 
 
 class Identity(Enum):
+    """The relation of a request's producer to the transactional id."""
+
     CURRENT = auto()
     PREVIOUS = auto()
-    """It asks again: the answer that raised it to the current identity did not arrive."""
+    """The producer retries: the reply that raised it to the current identity did not arrive."""
     NEXT = auto()
-    """Epochs are used up, and it was told its next id while its transaction is being completed."""
+    """The epochs are exhausted, and the producer was given its next id while its transaction is being completed."""
     FENCED = auto()
     STRANGER = auto()
-    """Another producer id."""
+    """The request carries a different producer id."""
 
 
 def identify(transaction: Transaction, producer_id: int, producer_epoch: int) -> Identity:
+    """Compares the id and epoch of a request with the state of the transactional id."""
     brought = (producer_id, producer_epoch)
     if brought == (transaction.producer_id, transaction.producer_epoch):
         return Identity.CURRENT
@@ -37,7 +40,7 @@ def identify(transaction: Transaction, producer_id: int, producer_epoch: int) ->
 
 
 def refusal(identity: Identity) -> ErrorCode | None:
-    """Of a request that only the current producer may make."""
+    """Returns the error for a request that only the current producer may make, or None for the current producer."""
     match identity:
         case Identity.CURRENT:
             return None

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: a producer gets an id and an epoch, and whoever had them before is fenced."""
+"""InitProducerId with a transactional id: gives a producer an id and an epoch, and fences the previous producer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ottla.model.errors import ErrorCode
 
 
 def init_producer(shard: Shard, ticket: Ticket, request: InitProducer) -> None:
+    """InitProducerId: grants an id and an epoch, or aborts the ongoing transaction first."""
     error = _invalid(shard, request)
     transaction = shard.tables.get(request.transactional_id)
     if error is not None:
@@ -36,7 +37,7 @@ def _invalid(shard: Shard, request: InitProducer) -> ErrorCode | None:
     if not request.transactional_id:
         return ErrorCode.invalid_request
     if request.two_phase_commit:
-        # What Kafka says where an operator has not allowed it.
+        # This is Kafka's error if the operator has not allowed two-phase commit.
         return ErrorCode.transactional_id_authorization_failed
     if request.keep_prepared:
         return ErrorCode.unsupported_version
@@ -46,7 +47,8 @@ def _invalid(shard: Shard, request: InitProducer) -> ErrorCode | None:
 
 
 def _first(shard: Shard, ticket: Ticket, request: InitProducer) -> None:
-    """A producer that knows an id from before comes here too, if its transactional id has expired."""
+    """Grants the first epoch of a new id. A producer with an older id arrives here too, if its transactional id has
+    expired."""
     producer_id = shard.take_producer_id(ticket, request, request.transactional_id)
     if producer_id is None:
         return
@@ -69,7 +71,7 @@ def _again(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Tra
     elif transaction.state.is_prepared:
         shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
     elif transaction.state is TransactionState.ONGOING:
-        # Whoever is current aborts what it had begun; a new one, what the one before it had. Both come again.
+        # The current producer aborts its own transaction; a new producer aborts its predecessor's. Both retry.
         cause, own_epoch = (Cause.RESTART, transaction.producer_epoch) if goes_on else (Cause.NEW_PRODUCER, NO_EPOCH)
         ending.abort_and_fence(shard, request.transactional_id, cause, own_epoch=own_epoch)
         shard.answer(ticket, InitProducerReply(ErrorCode.concurrent_transactions))
@@ -80,7 +82,8 @@ def _again(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Tra
 
 
 def _raise(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Transaction, goes_on: bool) -> None:
-    """To the next epoch, or to a new id if there is none. Who goes on may ask again with what it has now."""
+    """Raises the producer to the next epoch, or to a new id if the epochs are exhausted. A producer that continues may
+    retry with its present id and epoch."""
     raised = replace(
         transaction,
         previous_producer_id=transaction.producer_id,

@@ -1,4 +1,4 @@
-"""Transactional ids as administrators see them, and the end of those that nobody uses."""
+"""Lists, describes and expires transactional ids."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from ottla.machines.transactions.timers import TimerKind
 from ottla.model.errors import ErrorCode
 
 EXPIRED_PER_STEP = 500
-"""A step's records are one batch."""
+"""Maximum number of ids that expire in one step; the records of a step form one batch."""
 
 LABELS = frozenset(state.label for state in TransactionState)
 
 
 def describe_transaction(shard: Shard, ticket: Ticket, request: DescribeTransaction) -> None:
+    """DescribeTransactions for one transactional id."""
     transaction = shard.tables.get(request.transactional_id)
     if not request.transactional_id:
         reply = DescribeTransactionReply(ErrorCode.invalid_request)
@@ -32,6 +33,7 @@ def describe_transaction(shard: Shard, ticket: Ticket, request: DescribeTransact
 
 
 def list_transactions(shard: Shard, ticket: Ticket, request: ListTransactions) -> None:
+    """ListTransactions for the ids of this partition."""
     listed = tuple(
         ListedTransaction(name, transaction.producer_id, transaction.state.label)
         for name, transaction in sorted(shard.tables.items())
@@ -51,12 +53,14 @@ def _is_wanted(shard: Shard, name: str, transaction: Transaction, request: ListT
 
 
 def _runs_longer(shard: Shard, transaction: Transaction, duration_ms: int) -> bool:
-    """Only what has begun and has not ended runs. Kafka also lists ids that have no transaction at all."""
+    """Returns whether a transaction has been running for longer than this. Only one that has started and not ended
+    runs; Kafka also lists ids that have no transaction at all."""
     runs = transaction.state is TransactionState.ONGOING or transaction.state.is_prepared
     return runs and shard.now.wall_ms - transaction.started_ms > duration_ms
 
 
 def expire(shard: Shard) -> None:
+    """Writes tombstones for transactional ids that have been idle for too long."""
     latest_ms = shard.now.wall_ms - shard.config.id_expiration_ms
     expired = [name for name, transaction in shard.tables.items() if _is_expired(transaction, latest_ms)]
     for name in expired[:EXPIRED_PER_STEP]:

@@ -1,8 +1,8 @@
-"""The second phase: what was decided is written into each partition, and when all have it, the transaction is complete.
+"""The second phase of ending a transaction: writes the outcome into each partition, then completes the transaction.
 
-The decision is committed before a marker is sent, so that a marker never says what a failover could undo. Which
-partitions are marked is not kept: the next coordinator sends all markers again, and a partition that has its marker
-already answers so (`partition_table`).
+The decision is committed before a marker is sent, so that a failover cannot undo what a marker says. The set of marked
+partitions is not stored: the next coordinator sends all markers again, and a partition that already has its marker
+reports that (`partition_table`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ MARKED = frozenset(
     {
         ErrorCode.none,
         # The partition knows a later epoch of this producer. No producer gets one before this transaction is complete,
-        # so the marker has been there; or nothing of it is left.
+        # so the marker was written before, or no record of the transaction is left.
         ErrorCode.invalid_producer_epoch,
-        # No transactional record can be in such a log.
+        # Such a log cannot contain transactional records.
         ErrorCode.unsupported_for_message_format,
     }
 )
-"""Nothing is left to do for the partition. Every other error is tried again: a decided transaction is not given up."""
+"""Results that leave nothing to do for the partition. Every other error is retried: a decided transaction is never
+abandoned."""
 
 BACKOFF_DOUBLINGS_MAX = 10
 
 
 def begin(shard: Shard, transactional_id: str) -> None:
-    """It is prepared."""
+    """Starts writing the markers of a prepared transaction."""
     partitions = shard.tables[transactional_id].partitions
     if partitions:
         shard.markers[transactional_id] = MarkerProgress(set(partitions))
@@ -54,7 +55,7 @@ def written(
     producer: tuple[int, int],
     results: Mapping[TopicPartition, ErrorCode],
 ) -> None:
-    """A report of markers that were sent. One of a transaction that is over changes nothing."""
+    """Handles the results of markers that were sent. Results for a transaction that is over change nothing."""
     progress = shard.markers.get(transactional_id)
     transaction = shard.tables.get(transactional_id)
     if progress is None or transaction is None:
@@ -72,6 +73,7 @@ def written(
 
 
 def on_retry(shard: Shard, transactional_id: str) -> None:
+    """Sends the outstanding markers again."""
     if transactional_id in shard.markers:
         _send(shard, transactional_id)
 

@@ -1,4 +1,4 @@
-"""Partitions become part of a transaction before anything is written into them: only those get a marker."""
+"""Adds partitions to a transaction before anything is written to them: only those partitions get a marker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ottla.model.errors import ErrorCode
 
 
 def add_partitions(shard: Shard, ticket: Ticket, request: AddPartitions) -> None:
+    """AddPartitionsToTxn: adds the partitions, or verifies that they were added."""
     transaction = shard.tables.get(request.transactional_id)
     error = _refusal(transaction, request)
     if error is not None or transaction is None:
@@ -44,7 +45,7 @@ def _verified(transaction: Transaction, partition: tuple[str, int]) -> ErrorCode
 def _add(shard: Shard, transaction: Transaction, request: AddPartitions) -> None:
     is_ongoing = transaction.state is TransactionState.ONGOING
     if request.partitions <= transaction.partitions:
-        # Added before, or nothing to add: no transaction begins by that.
+        # All partitions were added before, or there are none: this does not start a transaction.
         return
     now_ms = shard.now.wall_ms
     ongoing = replace(

@@ -1,7 +1,7 @@
-"""How a table goes back when its log is truncated: what each change found, by the offset at which it was made.
+"""The undo log of a table: for each change, its offset and the value before it. Used when the log is truncated.
 
-Only the beginning and the end of a transaction change the table, so this is small. A log lets go of it as far as it
-will never be truncated, nor asks for an earlier snapshot.
+Only the start and the end of a transaction change the table, so the history is small. It is discarded up to the offset
+below which the log is never truncated and never asks for a snapshot.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ T = TypeVar("T")
 
 
 class Change(NamedTuple, Generic[T]):
+    """One change of a producer's entry; `before` is None if there was no entry."""
+
     offset: int
     producer_id: int
     before: T | None
 
 
 class History(Generic[T]):
+    """The changes of one table, in the order of the log."""
+
     __slots__ = ("_changes", "from_offset")
 
     def __init__(self, from_offset: int = 0) -> None:
         self._changes: list[Change[T]] = []
         self.from_offset = from_offset
-        """All changes from here on are known."""
+        """All changes from this offset on are known."""
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -33,7 +37,7 @@ class History(Generic[T]):
         self._changes.append(Change(offset, producer_id, before))
 
     def since(self, offset: int) -> list[Change[T]]:
-        """The latest first: the order in which to undo them."""
+        """Returns the changes from this offset on, latest first: the order in which to undo them."""
         return self._changes[self._place(offset) :][::-1]
 
     def truncate_to(self, offset: int) -> None:

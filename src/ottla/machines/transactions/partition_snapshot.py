@@ -1,6 +1,6 @@
-"""A partition's transactions as bytes, as of an offset, so that a restart need not read the log from its beginning.
+"""A snapshot of a partition's transactions as of an offset, so that a restart need not read the log from its beginning.
 
-The index of aborted transactions is not in it: that one grows with the log, and is kept beside it (`aborted_index`).
+The index of aborted transactions is not included: it grows with the log and is stored beside it (`aborted_index`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ottla.machines.transactions.partition_table import Ended, PartitionTransact
 _MAGIC = b"OTLT"
 _VERSION = 1
 _HEAD = Struct(">4sHIqII")
-"""magic, version, CRC of all that follows it, offset, producers, ended"""
+"""Magic number, version, CRC of everything after the CRC, offset, number of producers, number of ended transactions."""
 _CRC_FROM = 10
 _PRODUCER = Struct(">qhqiqq")
 _ENDED = Struct(">qq")
 
 
 def encode_snapshot(table: PartitionTransactions, offset: int) -> bytes | None:
-    """None if the table does not know any more how things were at that offset."""
+    """Encodes the table as of this offset. Returns None if that state is no longer known."""
     past = table.as_of(offset)
     if past is None:
         return None
@@ -32,7 +32,8 @@ def encode_snapshot(table: PartitionTransactions, offset: int) -> bytes | None:
 
 
 def decode_snapshot(data: bytes) -> tuple[int, PartitionTransactions] | None:
-    """The offset from which on the log is to be read, and the table. None if it was not written whole."""
+    """Returns the table and the offset from which to read the log. Returns None if the snapshot was not written
+    completely."""
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, offset, producer_count, ended_count = _HEAD.unpack_from(data)

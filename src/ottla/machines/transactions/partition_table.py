@@ -1,13 +1,14 @@
-"""The transactions in one partition: which are open, which markers end them, and up to where a reader may trust.
+"""The transactions of one partition: which are open, which markers end them, and how far a reader may read.
 
-A leader judges a batch or a marker before it appends it, and records it after. A follower, and whoever reads a log
-back, only records. So leading, following and recovering are one path, and the table is a function of the log.
+A leader judges a batch or a marker before it appends it, and records it afterwards. A follower, and recovery, only
+record. Leading, following and recovering therefore share one code path, and the table is a function of the log.
 
-* A transaction is open from its first batch to its marker. A marker of a lower coordinator epoch is refused, and so is
-  one of a transaction that is over; one that is there already is found, if its epoch tells, and not written again.
-* The last stable offset is where the first transaction begins whose end is not committed: one that is open, or whose
-  marker is not below the watermark. A truncation that takes a marker away opens the transaction again (SAFETY 24).
-* Sequence numbers and retries of batches are `machines.producers`'. A retry that is found there is not judged here.
+- A transaction is open from its first batch to its marker. A marker of a lower coordinator epoch is rejected, and so is
+  a marker of a transaction that is over. A marker that is already in the log is recognized, if its epoch allows it, and
+  not written again.
+- The last stable offset is the start of the first transaction whose end is not committed: one that is open, or whose
+  marker is not below the high watermark. Truncating a marker reopens its transaction (safety: last-stable-offset).
+- Sequence numbers and retried batches belong to `machines.producers`. A retry found there is not judged here.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ NO_SEQUENCE = -1
 
 
 class TransactionalProducer(NamedTuple):
-    """What one producer has done here by its transactions."""
+    """The transactional state of one producer in this partition."""
 
     epoch: int
     first_offset: int = NOT_OPEN
-    """Of its open transaction."""
+    """First offset of its open transaction."""
     coordinator_epoch: int = -1
     marker_offset: int = NO_OFFSET
-    """Of its last marker."""
+    """Offset of its last marker."""
     changed_ms: int = -1
-    """When its transaction began here or, if none is open, ended."""
+    """Time at which its transaction started in this partition or, if none is open, ended."""
 
     @property
     def is_open(self) -> bool:
@@ -45,6 +46,8 @@ class TransactionalProducer(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
+    """A transaction that is open in this partition."""
+
     producer_id: int
     producer_epoch: int
     first_offset: int
@@ -59,7 +62,7 @@ class Ended(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What a coordinator asks to be written."""
+    """A marker that a coordinator asks to be written."""
 
     producer_id: int
     producer_epoch: int
@@ -73,7 +76,7 @@ class ToAppend(NamedTuple):
 
 
 class AlreadyMarked(NamedTuple):
-    """By an earlier attempt. The answer waits until that one is committed (SAFETY 21)."""
+    """An earlier attempt wrote the marker. The reply waits until that marker is committed (safety: duplicates)."""
 
     offset: int
 
@@ -82,6 +85,8 @@ TO_APPEND = ToAppend()
 
 
 class PartitionTransactions:
+    """The transactions of one partition, as recorded in its log."""
+
     def __init__(
         self,
         producers: Iterable[tuple[int, TransactionalProducer]] = (),
@@ -90,9 +95,9 @@ class PartitionTransactions:
     ) -> None:
         self._producers = dict(producers)
         self._open: dict[int, int] = {}
-        """First offsets by producer id, in the order of the log."""
+        """First offsets by producer id, in log order."""
         self._ended = deque(ended)
-        """In the order of their markers."""
+        """Ended transactions, in the order of their markers."""
         self._history: History[TransactionalProducer] = History(from_offset)
         self._high_watermark = 0
         self.aborted = AbortedIndex()
@@ -106,16 +111,16 @@ class PartitionTransactions:
         return iter(self._producers.items())
 
     def __eq__(self, other: object) -> bool:
-        """What the log says; not what is only known while it runs."""
+        """Compares the state that the log determines, not state that exists only at run time."""
         return isinstance(other, PartitionTransactions) and (
             self._producers,
             self._open,
             self.aborted,
         ) == (other._producers, other._open, other.aborted)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     def get(self, producer_id: int) -> TransactionalProducer | None:
         return self._producers.get(producer_id)
@@ -125,18 +130,19 @@ class PartitionTransactions:
         return tuple(self._ended)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The oldest first."""
+        """Returns the open transactions, oldest first."""
         found = ((producer_id, self._producers[producer_id]) for producer_id in self._open)
         return [OpenTransaction(name, each.epoch, each.first_offset, each.changed_ms) for name, each in found]
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is open, and every marker is committed: all below the watermark is stable."""
+        """True if no transaction is open and every marker is committed: everything below the high watermark is
+        stable."""
         return not self._open and not self._ended
 
     @property
     def history_length(self) -> int:
-        """Changes that are kept for the case of a truncation."""
+        """Number of changes that are kept in case of a truncation."""
         return len(self._history)
 
     @property
@@ -144,22 +150,23 @@ class PartitionTransactions:
         return self._open.keys()
 
     def knows(self, offset: int) -> bool:
-        """Whether it is known how things were when the log ended there."""
+        """Returns whether the state as of this log end offset is known."""
         return offset >= self._history.from_offset
 
     def last_stable_offset(self, start_offset: int = 0) -> int:
-        """`start_offset` of the log: retention may have taken the beginning of a transaction away."""
+        """Returns the last stable offset. `start_offset` is that of the log: retention may have removed the start of a
+        transaction."""
         unstable = min(self._first_open_offset(), *(each.first_offset for each in self._ended), self._high_watermark)
         return max(unstable, min(start_offset, self._high_watermark))
 
     def _first_open_offset(self) -> int:
         return next(iter(self._open.values()), self._high_watermark)
 
-    # -- judging: a leader, before it appends ----------------------------------------------------------------------
+    # -- judging: by the leader, before it appends -----------------------------------------------------------------
 
     def begin_verification(self, producer_id: int, epoch: int, first_sequence: int, now_ms: int) -> int | ErrorCode:
-        """NO_GUARD if the coordinator need not be asked: the transaction is open here. A retry that is found among
-        the producer's batches is not asked about either."""
+        """Starts a verification and returns its guard. Returns NO_GUARD if the coordinator need not be asked because
+        the transaction is open here. A retry found among the producer's batches needs no verification either."""
         known = self._producers.get(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
             return NO_GUARD
@@ -175,7 +182,8 @@ class PartitionTransactions:
         guard: int = NO_GUARD,
         transaction_version: int = 0,
     ) -> Refused | None:
-        """None: append it. A coordinator's batch, such as one of offsets, has no sequence numbers."""
+        """Returns None if the batch may be appended. A coordinator's batch, such as one with offsets, has no sequence
+        numbers."""
         known = self._producers.get(producer_id)
         is_open = known is not None and known.is_open
         if known is not None and epoch < known.epoch:
@@ -185,7 +193,7 @@ class PartitionTransactions:
                 return Refused(ErrorCode.invalid_txn_state, "a record outside of the producer's open transaction")
             return None
         if known is not None and is_open:
-            # Two transactions under one marker would both be committed, or both be aborted.
+            # One marker would commit or abort both transactions together.
             is_same = known.epoch == epoch
             return None if is_same else Refused(ErrorCode.invalid_txn_state, "its transaction before is still open")
         return self._judge_first_batch(producer_id, epoch, first_sequence, guard, transaction_version)
@@ -198,13 +206,14 @@ class PartitionTransactions:
             return Refused(ErrorCode.invalid_txn_state, "the partition is not known to be part of the transaction")
         if first_sequence == NO_SEQUENCE:
             return None
-        # Each transaction of version 2 has an epoch of its own, and numbers begin at zero with each epoch.
+        # With version 2 each transaction has its own epoch, and sequence numbers start at zero in each epoch.
         bumps = transaction_version >= EPOCH_BUMPS_SINCE_VERSION
         if first_sequence > (0 if bumps else asked.lowest_sequence):
             return Refused(ErrorCode.out_of_order_sequence_number, "an earlier batch is still to come")
         return None
 
     def judge_marker(self, marker: Marker) -> ToAppend | AlreadyMarked | Refused:
+        """Decides whether to append a marker, or whether it is already in the log."""
         known = self._producers.get(marker.producer_id)
         if known is None:
             return TO_APPEND
@@ -214,8 +223,8 @@ class PartitionTransactions:
             )
         if marker.producer_epoch < known.epoch:
             return Refused(ErrorCode.invalid_producer_epoch, f"the producer is at epoch {known.epoch}")
-        # Before version 2 a marker of the same epoch may be another transaction's, which has written nothing here yet,
-        # but may have a batch on its way: only a marker in the log takes its guard away.
+        # Before version 2, a marker of the same epoch may belong to another transaction that has written nothing here
+        # yet but may have a batch in flight. Only a marker in the log invalidates the guard of that batch.
         bumps = marker.transaction_version >= EPOCH_BUMPS_SINCE_VERSION
         if not bumps or marker.producer_epoch > known.epoch:
             return TO_APPEND
@@ -225,12 +234,12 @@ class PartitionTransactions:
             return TO_APPEND
         return AlreadyMarked(known.marker_offset)
 
-    # -- recording: what is in the log -----------------------------------------------------------------------------
+    # -- recording: what the log contains --------------------------------------------------------------------------
 
     def record_batch(
         self, producer_id: int, epoch: int, base_offset: int, timestamp_ms: int, *, is_transactional: bool
     ) -> None:
-        """Not of a control batch. Batches of producers that are not transactional change nothing."""
+        """Records a data batch, not a control batch. Batches of producers that are not transactional change nothing."""
         if not is_transactional:
             return
         self.verifications.end(producer_id)
@@ -244,6 +253,7 @@ class PartitionTransactions:
         self._open.setdefault(producer_id, first_offset)
 
     def record_marker(self, marker: Marker, offset: int, timestamp_ms: int) -> None:
+        """Records a marker that is in the log."""
         self.verifications.end(marker.producer_id)
         known = self._producers.get(marker.producer_id)
         if known is not None and known.is_open:
@@ -270,7 +280,7 @@ class PartitionTransactions:
         self._history.note(offset, producer_id, self._producers.get(producer_id))
         self._producers[producer_id] = after
 
-    # -- the log's ends move ---------------------------------------------------------------------------------------
+    # -- movements of the log's ends -------------------------------------------------------------------------------
 
     def advance_watermark(self, high_watermark: int) -> None:
         self._high_watermark = max(self._high_watermark, high_watermark)
@@ -278,7 +288,8 @@ class PartitionTransactions:
             self._ended.popleft()
 
     def truncate_to(self, offset: int) -> bool:
-        """False if it is not known any more how things were: the log is read again, from a snapshot on."""
+        """Undoes all changes from this offset on. Returns False if the earlier state is no longer known; the caller
+        then replays the log from a snapshot."""
         if offset < self._history.from_offset:
             return False
         self._undo(self._producers, offset)
@@ -291,12 +302,12 @@ class PartitionTransactions:
         return True
 
     def forget_verifications(self) -> None:
-        """Whoever leads next asks the coordinators again."""
+        """Drops all guards. The next leader asks the coordinators again."""
         self.verifications.clear()
 
     def as_of(self, offset: int) -> PartitionTransactions | None:
-        """The table as it was when the log ended there, without the index of aborted transactions. None if it is not
-        known any more."""
+        """Returns the table as of this log end offset, without the index of aborted transactions. Returns None if that
+        state is no longer known."""
         if offset < self._history.from_offset:
             return None
         producers = dict(self._producers)
@@ -305,15 +316,16 @@ class PartitionTransactions:
         return PartitionTransactions(producers.items(), ended, offset)
 
     def forget_history(self, below_offset: int) -> None:
-        """The log will not be truncated below, nor ask how things were."""
+        """Discards history below an offset. The log is not truncated below it, and asks for no state below it."""
         self._history.forget_below(below_offset)
 
     def remove_below(self, start_offset: int) -> None:
-        """The log begins here now. An open transaction that began before stays open: its marker is still to come."""
+        """Moves the start of the log. An open transaction that started before it stays open: its marker is still to
+        come."""
         self.aborted.remove_below(start_offset)
 
     def expire(self, changed_before_ms: int) -> list[int]:
-        """Forgets producers that have ended their last transaction before then; returns their ids."""
+        """Forgets producers whose last transaction ended before this time. Returns their ids."""
         expired = [
             producer_id
             for producer_id, known in self._producers.items()

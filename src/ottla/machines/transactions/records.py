@@ -1,6 +1,7 @@
-"""What a partition of `__transaction_state` holds, as values: one record for each transactional id.
+"""The contents of a partition of `__transaction_state` as values: one record for each transactional id.
 
-A record says what is now; `value` None is a tombstone: the id has expired. Nothing else survives a failover.
+A record holds the current state. A `value` of None is a tombstone: the id has expired. Nothing else survives a
+failover.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 
 EPOCH_MAX = 0x7FFF
-"""Never given to a producer: it is there so that the last one that was given can be fenced."""
+"""Never given to a producer. It exists so that the last epoch that was given can be fenced."""
 EPOCH_LAST_GIVEN = EPOCH_MAX - 1
 
 EPOCH_BUMPS_SINCE_VERSION = 2
-"""From this version of the transaction protocol on (KIP-890), each end of a transaction raises the epoch."""
+"""From this version of the transaction protocol on (KIP-890), every end of a transaction raises the epoch."""
 
 
 class TransactionState(IntEnum):
-    """The numbers are those of Kafka's records."""
+    """The states of a transaction. The numbers are those of Kafka's records."""
 
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """Decided. Partitions are being marked; nothing can change the outcome any more."""
+    """Decided. Partitions are being marked, and the outcome can no longer change."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """On its way to a tombstone. Never in a record."""
+    """About to get a tombstone. Never in a record."""
     PREPARE_EPOCH_FENCE = 7
-    """About to be aborted with a higher epoch. Here that is one step with PREPARE_ABORT, and never in a record."""
+    """About to be aborted with a higher epoch. Ottla does this in one step with PREPARE_ABORT; never in a record."""
 
     @property
     def label(self) -> str:
-        """As administrators see it."""
+        """The name shown to administrators."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
     @property
@@ -67,7 +68,7 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """A transactional id: who may use it, and how far its last transaction is."""
+    """The state of a transactional id: who may use it, and the progress of its last transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -77,14 +78,14 @@ class Transaction:
     updated_ms: int
     started_ms: int = NO_TIME
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id of the record before."""
+    """Producer id of the preceding record."""
     next_producer_id: int = NO_PRODUCER_ID
-    """Only while prepared: the epochs are used up, and the producer goes on with this id."""
+    """Set only while prepared: the epochs are exhausted, and the producer continues with this id."""
     client_version: int = 0
-    """Of the transaction protocol, by which it was begun or ended."""
+    """Version of the transaction protocol with which the transaction was started or ended."""
     last_producer_epoch: int = NO_EPOCH
-    """With `previous_producer_id`: whom the last answer raised to the identity that is current now. Whoever asks again
-    with this one did not get the answer. Kafka keeps it in memory only; here it is a tagged field of our own."""
+    """Together with `previous_producer_id`, the identity that the last reply raised to the current one. A producer that
+    retries with it did not get the reply. Kafka keeps this in memory only; Ottla stores it in its own tagged field."""
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -97,6 +98,8 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
+    """A record of one transactional id; a value of None is a tombstone."""
+
     transactional_id: str
     value: Transaction | None
 
@@ -108,4 +111,6 @@ class Unknown(NamedTuple):
 
 
 class Unreadable(NamedTuple):
+    """A record that could not be decoded."""
+
     why: str

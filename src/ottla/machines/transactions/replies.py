@@ -1,4 +1,4 @@
-"""What the coordinator answers."""
+"""Replies of the transaction coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InitProducerReply(NamedTuple):
 
 
 class AddPartitionsReply(NamedTuple):
-    """Of one transaction. If it is refused as a whole, each partition has the same error."""
+    """Results for one transaction. If the request is rejected as a whole, each partition has the same error."""
 
     errors: tuple[tuple[TopicPartition, ErrorCode], ...]
 
@@ -25,7 +25,7 @@ class AddPartitionsReply(NamedTuple):
 class EndTransactionReply(NamedTuple):
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
-    """What the producer goes on with, which a client of transaction version 2 is told."""
+    """The id with which the producer continues, sent to clients of transaction version 2."""
     producer_epoch: int = NO_EPOCH
 
 
@@ -46,7 +46,7 @@ class ListedTransaction(NamedTuple):
 
 class ListTransactionsReply(NamedTuple):
     unknown_states: tuple[str, ...]
-    """Filters that name no state."""
+    """Requested states that do not exist."""
     transactions: tuple[ListedTransaction, ...]
 
 

@@ -1,7 +1,7 @@
-"""What producers, brokers and administrators ask of the coordinator, without API versions and wire formats.
+"""Requests of producers, brokers and administrators to the coordinator, without API versions and wire formats.
 
-`transaction_version` is how a client's version of an API counts: 2 if it knows that each end of a transaction raises
-its epoch (EndTxn from version 5 on; AddPartitionsToTxn that a broker sends for a Produce from version 12 on).
+`transaction_version` expresses a client's API version: it is 2 if the client knows that each end of a transaction
+raises its epoch (EndTxn from version 5; AddPartitionsToTxn that a broker sends for a Produce from version 12).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ class InitProducer:
     transactional_id: str
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
-    """With the epoch: a producer that goes on after an error (KIP-360). Without them it is a new one, and the one
-    before it is fenced."""
+    """Set, with the epoch, by a producer that continues after an error (KIP-360). Otherwise the producer is new, and
+    its predecessor is fenced."""
     producer_epoch: int = NO_EPOCH
     two_phase_commit: bool = False
-    """KIP-939; refused."""
+    """KIP-939; rejected."""
     keep_prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """AddPartitionsToTxn of one transaction; AddOffsetsToTxn too, for the group's partition of `__consumer_offsets`."""
+    """AddPartitionsToTxn for one transaction. Also AddOffsetsToTxn, for the group's partition of
+    `__consumer_offsets`."""
 
     transactional_id: str
     producer_id: int
@@ -53,26 +54,28 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransaction:
-    """An operator ends a transaction, and fences its producer."""
+    """Ends a transaction at an operator's request and fences its producer."""
 
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTransaction:
-    """DescribeTransactions, of one."""
+    """DescribeTransactions for one id."""
 
     transactional_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListTransactions:
+    """ListTransactions, with its filters; an empty filter matches everything."""
+
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     running_longer_than_ms: int = -1
-    """Negative: any."""
+    """A negative value matches every transaction."""
     id_matches: Callable[[str], bool] | None = None
-    """The caller knows regular expressions, and refuses one that is invalid."""
+    """The caller compiles the regular expression and rejects an invalid one."""
 
 
 Request = InitProducer | AddPartitions | EndTransaction | AbortTransaction | DescribeTransaction | ListTransactions

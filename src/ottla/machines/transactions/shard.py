@@ -1,7 +1,7 @@
-"""What the coordinator of one partition of `__transaction_state` holds, and the step that it is taking.
+"""The state of the coordinator of one partition of `__transaction_state`, and the step it is taking.
 
-A step changes what survives only by `emit`, which applies the record at once and hands it out to be appended. If an
-append fails, the whole shard is dropped and another is loaded from the log (ADR 10, ADR 12).
+A step changes durable state only through `emit`, which applies the record at once and hands it out to be appended. If
+an append fails, the whole shard is dropped and another is loaded from the log (ADR 10, ADR 12).
 """
 
 from __future__ import annotations
@@ -18,39 +18,44 @@ from ottla.machines.transactions.requests import Request
 from ottla.machines.transactions.timers import TimerKind, TimerName, Timers
 
 Ticket = Any
-"""Whatever the caller gives with a request; a reply comes with it."""
+"""An opaque value that the caller passes with a request and gets back with the reply."""
 
 Tables = dict[str, Transaction]
-"""All that survives a failover, by transactional id."""
+"""All state that survives a failover, by transactional id."""
 
 
 class Instant(NamedTuple):
+    """A point in time, on both clocks that the coordinator uses."""
+
     elapsed_ms: int
-    """Of a clock that never jumps: time-outs are counted on it."""
+    """Time of a monotonic clock. Timeouts are measured on it."""
     wall_ms: int
-    """What time stamps in records say."""
+    """Wall-clock time, for timestamps in records."""
 
 
 class Answer(NamedTuple):
+    """A reply, with the ticket of its request."""
+
     ticket: Ticket
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Append the records as one batch; let the answers go and begin the effects when the watermark has reached the
-    log's end as it was then, also if there are no records; call `tick` at the deadline."""
+    """The result of one step. The caller appends `records` as one batch. It sends the answers and starts the effects
+    when the high watermark has reached the log end offset of that moment, even if there are no records. It calls `tick`
+    at the deadline."""
 
     records: tuple[TransactionRecord, ...]
     answers: tuple[Answer, ...]
     effects: tuple[Effect, ...]
     deadline_ms: int | None
-    """On the clock of `Instant.elapsed_ms`."""
+    """Deadline on the clock of `Instant.elapsed_ms`."""
 
 
 @dataclass(slots=True)
 class MarkerProgress:
-    """A prepared transaction: which of its partitions have no marker yet."""
+    """The partitions of a prepared transaction that have no marker yet."""
 
     unmarked: set[TopicPartition]
     in_flight: set[TopicPartition] = field(default_factory=set)
@@ -58,6 +63,8 @@ class MarkerProgress:
 
 
 class Shard:
+    """The coordinator's tables, timers and markers in progress, and the output of the current step."""
+
     def __init__(self, config: TransactionConfig, tables: Tables, decisions: Decisions) -> None:
         self.config = config
         self.tables = tables
@@ -67,7 +74,7 @@ class Shard:
         self.markers: dict[str, MarkerProgress] = {}
         self.now = Instant(0, 0)
         self.waiting = 0
-        """Tickets that are not answered yet."""
+        """Number of tickets without a reply."""
         self._waiting_for_ids: dict[str, list[tuple[Ticket, Request]]] = {}
         self._spare_ids: dict[str, int] = {}
         self._records: list[TransactionRecord] = []
@@ -77,11 +84,13 @@ class Shard:
     # -- a step ----------------------------------------------------------------------------------------------------
 
     def begin(self, now: Instant) -> None:
+        """Starts a step at this time."""
         is_ended = not self._records and not self._answers and not self._effects
         assert is_ended, "one step at a time"
         self.now = now
 
     def end(self) -> Step:
+        """Ends the step and returns its output."""
         step = Step(tuple(self._records), tuple(self._answers), tuple(self._effects), self.timers.next_ms())
         self._records.clear()
         self._answers.clear()
@@ -89,6 +98,7 @@ class Shard:
         return step
 
     def emit(self, transactional_id: str, value: Transaction | None) -> None:
+        """Adds a record to the step and applies it."""
         record = TransactionRecord(transactional_id, value)
         self._records.append(record)
         apply(self.tables, record)
@@ -111,7 +121,7 @@ class Shard:
     # -- producer ids ----------------------------------------------------------------------------------------------
 
     def take_producer_id(self, ticket: Ticket, request: Request, transactional_id: str) -> int | None:
-        """None: the request waits for one, and is looked at anew when it is there."""
+        """Returns a producer id. Returns None if there is none: the request then waits for one and is handled again."""
         spare = self._spare_ids.pop(transactional_id, None)
         if spare is not None:
             return spare
@@ -122,18 +132,20 @@ class Shard:
         return None
 
     def give_producer_id(self, transactional_id: str, producer_id: int) -> None:
+        """Stores an allocated producer id until a request takes it."""
         self._spare_ids[transactional_id] = producer_id
 
     def forget_spare_id(self, transactional_id: str) -> None:
-        """Nobody needed it. There are enough of them."""
+        """Drops an id that no request needed. Ids are plentiful."""
         self._spare_ids.pop(transactional_id, None)
 
     def wake_waiting(self, transactional_id: str) -> list[tuple[Ticket, Request]]:
+        """Returns the requests that wait for a producer id, and removes them."""
         return self._waiting_for_ids.pop(transactional_id, [])
 
 
 def apply(tables: Tables, record: TransactionRecord) -> None:
-    """The only way in which what survives changes, running and reloading alike."""
+    """Applies a record to the tables. This is the only way in which durable state changes, running or loading."""
     if record.value is None:
         tables.pop(record.transactional_id, None)
     else:

@@ -1,4 +1,4 @@
-"""Deadlines by name: set, moved, cancelled, and found when they are due."""
+"""Named deadlines: set, moved, cancelled, and returned when due."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 class TimerKind(IntEnum):
     TIMEOUT = 0
-    """A transaction is aborted."""
+    """A transaction reached its timeout and is aborted."""
     MARKERS = 1
-    """Markers that could not be written are tried again."""
+    """Failed marker writes are retried."""
     EXPIRATION = 2
-    """Transactional ids that nobody uses are looked for."""
+    """Unused transactional ids are expired."""
 
 
 class TimerName(NamedTuple):
@@ -22,6 +22,8 @@ class TimerName(NamedTuple):
 
 
 class Timers:
+    """A heap of deadlines, one for each name."""
+
     def __init__(self) -> None:
         self._deadlines: dict[TimerName, int] = {}
         self._heap: list[tuple[int, TimerName]] = []
@@ -42,11 +44,12 @@ class Timers:
         self._deadlines.pop(name, None)
 
     def next_ms(self) -> int | None:
+        """Returns the next deadline, or None."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerName | None:
-        """One that is due, which is then no longer set."""
+        """Returns and removes a timer that is due, or returns None."""
         at_ms = self.next_ms()
         if at_ms is None or at_ms > now_ms:
             return None
@@ -55,12 +58,13 @@ class Timers:
         return name
 
     def _drop_stale(self) -> None:
-        """What was moved or cancelled stays in the heap until its time comes."""
+        """Removes moved and cancelled deadlines from the top of the heap; others stay until they reach the top."""
         while self._heap and self._deadlines.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
 
     def _tidy(self) -> None:
-        """A transaction of milliseconds leaves a deadline of minutes behind: most of the heap would be those."""
+        """Rebuilds the heap if it is mostly stale: a transaction of milliseconds leaves behind a deadline
+        minutes away."""
         if len(self._heap) > 2 * len(self._deadlines) + 64:
             self._heap = [(at_ms, name) for name, at_ms in self._deadlines.items()]
             heapq.heapify(self._heap)

@@ -1,10 +1,11 @@
-"""A produce that would begin a transaction in a partition asks the coordinator first (KIP-890).
+"""Verification of a produce that would start a transaction in a partition: the leader asks the coordinator first
+(KIP-890).
 
-Otherwise a batch that comes late, after its transaction has ended, would begin one that nobody ends: the last stable
-offset would stand still for ever. The question takes time, in which a marker may come. So whoever asks gets a guard,
-shows it when it appends, and a marker or a first batch takes the guard away.
+Otherwise a batch that arrives after its transaction has ended would start a transaction that nobody ends, and the last
+stable offset would never advance again. A marker may arrive while the question is in flight. Each verification
+therefore has a guard, which the append presents; a marker or a first batch invalidates it.
 
-All of it is forgotten when leadership changes: the produce is retried, and asks again.
+All guards are dropped when leadership changes: the produce is retried and verified again.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ NO_GUARD = 0
 
 
 class Verification(NamedTuple):
+    """A verification in progress."""
+
     guard: int
     epoch: int
     lowest_sequence: int
-    """Of the batches that asked: a later batch must not overtake one that has to ask again."""
+    """Lowest sequence number of the batches being verified. A later batch must not overtake one that has to
+    ask again."""
     since_ms: int
 
 
 class Verifications:
+    """The verifications in progress in one partition, at most one for each producer."""
+
     __slots__ = ("_by_producer", "_last_guard")
 
     def __init__(self) -> None:
@@ -38,7 +44,7 @@ class Verifications:
         return self._by_producer.get(producer_id)
 
     def begin(self, producer_id: int, epoch: int, first_sequence: int, now_ms: int) -> int | ErrorCode:
-        """A guard, the same for all batches of one epoch that ask at the same time."""
+        """Starts or joins a verification and returns its guard. Concurrent batches of one epoch share a guard."""
         known = self._by_producer.get(producer_id)
         if known is not None and epoch < known.epoch:
             return ErrorCode.invalid_producer_epoch
@@ -51,14 +57,15 @@ class Verifications:
         return self._last_guard
 
     def end(self, producer_id: int) -> None:
+        """Invalidates the producer's guard."""
         self._by_producer.pop(producer_id, None)
 
     def clear(self) -> None:
-        """Guards are never used again: whoever still has one must not pass with it."""
+        """Invalidates all guards. Their numbers are never reused, so an outdated guard never passes."""
         self._by_producer.clear()
 
     def expire(self, since_before_ms: int) -> None:
-        """Those that never ended in an append or a marker."""
+        """Drops verifications that never ended in an append or a marker."""
         for producer_id, known in list(self._by_producer.items()):
             if known.since_ms < since_before_ms:
                 del self._by_producer[producer_id]

@@ -1,1 +1,1 @@
-"""Writers of the append stream: who may append, where a writer goes on after a cut, what of it is in the log."""
+"""Writers of the append stream: who may append, and which of a writer's records the log has when it reconnects."""

@@ -1,9 +1,9 @@
-"""After a cut: what of a writer's records is in the log.
+"""Determines which of a writer's records are in the log after its connection broke.
 
-A writer's ids are the sequences of its batches, as far as 31 bits go. Unlike a Kafka producer's they may have gaps: an
-append that was refused has an id and no record. The writer says up to which id all is settled; the log says which id is
-its last. In between, an id is in the log, or it was refused: ids are taken in their order, so what is below the last
-one was decided on before it.
+The ids of a writer's records are the sequence numbers of its batches, truncated to 31 bits. Unlike the sequence numbers
+of a Kafka producer they may have gaps: a rejected append has an id but no record. The writer reports the id up to which
+everything is settled; the log knows the last id it holds. Every id in between is either in the log or was rejected,
+because ids are processed in order: every id below the last one was decided before it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 SEQUENCE_MASK = 0x7FFFFFFF
 BACK_MAX = 1 << 30
-"""More than ever is in flight: what seems further ahead is behind."""
+"""Larger than any number of ids in flight. A sequence number that appears further ahead than this is behind."""
 NO_ID = -1
 
 
 class Placed(NamedTuple):
-    """Ids that are in the log."""
+    """A range of ids that are in the log."""
 
     first_id: int
     record_count: int
@@ -30,24 +30,27 @@ class Placed(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Ids that are not, and never will be."""
+    """A range of ids that are not in the log and never will be."""
 
     first_id: int
     record_count: int
 
 
 def sequence_of(record_id: int) -> int:
+    """Returns the sequence number that a record id has in the log."""
     return record_id & SEQUENCE_MASK
 
 
 def id_of(sequence: int, settled_id: int) -> int:
-    """The id of a sequence, near the one that is settled. Below it: the log has lost what it acknowledged."""
+    """Returns the id of a sequence number, given a settled id near it. A result below `settled_id` means that the log
+    has lost records that it acknowledged."""
     ahead = (sequence - settled_id) & SEQUENCE_MASK
     return settled_id + ahead if ahead <= BACK_MAX else settled_id + ahead - SEQUENCE_MASK - 1
 
 
 def account_for(settled_id: int, last_id: int, batches: Iterable[Placed]) -> list[Placed | Missing]:
-    """All ids above the settled one up to the last, in their order. The batches are the writer's, in order."""
+    """Accounts for every id above `settled_id` up to `last_id`, in order. `batches` are the writer's batches,
+    in order."""
     accounts: list[Placed | Missing] = []
     at = settled_id + 1
     for batch in batches:

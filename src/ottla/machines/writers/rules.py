@@ -1,7 +1,8 @@
-"""What a leader decides about an append, by what its log says at this moment. Pure.
+"""Rules by which a leader accepts or rejects an append, given the current state of its log. Pure.
 
-A refusal names the end of what caused it: it may be told to the writer when that is committed, and not before (SAFETY
-27). A leader that is not one any more would otherwise refuse for a reason that the log never had.
+A rejection names the log end of the state that caused it. It may be sent to the writer only once that state is
+committed (safety: conditional-append). Otherwise a deposed leader could reject an append for a reason that the log
+never had.
 """
 
 from __future__ import annotations
@@ -12,28 +13,33 @@ from ottla.model.writer_ids import NO_EPOCH
 
 
 class Fenced(NamedTuple):
+    """A newer writer epoch has fenced this writer."""
+
     epoch: int
 
 
 class UnexpectedEnd(NamedTuple):
+    """The log does not end where the writer expects it to end."""
+
     end_offset: int
 
 
 class Unknown(NamedTuple):
-    """The log does not know this epoch: it forgot it, or never had it."""
+    """The log does not know this epoch: it has forgotten it or never had it."""
 
 
 Refusal = Fenced | UnexpectedEnd | Unknown
 
 
 def judge_epoch(epoch: int, current_epoch: int) -> Fenced | Unknown | None:
-    """Whether a writer of this epoch may write now."""
+    """Checks whether a writer of this epoch may append now; returns None if it may."""
     if epoch == current_epoch:
         return None
     return Fenced(current_epoch) if epoch < current_epoch else Unknown()
 
 
 def judge_append(epoch: int, current_epoch: int, end_offset: int, expected_end: int | None) -> Refusal | None:
+    """Checks a conditional append; returns None if it may be appended."""
     refused = judge_epoch(epoch, current_epoch)
     if refused is not None:
         return refused
@@ -43,7 +49,8 @@ def judge_append(epoch: int, current_epoch: int, end_offset: int, expected_end: 
 
 
 def judge_fence(current_epoch: int, expected_epoch: int | None) -> Fenced | None:
-    """A fence may say whom it means to replace, so that one that was late does not replace another."""
+    """Checks a fence; returns None if it may proceed. A fence may name the epoch that it means to replace, so that a
+    delayed fence does not replace a newer writer."""
     if expected_epoch is None or expected_epoch == current_epoch:
         return None
     return Fenced(current_epoch)
