@@ -28,8 +28,7 @@ def _has_consumers(configuration: Configuration) -> bool:
 
 
 def topic_configs(target: TargetPlan, configuration: Configuration) -> dict[str, str]:
-    """Returns the topic's settings, under Kafka's names. `disk` means synced on every replica before
-    acknowledgement."""
+    """Returns topic settings under Kafka's names. `disk` means synced on every replica before it is acknowledged."""
     replication = count(configuration, "topic.replication")
     found = {
         "min.insync.replicas": str(count(configuration, "topic.min_insync") or replication // 2 + 1),

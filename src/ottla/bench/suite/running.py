@@ -111,7 +111,7 @@ class OttlaTarget(RunningTarget):
             cluster = ClusterProcesses(
                 directory, plan.brokers, config=plan.config, arguments=QUIET, ready_timeout_s=READY_S
             )
-            self._brokers, self._start = cluster.brokers, cluster.start  # type: ignore[assignment] # both start them all
+            self._brokers, self._start = cluster.brokers, cluster.start  # type: ignore[assignment] # both start all
 
     @property
     def bootstrap(self) -> str:

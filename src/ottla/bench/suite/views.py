@@ -32,8 +32,7 @@ class Curve(NamedTuple):
 
 
 def throughput_groups(results: Results) -> list[Group]:
-    """Groups cells into charts of limited size, split by the strongest setting, so that the rows of a chart are
-    similar."""
+    """Groups cells into charts of limited size, split by the strongest setting, so that rows of a chart are similar."""
     found = []
     for target in results.targets:
         cells = [cell for at, cell in results.cells.items() if at[1] == target and "mb_per_s" in cell.figures]
