@@ -28,7 +28,7 @@ from ottla.bench.workbench import CLASSES, Pace, Workbench
 from ottla.testing.broker_process import BrokerProcess
 
 Found = dict[tuple[str, str], list[tuple[Measured, float]]]
-"""By subject and tree: each measurement with its share of the floor."""
+"""Measurements with their shares of the floor, by subject and tree."""
 
 
 def start(bench: Workbench, tree: Path) -> OneBroker:

@@ -15,7 +15,7 @@ from ottla.bench.transactional_producer import TooEarlyError, TransactionalProdu
 
 RECORD_BYTES = 1024
 RECORDS_A_BATCH = 15
-"""As many as fit into 16 KB, the Java client's default."""
+"""The number of records that fit into 16 KB, the Java client's default batch size."""
 WARM_UP = 0.3
 """The warm-up as a share of the measured time."""
 

@@ -56,7 +56,7 @@ class Results:
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self.cells: dict[tuple[str, str], MeasuredCell] = {}
-        """By configuration and target, in file order."""
+        """The cells by configuration and target, in file order."""
         self.starts: dict[str, dict[str, list[float]]] = {}
         """Figures of every start, by target."""
         self.facts: dict[str, dict[str, Any]] = {}
