@@ -27,7 +27,7 @@ _RESPONSE_HEADER_BYTES = 9
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """An encoded batch of equal records."""
+    """An encoded batch of records of one size."""
 
     data: bytes
     record_count: int

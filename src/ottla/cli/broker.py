@@ -67,7 +67,7 @@ def broker(
 
 
 def _demand_cluster_settings(settings: BrokerSettings, config: Path, data: Path | None) -> None:
-    """Raises FailedError if a required setting is missing.
+    """Raises FailedError if a required setting is missing or invalid.
 
     Without its coordination store, a broker would start a cluster of its own and look healthy.
     """

@@ -40,7 +40,7 @@ def disk_checks(directory: Path) -> Iterator[Check]:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Returns the path itself or its nearest ancestor that exists."""
+    """Returns the path itself or its nearest ancestor that is a directory."""
     path = path.expanduser().absolute()
     while not path.is_dir():
         path = path.parent

@@ -69,7 +69,7 @@ def _start_in_thread(start: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def failures_in_words() -> Iterator[None]:
-    """Turns failures of jobs, Spark and the session into FailedError."""
+    """Turns missing packages and failures of jobs, Spark and the session into FailedError."""
     try:
         yield
     except ImportError as missing:

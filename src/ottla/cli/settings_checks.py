@@ -11,7 +11,7 @@ from ottla.cli.failures import FailedError
 
 
 def settings_checks(path: Path) -> Iterator[Check]:
-    """Yields a check for each setting that is rejected or has no effect."""
+    """Yields the checks of a file: its rejected settings or, if there are none, those without effect."""
     settings = read_settings(path)
     refused = list(problems(settings))
     if refused:

@@ -29,5 +29,5 @@ def failures_in_words() -> Iterator[None]:
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Parses a duration in seconds."""
+    """Parses a duration and returns it in seconds."""
     return parse_duration_ms(text, option, min_ms=1) / 1000

@@ -131,7 +131,7 @@ class Check:
 
 
 def checks_of(rows: Sequence[Row]) -> list[Check]:
-    """Checks the property. Returns nothing if there are no rows."""
+    """Checks the property. Returns an empty list if there are no rows."""
     if not rows:
         return []
     return [

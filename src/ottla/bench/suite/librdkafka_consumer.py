@@ -65,7 +65,7 @@ def _what_is_there(consumer: Consumer) -> list[Message]:
 def _check(messages: list[Message]) -> None:
     """Raises LoadFailedError on an error.
 
-    Like the functions below, it runs no line of Python per record, because the measured brokers share the machine.
+    Like `_positions`, it runs no line of Python per record, because the measured brokers share the machine.
     """
     from confluent_kafka import Message
 

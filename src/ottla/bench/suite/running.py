@@ -29,7 +29,7 @@ QUIET = ("--log-level", "warning")
 
 
 class RunningTarget(ABC):
-    """Brokers to measure."""
+    """The brokers of one target."""
 
     def __init__(self, plan: TargetPlan, directory: Path) -> None:
         self.plan = plan

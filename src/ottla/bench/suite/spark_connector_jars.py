@@ -15,7 +15,7 @@ NEEDED = (
     "kafka-clients",
     "commons-pool2",
 )
-"""The jars that Spark lacks; a second copy of those it has could conflict."""
+"""The jars that Spark lacks; a second copy of those it has would only get in the way."""
 
 
 def connector_version() -> str:
