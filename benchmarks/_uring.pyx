@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""A ring of the kernel (io_uring) for one write in flight, by plain system calls: only for `uring.py`."""
+"""An io_uring with one write in flight, through plain system calls. Used only by `uring.py`."""
 
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t
@@ -135,7 +135,7 @@ THEN_SYNC = IOSQE_IO_LINK
 
 
 cdef class RingQueue:
-    """One write at a time, submitted by the caller's thread; the completion comes over an eventfd of the loop."""
+    """Writes one block at a time. The caller's thread submits it, and an eventfd of the loop reports its completion."""
 
     cdef ring _ring
     cdef object _loop
@@ -174,7 +174,7 @@ cdef class RingQueue:
         done(OSError(error, os.strerror(error)) if error else None)
 
     def close(self):
-        """Nothing may be in flight."""
+        """Closes the ring. No write may be in flight."""
         self._loop.remove_reader(self._eventfd)
         os.close(self._eventfd)
         os.close(self._ring.fd)

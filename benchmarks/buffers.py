@@ -1,9 +1,9 @@
-"""What a receive buffer costs: a new bytearray for each frame against memory that is used again.
+"""The cost of a receive buffer: a new bytearray for each frame, against reused memory.
 
     python benchmarks/buffers.py [--seconds 2]
 
-A child process sends without end over a socket on the loopback; this one reads frame by frame, each into a buffer of
-its own, and holds the last few, as a broker does until a frame is written. CPU is this process's alone.
+A child process sends continuously over a loopback socket. This process reads frame by frame, each into its own buffer,
+and holds the last few, as a broker does until a frame is written. CPU time is that of this process only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def send_forever(port: int) -> None:
 def receive(
     connection: socket.socket, allocate: Callable[[int], AnyBuffer], frame_bytes: int, held: int, seconds: float
 ) -> tuple[float, float]:
-    """MB/s and CPU seconds per GB."""
+    """Returns MB/s and CPU seconds per GB."""
     frames: deque[memoryview] = deque(maxlen=held)
     received = 0
     start, cpu_start = time.perf_counter(), time.process_time()

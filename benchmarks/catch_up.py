@@ -1,10 +1,10 @@
-"""What live writes pay while a replica that lost its disk catches up: acks=all, three brokers, real processes.
+"""The cost for live writes while a replica that lost its disk catches up: acks=all, three brokers, real processes.
 
     python benchmarks/catch_up.py [--mb 400] [--data DIR]
 
-A topic of so many megabytes is written, one broker is stopped, its directory removed, and it is started again. One
-producer writes 1 KB records to another topic all the time, one at a time, and its latencies are printed: while all are
-in sync, and while the broker comes back and reads everything from the others.
+The benchmark writes a topic of the given size, stops one broker, removes its directory and restarts it. Meanwhile one
+producer writes 1 KB records to another topic, one at a time. Its latencies are printed for two periods: while all
+replicas are in sync, and while the broker comes back and reads everything from the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAUSE_S = 0.003
 VICTIM = 3
 IN_SYNC_POLL_S = 0.2
 CONFIG = {"ottla.tail.cache.bytes": str(16 << 20), "min.insync.replicas": "2"}
-"""A small cache, so that what is caught up on comes from files."""
+"""A small cache, so that the data to catch up on comes from files."""
 
 
 async def until_in_sync(bootstrap: str, topic: str) -> None:
@@ -55,7 +55,7 @@ async def fill(bootstrap: str, megabytes: int) -> None:
 
 
 async def write_live(bootstrap: str, is_over: Callable[[], bool]) -> list[float]:
-    """Milliseconds, sorted."""
+    """Returns the latencies in milliseconds, sorted."""
     latencies: list[float] = []
     async with Producer(bootstrap, linger_ms=0) as producer:
         await producer.send(LIVE, b"first", partition=0)

@@ -1,14 +1,14 @@
-"""What it costs to read a segment that no cache holds: the figures behind "from disk" in docs/benchmarks.md.
+"""The cost of reading a segment that no cache holds: the figures behind "from disk" in docs/benchmarks.md.
 
     python benchmarks/cold_reads.py [--directory DIR] [--mb 512] [--rounds 3] [--pause 5]
 
-A file is written and synced, and its pages are given up. After a pause it is read in pieces of 1 MB: through the page
-cache, once more while the page cache holds it, past the page cache (O_DIRECT) into memory that has been used before,
-and sent through a socket without being looked at (sendfile): the way of Apache Kafka, where whoever receives the bytes
-touches them first. CPU seconds a GB are those of the thread that reads, and of the one that receives.
+A file is written and synced, and its pages are dropped. After a pause it is read in pieces of 1 MB in several ways:
+through the page cache; again while the page cache holds it; past the page cache (O_DIRECT) into memory that has been
+used before; and through a socket with sendfile, as Apache Kafka does, where the receiver is the first to touch the
+bytes. CPU seconds per GB are those of the reading thread, and of the receiving thread.
 
-The pause is for virtual machines. A kernel with free page reporting gives memory that is free for a while back to the
-host, and the first touch of each page of it is then an exit to the host.
+The pause is for virtual machines. A kernel with free page reporting returns memory that has been free for a while to
+the host, and the first touch of each such page is then an exit to the host.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def direct(path: Path, size: int, buffer: mmap.mmap) -> tuple[float, float]:
 
 
 def sent(path: Path, size: int, buffer: mmap.mmap) -> tuple[float, float]:
-    """The sender's and the receiver's thread, each by its own clock."""
+    """Returns the CPU time of the sending and of the receiving thread, each by its own clock."""
     fd = os.open(path, os.O_RDONLY)
     ours, theirs = socket.socketpair()
     received: list[float] = []

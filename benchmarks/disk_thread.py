@@ -1,9 +1,10 @@
-"""The disk thread beside a busy Python thread: why it finishes without the interpreter's lock.
+"""The disk thread beside a busy Python thread: why it finishes without the GIL.
 
     python benchmarks/disk_thread.py [--directory DIR] [--seconds 3]
 
-One write in flight at a time. "alone" is an idle process. "performed" is until the thread has finished (counted while
-this thread does nothing but look), "delivered" until the completion ran on the event loop, which needs the lock itself.
+One write is in flight at a time. "alone" is an idle process. "performed" is the time until the thread has finished
+(measured while this thread does nothing but poll), and "delivered" the time until the completion ran on the event loop,
+which itself needs the GIL.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def resolve(future: asyncio.Future[None], error: OSError | None) -> None:
 
 
 async def delivered_us(thread: DiskThread, file: RealFile, seconds: float) -> list[float]:
-    """From the request to its completion on the loop."""
+    """Returns the times from the request to its completion on the event loop."""
     loop = asyncio.get_running_loop()
     block: list[ReadOnlyBuffer] = [os.urandom(WRITE_BYTES)]
     taken: list[float] = []
@@ -67,7 +68,7 @@ async def delivered_us(thread: DiskThread, file: RealFile, seconds: float) -> li
 
 
 async def performed_us(thread: DiskThread, file: RealFile, seconds: float) -> list[float]:
-    """From the request until the thread has finished, while this thread keeps the interpreter busy."""
+    """Returns the times from the request until the thread has finished, while this thread is busy in Python."""
     block: list[ReadOnlyBuffer] = [os.urandom(WRITE_BYTES)]
     taken: list[float] = []
     offset = 0

@@ -2,17 +2,17 @@
 
     python benchmarks/journal.py [--seconds 1.2] [--rounds 1] [--directory DIR] [--profile]
 
-A request is one record batch that is acknowledged after stable storage. Clients are callbacks in the same process: each
-sends its next request when the one before is acknowledged, so "64 in flight" are 64 such clients, spread over the
-partitions. There are no sockets, and segments are not written: this is what the disk and the journal give at all.
+A request is one record batch that is acknowledged after stable storage. Clients are callbacks in the same process. Each
+sends its next request when the previous one is acknowledged, so "64 in flight" means 64 such clients, spread over the
+partitions. There are no sockets, and segments are not written: this is the limit of the disk and the journal.
 
-    per partition   each partition has a file of its own; while its sync runs, what arrives for it waits for the next
+    per partition   each partition has its own file; requests that arrive during its sync wait for the next one
     buffered        one file for all partitions, written through the page cache and synced
     journal         `ottla.log.journal` on the real disk adapter
-    serial          one write and one fdatasync a request, one after another, in a plain loop
+    serial          one write and one fdatasync per request, one after another, in a plain loop
 
-All four write the same bytes through the same disk thread (serial: without it). With several rounds, the best one of
-each measurement counts: on a shared machine that is the least disturbed one.
+All four write the same bytes through the same disk thread (serial: without it). With several rounds, the best result of
+each measurement counts, which is the least disturbed one on a shared machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Result:
 
 
 class Batch:
-    """A client's one batch, stamped again for each request."""
+    """A client's only batch, stamped again for each request."""
 
     def __init__(self, size_bytes: int) -> None:
         data = bytearray(HEADER_BYTES) + os.urandom(size_bytes - HEADER_BYTES)
@@ -86,7 +86,7 @@ class Batch:
 
 
 class Target(Protocol):
-    """Takes a request and calls `on_durable(partition, end offset)` once all below that offset are durable."""
+    """Accepts requests and calls `on_durable(partition, end offset)` once everything below that offset is durable."""
 
     on_durable: Callable[[int, int], None]
 
@@ -119,13 +119,13 @@ class JournalTarget:
         self._append(self._logs[partition], header, batch)
 
     def _release(self) -> None:
-        """At once: there are no segments to sync here."""
+        """Releases journal space at once, because there are no segments to sync here."""
         while self.journal.under_pressure and (oldest := self.journal.oldest()) is not None:
             self.journal.release(oldest[0])
 
 
 class GroupedFile:
-    """A growing file that is written and synced in groups: what arrives during a sync waits for the next one."""
+    """A growing file that is written and synced in groups: requests that arrive during a sync wait for the next one."""
 
     def __init__(self, disk: RealDisk, path: str, on_synced: Callable[[dict[int, int]], None]) -> None:
         self._queue = disk.journal_queue
@@ -177,7 +177,7 @@ class FilesTarget:
 
 
 class Clients:
-    """Sends, and measures from each request to its acknowledgement."""
+    """Sends requests and measures the time from each one to its acknowledgement."""
 
     def __init__(self, target: Target, load: Load) -> None:
         target.on_durable = self._on_durable
@@ -221,7 +221,7 @@ class Clients:
 
 
 def result_of(taken_s: list[float], elapsed_s: float) -> Result:
-    """From the sorted latencies. A disk that finishes nothing in the measured time has a rate of 0."""
+    """Computes the result from sorted latencies. A disk that finishes nothing in the measured time has a rate of 0."""
     if not taken_s:
         return Result(0.0, 0.0, 0.0)
     p50_ms, p99_ms = (taken_s[int(share * len(taken_s))] * 1000 for share in (0.5, 0.99))
@@ -241,7 +241,7 @@ async def measure(kind: str, load: Load, directory: str, seconds: float) -> Resu
 
 
 def measure_serial(batch_bytes: int, directory: str, seconds: float) -> Result:
-    """One write and one fdatasync a request: no group, no other thread."""
+    """Measures one write and one fdatasync per request, without groups and without another thread."""
     batch = Batch(batch_bytes)
     taken: list[float] = []
     with tempfile.TemporaryDirectory(dir=directory) as inside:

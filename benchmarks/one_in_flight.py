@@ -1,10 +1,10 @@
-"""What one record costs a cluster when the producer waits for each: three brokers as processes, librdkafka.
+"""The cost of one record to a cluster when the producer waits for each: three broker processes, librdkafka.
 
     python benchmarks/one_in_flight.py [--acks 1 all] [--seconds 6] [--durability cache] [--partitions 1]
         [--quiet-partitions 0]
 
-Prints requests a second, latencies, and the CPU time a record of the leader and of each follower. What is compared
-has to run at the same time of day on the same machine: run it in two work trees in turns.
+Prints requests per second, latencies, and the CPU time per record of the leader and of each follower. Compare only
+figures measured at the same time of day on the same machine: run it in two work trees in turn.
 """
 
 from __future__ import annotations

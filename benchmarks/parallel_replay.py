@@ -1,13 +1,13 @@
-"""Does it pay to replay a log by key in several threads or processes, and how is the work to be shared out?
+"""Whether it pays to replay a log by key in several threads or processes, and how to divide the work.
 
     python benchmarks/parallel_replay.py [--rows 300000] [--shards 2] [--runs 3] [--data DIR]
 
-Into SQLite, row images of one log go into one database, or by the checksum of their key into several: each of them in
-a thread, or in a process that gets its rows through a pipe. Into tables in memory, ten times as many go from a file:
-by one process; by one that reads and sends each row to the process that has its key, and gets the tables back; by
-several of which each reads ranges of the file and keeps the last image of each key, which one puts together
-(`recover(workers=...)` does it so). In turns, so that what else the machine does hits all of them. CPU is that of all
-processes together.
+With SQLite, the row images of one log go into one database, or into several by the checksum of their key. Each of these
+is in a thread, or in a process that gets its rows through a pipe. With tables in memory, ten times as many rows come
+from a file, in three ways: one process reads them all; one process reads and sends each row to the process that owns
+its key, and gets the tables back; or several processes each read ranges of the file and keep the last image of each
+key, and one merges them (as `recover(workers=...)` does). The ways take turns, so that other work on the machine
+affects all of them. CPU time is that of all processes together.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def work(theirs: Connection, path: Path) -> None:
 
 
 def write_log(path: Path, count: int) -> None:
-    """Chunks of entries, one after another, and where each begins."""
+    """Writes chunks of entries one after another, and an index of where each begins."""
     chance, places = random.Random(7), []
     with path.open("wb") as file:
         for first in range(0, count, CHUNK):
@@ -121,7 +121,7 @@ def write_log(path: Path, count: int) -> None:
 
 
 def read_log(path: Path, part: int = 0, parts: int = 1) -> Iterator[Columns]:
-    """All of it, or one of several parts."""
+    """Reads the whole log, or one of several parts."""
     places = pickle.loads(path.with_suffix(".places").read_bytes())
     share = -(-len(places) // parts)
     with path.open("rb") as file:
@@ -252,7 +252,7 @@ def measure_tables(arguments: argparse.Namespace, directory: Path) -> list[tuple
 
 
 class Clock:
-    """One run of all ways: each beside the first one."""
+    """Times one run of all ways, and compares each with the first."""
 
     def __init__(self, number: int, count: int, rows: list[tuple[str, ...]]) -> None:
         self._number, self._count, self._rows = number, count, rows

@@ -1,12 +1,12 @@
-"""What does a commit of PostgreSQL cost that waits for the log, beside a local one and beside a standby of its own?
+"""The cost of a PostgreSQL commit that waits for the log, beside a local commit and a PostgreSQL standby.
 
     python -m benchmarks.postgres_commit [--clients 1,8] [--seconds 5] [--rounds 3] [--json FILE]
 
-pgbench (TPC-B like, prepared) against one PostgreSQL with fsync on. Each round measures, one after the other on the
-same server and the same disk: a plain local commit; a PostgreSQL standby on the same machine (synchronous_commit=on:
-it has synced); and a log on three brokers, each a process with a directory of its own, in the classes `memory` and
-`disk`. Only the standby that is measured runs. All processes share this machine: figures are for comparing within one
-run.
+pgbench (TPC-B like, prepared) runs against one PostgreSQL with fsync on. Each round measures three kinds of commits,
+one after another on the same server and the same disk: a plain local commit; a PostgreSQL standby on the same machine
+(synchronous_commit=on: it has synced); and a log on three brokers, each a process with its own directory, in the
+classes `memory` and `disk`. Only the standby being measured runs. All processes share this machine, so the figures are
+only comparable within one run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def synchronous(mode: str, server: PostgresServer, brokers: WalBrokers, directory: Path) -> Iterator[None]:
-    """Commits wait for whom the mode names; nobody else is connected."""
+    """Makes commits wait for the standby of the mode. Nothing else is connected."""
     with contextlib.ExitStack() as stack:
         if mode == "PostgreSQL standby":
             stack.enter_context(standby(server))
@@ -115,7 +115,7 @@ def pgbench(server: PostgresServer, *arguments: str, cwd: Path | None = None) ->
 
 
 def latencies(server: PostgresServer, directory: Path, clients: int, seconds: int) -> list[float]:
-    """Of each transaction, in milliseconds; the first half second does not count."""
+    """Returns the latency of each transaction in milliseconds, without the first half second."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         arguments = ["-n", "-M", "prepared", "-c", str(clients), "-j", "1", "-T", str(seconds), "-l"]
         pgbench(server, *arguments, cwd=Path(place))

@@ -1,17 +1,17 @@
-"""How fast does a restored PostgreSQL get its WAL from the log?
+"""How fast a restored PostgreSQL gets its WAL from the log.
 
     python -m benchmarks.postgres_restore [--wal-mb 512] [--runs 2] [--only TEXT] [--json FILE]
 
-A PostgreSQL writes rows while its WAL is stored on a log of three brokers, each a process of its own on this machine.
-Then the same WAL is fetched again, in these ways, which take turns:
+A PostgreSQL server writes rows while its WAL is stored in a log on three brokers, each a process on this machine. Then
+the same WAL is fetched again in these ways, which take turns:
 
-    a process per segment  `python -m ottla.connect.postgres_wal.fetch`, which starts for each file: what
-                           restore_command was before there was a restore server
-    restore server         what `ottla restore postgres` writes into restore_command now
-    cp                     from a directory with the same files: what PostgreSQL and this machine allow
+    a process per segment  `python -m ottla.connect.postgres_wal.fetch`, started for each file: the
+                           restore_command before there was a restore server
+    restore server         the restore_command that `ottla restore postgres` writes now
+    cp                     from a directory with the same files: the limit of PostgreSQL and this machine
 
-Each is measured twice: `files` runs the command for one segment after the other, as the server would, and `recovery` is
-a whole recovery of a server with fsync off, from its start until it is open. The fastest run counts.
+Each is measured twice: `files` runs the command for one segment after another, as the server would, and `recovery` is a
+whole recovery of a server with fsync off, from its start until it accepts connections. The fastest run counts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Measured:
 class Story:
     keeper: Keeper
     segments: list[Segment]
-    """All that a recovery needs, whole ones only."""
+    """All complete segments that a recovery needs."""
     wal_bytes: int
 
 
@@ -113,7 +113,7 @@ def measure(story: Story, way: str, found: Measured, directory: Path) -> None:
 
 @contextmanager
 def laid_down(story: Story, way: str, directory: Path) -> Iterator[PostgresServer]:
-    """A data directory whose restore_command is the one to measure."""
+    """Lays down a data directory whose restore_command is the one to measure."""
     target = PostgresServer(settings=SETTINGS)
     try:
         story.keeper.lay_down(target)
@@ -126,7 +126,7 @@ def laid_down(story: Story, way: str, directory: Path) -> Iterator[PostgresServe
 
 
 def command_of(story: Story, way: str, directory: Path) -> str | None:
-    """None: as it was laid down."""
+    """Returns the restore_command, or None to keep the one that was laid down."""
     segment = story.segments[0]
     system_id = story.keeper.store.backups()[0].system_id
     if way == NOW:
@@ -148,7 +148,7 @@ def command_of(story: Story, way: str, directory: Path) -> str | None:
 
 
 def files_s(story: Story, target: PostgresServer) -> float:
-    """How long the command takes for all segments, one after the other, in the server's directory."""
+    """Returns how long the command takes for all segments, one after another, in the server's directory."""
     command = target.settings.get("restore_command") or laid_down_command(target)
     place = Path(target.data_dir)
     (place / "postmaster.pid").write_text(f"{os.getpid()}\n{place}\n")  # the restore server ends with its server

@@ -1,10 +1,10 @@
-"""Records and columns to batches and back: the compiled bridge, its plain twin, and aiokafka's compiled builder.
+"""Encoding and decoding of batches: the compiled bridge, its Python twin, and aiokafka's compiled builder.
 
     python benchmarks/records.py [--seconds 1] [--json]
 
-1 MB of records at a time, which is what a consumer fetches of a partition; keys of 10 bytes, no compression, one
-thread. Checksums are made and checked. MB/s counts batches. Rates are per second of CPU, so that what else runs on the
-machine counts little.
+1 MB of records at a time, which is what a consumer fetches from a partition; keys of 10 bytes, no compression, one
+thread. Checksums are computed and verified. MB/s counts batches. Rates are per second of CPU time, so that other work
+on the machine has little effect.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read_with_aiokafka(batches: list[bytes]) -> list[Any]:
 
 
 def per_second(work: Callable[[], object], seconds: float) -> float:
-    """Passes per second of this process's CPU, for as long as the clock on the wall says."""
+    """Returns passes per second of this process's CPU time, measured for that long on the wall clock."""
     work()
     passes, start, cpu_start = 0, time.perf_counter(), time.process_time()
     while not passes or time.perf_counter() - start < seconds:
@@ -95,7 +95,7 @@ def measure(record_bytes: int, seconds: float) -> list[Result]:
     results = []
     for name, work in works.items():
         for by, twins in (("ottla", COMPILED), ("ottla, plain twin", PLAIN)):
-            vars(bridge).update(twins)  # what the bridge chose when it was imported
+            vars(bridge).update(twins)  # overrides the choice that the bridge made at import
             passes = per_second(work, seconds)
             results.append(Result(record_bytes, name, by, passes * len(rows), passes * len(blob) / 1e6))
         if name in others:

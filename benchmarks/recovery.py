@@ -1,13 +1,13 @@
-"""How fast is a state recovered from its log, and what does a snapshot save?
+"""How fast a state is recovered from its log, and what a snapshot saves.
 
     python benchmarks/recovery.py [--records 10000000] [--keys 100000] [--workers 2] [--data DIR] [--only TEXT]
         [--json FILE]
 
-One broker in a process of its own, one partition, entries of 120 bytes. They are replayed into the tables of the
-key-value store (`examples/kv`), all of them, and from a snapshot and the last hundredth; a tenth as many into SQLite,
-as row images and as statements. Tables and row images are also replayed by several processes, beside one, in turns.
-Each state is compared with the one that a full replay gives. CPU is that of this process and its workers, which read
-and apply, not of the broker; it says more than the clock on a machine that does other things too.
+One broker in its own process, one partition, entries of 120 bytes. They are replayed into the tables of the key-value
+store (`examples/kv`), once completely, and once from a snapshot and the last hundredth. A tenth as many are replayed
+into SQLite, as row images and as statements. Tables and row images are also replayed by several processes, in turn with
+one. Each state is compared with that of a full replay. CPU time is that of this process and its workers, which read and
+apply, not of the broker; on a machine with other work it says more than the wall clock.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class Row:
 
 
 def cpu_s() -> float:
-    """Of this process and of those that it has seen end: the workers, but not the broker, which runs on."""
+    """Returns the CPU time of this process and its ended children: the workers, but not the running broker."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 class Clock:
-    """What passes between two looks, on the wall and on the CPU."""
+    """Measures wall-clock and CPU time since its creation."""
 
     def __init__(self) -> None:
         self._wall_s, self._cpu_s = time.monotonic(), cpu_s()
@@ -92,7 +92,7 @@ class Clock:
 
 
 def kv_entries(count: int, keys: int) -> Iterator[list[bytes]]:
-    """`put(key, image)` of a key of 8 bytes and an image of 100, made quickly: the header is always the same."""
+    """Yields `put(key, image)` entries with a key of 8 bytes and an image of 100. The header is always the same."""
     chance, head = random.Random(7), put(b"k%07d" % 0, b"")[:12]
     assert head + b"k%07d%0100d" % (1, 2) == put(b"k%07d" % 1, b"%0100d" % 2)
     for first in range(0, count, SLICE):
@@ -134,7 +134,7 @@ async def replay(
 
 
 async def publish(step: str, log: ReadableLog, applier: Applier, count: int, store: SnapshotStore) -> Row:
-    """Of all but the last hundredth."""
+    """Publishes a snapshot of all but the last hundredth."""
     taken = await recover(log, applier, until=Point(offset=count - max(1, count // TAIL_SHARE)))
     clock = Clock()
     snapshot = store.publish(applier.dump(), taken.position)
@@ -144,7 +144,7 @@ async def publish(step: str, log: ReadableLog, applier: Applier, count: int, sto
 async def both_ways(
     name: str, log: ReadableLog, new: Callable[[], Applier], count: int, store: SnapshotStore
 ) -> list[Row]:
-    """Full replay, a snapshot, and snapshot + tail: the same state?"""
+    """Checks that a full replay, and a snapshot plus the tail, give the same state."""
     full, other = new(), new()
     rows = [await replay(f"{name}: full replay", log, full)]
     rows.append(await publish(f"{name}: publish a snapshot", log, new(), count, store))
@@ -162,7 +162,7 @@ def comparison(full: Row, tail: Row, *, has_goal: bool) -> str:
 
 
 async def by_workers(name: str, log: ReadableLog, new: Callable[[], Applier], workers: int) -> list[Row]:
-    """One process and several in turns, so that what else the machine does hits both."""
+    """Measures one process and several in turn, so that other work on the machine affects both."""
     rows: list[Row] = []
     for number in range(1, TURNS + 1):
         one, several = new(), new()
@@ -186,7 +186,7 @@ async def kv_steps(bootstrap: str, directory: Path, records: int, keys: int, wor
 
 
 async def wal_steps(bootstrap: str, wal_servers: str) -> list[Row]:
-    """The same log through the WAL service. The tables are compared with those of the Kafka protocol."""
+    """Replays the same log through the WAL service, and compares the tables with those of the Kafka protocol."""
     async with await Log.open(wal_servers, "kv") as log:
         through_wal, through_kafka = RowTables(), RowTables()
         rows = [await replay("kv: full replay through the WAL service", log, through_wal)]

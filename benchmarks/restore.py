@@ -1,11 +1,12 @@
-"""How fast is `restore --at`, beside what Spark does with the same data as plain Parquet?
+"""How fast `restore --at` is, beside what Spark does with the same data as plain Parquet.
 
     python benchmarks/restore.py --data DIR [--changes 5000000] [--keys 1000000] [--runs 2] [--only TEXT]
 
-Changes of 100 bytes (JSON, the plain envelope; one in twenty is a delete) lie in an archive, as `archive run` leaves
-it, and a table has a snapshot of the first nine tenths. They are made once and stay in DIR. The steps take turns in one
-session and write their rows into Parquet. The fastest run counts, and the first one is shown too: it compiles. CPU
-seconds, the fewest of a run, are those of this process and Spark's; on a machine that others use too they are steadier.
+Changes of 100 bytes (JSON, the plain envelope; one in twenty is a delete) are in an archive, as `archive run` writes
+it, and a table has a snapshot of the first nine tenths. They are generated once and stay in DIR. The steps take turns
+in one session and write their rows as Parquet. The fastest run counts; the first one, which includes compilation, is
+shown too. CPU seconds, the fewest of a run, are those of this process and of Spark; on a shared machine they are
+steadier.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Took(NamedTuple):
 
 
 def rows_of(chance: random.Random, keys: int, partition: int, offsets: range) -> pa.Table:
-    """A key is always in the same partition."""
+    """Generates the rows of one partition. A key is always in the same partition."""
     numbers = [chance.randrange(keys // PARTITIONS) * PARTITIONS + partition for _ in offsets]
     is_delete = [chance.random() < DELETES for _ in offsets]
     values = [
@@ -86,7 +87,7 @@ def rows_of(chance: random.Random, keys: int, partition: int, offsets: range) ->
 
 
 def make_archive(store: Store, changes: int, keys: int) -> None:
-    """Two commits, so that a snapshot can be made of the first."""
+    """Writes an archive in two commits, so that a snapshot can be made of the first."""
     chance, manifest_log = random.Random(7), ManifestLog(store)
     each = changes // PARTITIONS
     for start, end in ((0, int(each * SNAPSHOT_SHARE)), (int(each * SNAPSHOT_SHARE), each)):
@@ -112,7 +113,7 @@ def history_of(archive: Store) -> History:
 
 
 def make_snapshot(spark: SparkSession, archive: Store, table: Table, changes: int) -> None:
-    """Of the first commit alone: an archive that ends there."""
+    """Makes a snapshot of the first commit only, from an archive that ends there."""
     first = Store(f"{archive.root}-first")
     manifest = Path(first.root, "_manifest")
     manifest.mkdir(parents=True)

@@ -1,10 +1,10 @@
-"""What a run of produce requests costs the interpreter: no sockets, everything in the processor's caches.
+"""The cost of a run of produce requests in the interpreter: no sockets, all data in the processor's caches.
 
     python benchmarks/run_path.py [--seconds 0.5] [--lengths 1 8 32] [--calls]
 
-One broker in this process, frames of one small record, given to the handler as a connection does. The time is that of
-the calls themselves, from the frames to the replies or to the promise of them; what a `disk` log does when its group
-is durable is printed as a second figure. `--calls` counts the Python calls of a run instead.
+One broker runs in this process. Frames of one small record are passed to the handler as a connection does. The time is
+that of the calls themselves, from the frames to the replies or to the promise of replies; what a `disk` log does when
+its group is durable is printed as a second figure. `--calls` counts the Python calls of a run instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORD_BYTES = 100
 
 
 async def measure(running: RunningBroker, frame: bytes, length: int, seconds: float) -> tuple[float, float]:
-    """Microseconds of a run until the handler returns, and until its replies are there with nothing else to do."""
+    """Returns the microseconds of a run until the handler returns, and until its replies are there on an idle loop."""
     taken: list[float] = []
     whole: list[float] = []
     until = time.perf_counter() + seconds
@@ -44,7 +44,7 @@ async def measure(running: RunningBroker, frame: bytes, length: int, seconds: fl
         began = time.perf_counter()
         outcome, count = handle_run(running.broker, frames, 0, length)
         took = time.perf_counter() - began
-        if not count:  # the log makes room first, as the first batch of a segment does
+        if not count:  # the log first allocates space, as for the first batch of a segment
             reply = dispatch(running.broker, ConnectionState("benchmark"), frames[0])
             if isinstance(reply, asyncio.Future):
                 await reply

@@ -1,4 +1,4 @@
-"""What a write into the page cache costs by the state of the file: growing, allocated, written before.
+"""The cost of a write to the page cache by the state of the file: growing, allocated, written before.
 
 python benchmarks/segment_writes.py [directory]
 """

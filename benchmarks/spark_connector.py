@@ -1,18 +1,18 @@
-"""How fast are our source and sink in Spark, beside Spark's own Kafka connector on the same topics?
+"""How fast Ottla's Spark source and sink are, beside Spark's own Kafka connector on the same topics.
 
     python benchmarks/spark_connector.py [--brokers ottla kafka] [--bytes 100 1024] [--rows 2000000] [--runs 5]
 
-One session; one broker after the other, Ottla's and Apache Kafka's, both as they are by default; topics with four
-partitions. A read counts the rows and sums the lengths of keys and values; a write is of rows from Parquet. Streaming
-is eight micro-batches (Trigger.AvailableNow), and the time is that of the batches, as Spark reports it; what a query
-takes before and after is the row of a query that has nothing to read. The formats take turns, after a run of each that
+One session measures one broker after another, Ottla's and Apache Kafka's, both with their defaults, on topics with four
+partitions. A read counts the rows and sums the lengths of keys and values; a write takes rows from Parquet. Streaming
+is eight micro-batches (Trigger.AvailableNow), and its time is that of the batches, as Spark reports it; the time before
+and after the batches is the row of a query that has nothing to read. The formats take turns, after a run of each that
 does not count. Each answer is checked.
 
-Shown are medians: rows a second, how many times the connector that is, and the CPU seconds of everything but the broker
-(this process, Spark's JVM, its Python workers), from the start of a query to its end. On a machine that others use too
-the CPU seconds are steadier.
+The table shows medians: rows per second, the ratio to the connector, and the CPU seconds of everything but the broker
+(this process, Spark's JVM, its Python workers), from the start of a query to its end. On a shared machine the CPU
+seconds are steadier.
 
-Needs Java 17 and Maven, which fetches the connector and Kafka once.
+Needs Java 17 and Maven, which downloads the connector and Kafka once.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 LARGE_SHARE = 0.25
-"""So many of the rows where a record is of 1 KB: a run takes about as long."""
+"""The share of the rows for records of 1 KB, so that a run takes about as long."""
 KEY_BYTES = 8
 ROWS_A_TABLE = 50_000
 MICRO_BATCHES = 8
 SUMS = ("count(*) AS rows", "sum(length(key) + length(value)) AS bytes")
 SETTINGS = {
-    # As Spark starts a JVM by itself: what `new_session` sets for a fast start would slow the peer down.
+    # As Spark starts a JVM by default: the options of `new_session` for a fast start would slow down the peer.
     "spark.driver.extraJavaOptions": "-Dottla=benchmark",
     "spark.driver.memory": "3g",
     "spark.default.parallelism": str(PARTITIONS),
@@ -78,7 +78,7 @@ class Measured(NamedTuple):
     name: str
     rows: int
     run: Callable[[Way], float]
-    """Returns how many seconds count."""
+    """Returns the seconds that count."""
     ways: tuple[Way, ...]
 
 
@@ -142,7 +142,7 @@ class Loads:
         return time.monotonic() - began_s
 
     def _sums(self, way: Way, more: Mapping[str, str]) -> tuple[str, float]:
-        """The table of a query's result, and the time of its batches."""
+        """Returns the name of the table with a query's result, and the time of its batches."""
         options = {**self._options(way), "startingOffsets": "earliest", **more}
         sums = self._spark.readStream.format(way.format).options(**options).load().selectExpr(*SUMS)
         name = f"sums_{self._next()}"
@@ -183,7 +183,7 @@ class Loads:
         assert (sums["rows"], sums["bytes"]) == (self._rows, self._rows * self._record_bytes), sums
 
     def _check_written(self, before: int) -> None:
-        """Markers of transactions have offsets too: one for each task and partition."""
+        """Checks the number of written rows. Transaction markers take offsets too: one for each task and partition."""
         more = asyncio.run(end_of(self._servers, self._target)) - before
         assert self._rows <= more <= self._rows + 1000 * PARTITIONS, more
 

@@ -1,13 +1,13 @@
-"""Before and after: the same load to brokers of two source trees (or more) in turns, beside the floor.
+"""Before and after: the same load on brokers of two or more source trees in turn, beside the floor.
 
     git worktree add ../before HEAD~1 && (cd ../before && make setup)
     python benchmarks/two_trees.py ../before/src src --case '128 KB batches' --classes cache
     python benchmarks/two_trees.py ../before/src src --case '64 in flight' --repetitions 10
 
-One broker of each tree runs all the time; each repetition measures the floor and then each tree, in one order and in
-the other by turns, so that what else the machine does hits all of them. A tree is one whose extensions are built.
-Printed are medians: requests/s, CPU us a request (and the lowest), and the share of the floor's rate in the same
-repetition (and its range).
+One broker of each tree runs all the time. Each repetition measures the floor and then each tree, in alternating order,
+so that other work on the machine affects all of them. The extensions of each tree must be built. The table shows
+medians: requests/s, CPU us per request (and the lowest), and the share of the floor's rate in the same repetition (and
+its range).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla.bench.workbench import CLASSES, Pace, Workbench
 from ottla.testing.broker_process import BrokerProcess
 
 Found = dict[tuple[str, str], list[tuple[Measured, float]]]
-"""By what was measured and in which tree: each measurement with its share of the floor."""
+"""Measurements with their shares of the floor, by subject and tree."""
 
 
 def start(bench: Workbench, tree: Path) -> OneBroker:
@@ -79,7 +79,7 @@ def main() -> None:
     trees = [tree.resolve() for tree in options.trees]
     for case in [case for case in CASES if re.search(options.case, case.name)]:
         with Workbench(options.data, Pace(0.4, options.seconds, 1), lambda _seconds, _what: None) as bench:
-            _ = bench.floor, bench.driver  # started before PYTHONPATH changes
+            _ = bench.floor, bench.driver  # start them before PYTHONPATH changes
             show(case, compare(bench, case, trees, options.classes, options.repetitions))
 
 

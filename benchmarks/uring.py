@@ -2,11 +2,11 @@
 
     python benchmarks/uring.py [--directory DIR] [--rounds 20] [--writes 60] [--beside-us 0,150]
 
-One direct, durable write after another, as the journal makes them. "beside" is what the loop does of Python while a
-write is under way, in steps of 50 us; the next write starts when both are done. All ways take turns in each round.
-"cpu" is the loop's thread alone, "process" has the disk's thread and io_uring's own threads too, but not the kernel's
-common workers, which finish a durable write that was submitted without waiting. Latencies: the lowest tenth, the
-middle. The ring is built by Cython when this starts, and needs Linux 6.1.
+One direct, durable write after another, as the journal makes them. "beside" is the Python work that the loop does while
+a write is in flight, in steps of 50 us; the next write starts when both are done. All ways take turns in each round.
+"cpu" is the loop's thread only. "process" also includes the disk's thread and io_uring's own threads, but not the
+kernel's shared workers, which finish a durable write that was submitted without waiting. Latencies are the lowest tenth
+and the median. Cython builds the ring at the start, and the ring needs Linux 6.1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Writer(Protocol):
 
 
 class BlockingWriter:
-    """No thread and no loop: what the write itself takes."""
+    """Writes without a thread and without an event loop: the time of the write itself."""
 
     def __init__(self, durable_fd: int) -> None:
         self._fd = durable_fd
@@ -73,7 +73,7 @@ class ThreadWriter:
 @dataclass
 class Found:
     latency_us: list[float] = field(default_factory=list)
-    """Of all writes of all rounds; the others have one figure a round."""
+    """The latencies of all writes of all rounds; the other lists have one figure per round."""
     each_us: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
     process_us: list[float] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Found:
 
 
 class Turn:
-    """So many writes, one after another."""
+    """A number of writes, one after another."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, writer: Writer, data: bytes, writes: int, beside_us: int):
         self._loop = loop

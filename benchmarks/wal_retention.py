@@ -1,11 +1,11 @@
-"""How much does a log keep whose records are wanted for seconds: by time, by segment, or trimmed by its program?
+"""How much a log keeps if its records are needed for seconds: by time, by segment, or trimmed by its program.
 
     python benchmarks/wal_retention.py [--seconds 20] [--retention-s 5] [--rate 2000] [--data DIR]
 
-Three brokers, three copies. Records of 1 KB go to four logs at the same rate; once a second each of them says how old
-its first record is and how much it has. Of `disk` logs whole segments go, so they need segments that are shorter than
-the retention: one of the two has them. The last one has no retention at all; its program trims it once a second, to
-what is younger, as it would after a snapshot.
+Three brokers, three replicas. Records of 1 KB go to four logs at the same rate; once a second, the age of the first
+record and the size of each log are recorded. `disk` logs delete whole segments, so they need segments that are shorter
+than the retention: one of the two has them. The last log has no retention at all; its program trims it once a second to
+the younger records, as it would after a snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints which extensions are compiled. A missing one makes Ottla slower, not wrong: its Python twin is used."""
+"""Prints which extensions are compiled. Without one, Ottla uses its Python twin, which is slower but correct."""
 
 from __future__ import annotations
 

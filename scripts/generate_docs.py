@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that follow from the code: the protocol, the configuration and the metrics."""
+"""Writes the generated pages of docs/: the protocol, the configuration and the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes `src/ottla/append_stream/wal.pb`, which the append stream's reflection serves: after a change of wal.proto."""
+"""Writes `src/ottla/append_stream/wal.pb` for the append stream's reflection. Run it when wal.proto changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "ottla/wal/v1/wal.proto"
 
 
 def described() -> bytes:
-    """What protoc says of it, under the name that importers use."""
+    """Returns protoc's descriptor, under the name that importers use."""
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,8 @@
-"""Fetches what the tests need beside Python packages: kcat, the Java client with its driver, Apache Kafka's brokers,
-Spark's own Kafka connector, a client of the append stream in Go, from its proto, and a PostgreSQL server.
+"""Downloads what the tests need in addition to Python packages.
 
-Whatever cannot be had here is named and left out; the tests that need it say so in pytest's summary.
+This is kcat, the Java client with its driver, Apache Kafka's brokers, Spark's own Kafka connector, a Go client of the
+append stream that is built from its proto, and a PostgreSQL server. Whatever is not available here is reported and
+skipped; the tests that need it say so in pytest's summary.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def prepare_java() -> str:
 
 
 def prepare_kafka() -> str:
-    """Its brokers, for the test of the benchmark suite; the suite itself knows where they are kept."""
+    """Apache Kafka's brokers, for the test of the benchmark suite, which knows where they are kept."""
     from ottla.bench.suite.kafka_jars import KafkaUnavailableError, kafka_libraries
 
     installed("java", "default-jdk-headless")
@@ -75,7 +76,7 @@ def prepare_kafka() -> str:
 
 
 def prepare_go() -> str:
-    """Nothing of it is ours but the proto: protoc and Go's plugins make the client's code."""
+    """The Go client. Only the proto is ours: protoc and Go's plugins generate the client's code."""
     program = GO_CACHE / "walclient"
     sources = [WAL_PROTO, *GO_SOURCES.iterdir()]
     if program.exists() and program.stat().st_mtime >= max(path.stat().st_mtime for path in sources):
@@ -98,7 +99,7 @@ def prepare_go() -> str:
 
 
 def prepare_spark_connector() -> str:
-    """To compare our source and sink with."""
+    """Spark's Kafka connector, for comparison with our source and sink."""
     from ottla.bench.suite.maven import MavenUnavailableError
     from ottla.bench.suite.spark_connector_jars import connector_libraries
 
@@ -110,7 +111,7 @@ def prepare_spark_connector() -> str:
 
 
 def prepare_postgres() -> str:
-    """Of any version; Debian keeps its programs out of the path. The server that its package starts is not used."""
+    """A PostgreSQL server of any version, also outside of PATH, as on Debian. The package's server is not used."""
     kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if shutil.which("postgres") is None and not kept:
         install("postgresql", "a server")
@@ -118,7 +119,7 @@ def prepare_postgres() -> str:
 
 
 def java_is_ready() -> bool:
-    """Compiled after the last change of its sources."""
+    """Returns whether the classes are newer than their sources."""
     compiled = [JAVA_CACHE / "classes" / f"{name}.class" for name in JAVA_PROGRAMS]
     sources = [JAVA_SOURCES / "pom.xml", *(JAVA_SOURCES / f"{name}.java" for name in JAVA_PROGRAMS)]
     return all(path.exists() for path in compiled) and (
@@ -127,7 +128,7 @@ def java_is_ready() -> bool:
 
 
 def installed(program: str, package: str) -> str:
-    """The program's path. Installs its package where this user may."""
+    """Returns the program's path. Installs its package if this user may."""
     if (path := shutil.which(program)) is not None:
         return path
     install(package, program)

@@ -1,6 +1,6 @@
-"""Fetches etcd and ZooKeeper for the tests of coordination, into .cache: nothing is installed, no service is started.
+"""Downloads etcd and ZooKeeper for the coordination tests into .cache. Installs nothing and starts no service.
 
-What cannot be had here is named and left out; the tests that need it say so in pytest's summary.
+Whatever is not available here is reported and skipped; the tests that need it say so in pytest's summary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def prepare_etcd() -> str:
-    """From Debian's package, without installing it: that would also start a service."""
+    """Extracts etcd from Debian's package without installing it, which would also start a service."""
     program = CACHE / "etcd" / "usr" / "bin" / "etcd"
     if (found := shutil.which("etcd")) is not None or program.exists():
         return f"ready ({found or program.relative_to(ROOT)})"

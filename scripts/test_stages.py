@@ -1,10 +1,10 @@
-"""Runs targets of the Makefile one after the other, even if one fails, and sums up their tests at the end.
+"""Runs targets of the Makefile one after another, even if one fails, and sums up their tests at the end.
 
     python scripts/test_stages.py TARGET... [--make MAKE]
 
-A TARGET may carry variables of make, as in "test-spark PREPARED=yes". The output of each target passes through as it
-comes. The last lines are a table with one line for each target, the tests that failed, and one line for all in the form
-of pytest's own. The exit code is 0 only if every target succeeded.
+A TARGET may carry variables of make, as in "test-spark PREPARED=yes". The output of each target is passed through. The
+last lines are a table with one line for each target, the failed tests, and a total in pytest's format. The exit code is
+0 only if every target succeeded.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ INTERRUPTED = 130
 
 @dataclass(slots=True)
 class Stage:
-    """One target and what became of its tests."""
+    """One target and the results of its tests."""
 
     name: str
     counts: Counter[str] = field(default_factory=Counter)
     failed_tests: list[str] = field(default_factory=list)
     has_summary: bool = False
     exit_code: int | None = None
-    """None: it was not run."""
+    """None if it was not run."""
     seconds: float = 0.0
     _lists_failures: bool = False
 
@@ -55,7 +55,7 @@ class Stage:
         return "passed" if self.has_summary else "no tests"
 
     def take_line(self, line: str) -> None:
-        """Reads one line of output. The counts are those of pytest's last summary."""
+        """Parses one line of output. The counts are those of pytest's last summary."""
         text = COLOURS.sub("", line).strip()
         if FAILURES_FOLLOW in text:
             self._lists_failures = True
@@ -68,7 +68,7 @@ class Stage:
             self.has_summary = True
 
     def finish(self, exit_code: int, seconds: float) -> None:
-        """A target that failed without a failed test has one error: it must not look like success in the sum."""
+        """Records the end. A target that failed without a failed test counts as one error, not as success."""
         self.exit_code, self.seconds = exit_code, seconds
         if exit_code and not self.counts["failed"] and not self.counts["errors"]:
             self.counts["errors"] += 1
@@ -83,7 +83,7 @@ def counts_of(summary: str) -> Counter[str]:
 
 
 def total_line(stages: Iterable[Stage]) -> str:
-    """Like the last line of pytest, for all stages together."""
+    """Returns a line like the last one of pytest, for all stages together."""
     stages = list(stages)
     counts: Counter[str] = Counter()
     for stage in stages:
@@ -109,7 +109,7 @@ def time_text(seconds: float) -> str:
 
 
 def run_stage(stage: Stage, command: Sequence[str]) -> None:
-    """Shows the output as it comes. Raises KeyboardInterrupt, after the command has ended, if this is interrupted."""
+    """Runs a command and passes its output through. If interrupted, raises KeyboardInterrupt after it has ended."""
     begin = time.monotonic()
     environment = dict(os.environ)
     if sys.stdout.isatty():

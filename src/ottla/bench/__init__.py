@@ -1,1 +1,1 @@
-"""What one broker gives on this machine: `python -m ottla.bench.broker`. docs/benchmarks.md says how it is measured."""
+"""Benchmarks of brokers on this machine: `python -m ottla.bench.broker`. docs/benchmarks.md describes the method."""

@@ -1,9 +1,9 @@
-"""`make bench`: one broker, and three with a copy on each, against the floor of this machine.
+"""`make bench`: one broker, and three brokers with a replica on each, compared with the floor of this machine.
 
     python -m ottla.bench.broker [--quick] [--only PATTERN] [--list]
 
 Prints tables, appends JSON lines to bench-results/broker.jsonl and writes bench-results/report.html. Goals are shown
-beside the figures; nothing is asserted. docs/benchmarks.md says how it is measured.
+beside the figures; nothing is asserted. docs/benchmarks.md describes the method.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Drawn seldom: the machine is busy with something else."""
+    """A progress bar that is rarely redrawn, because the machine is being measured."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

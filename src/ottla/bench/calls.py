@@ -1,4 +1,4 @@
-"""Requests of the benchmark that are not measured by the driver: topics, offsets, metadata, and single frames."""
+"""Requests of the benchmark that the driver does not measure: topics, offsets, metadata and single frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZE = struct.Struct(">i")
 
 
 class RefusedError(Exception):
-    """The broker answered with an error."""
+    """The broker replied with an error."""
 
 
 class Caller:
@@ -42,19 +42,19 @@ class Caller:
         self.close()
 
     def exchange(self, frame: bytes) -> bytes:
-        """The whole reply, its size included."""
+        """Sends one frame and returns the whole reply, including its size field."""
         self._connection.sendall(frame)
         head = self._read(_SIZE.size)
         return head + self._read(_SIZE.unpack(head)[0])
 
     def exchange_all(self, frames: Sequence[bytes]) -> None:
-        """All under way at once; their replies are read and forgotten."""
+        """Sends all frames at once, and reads and discards their replies."""
         self._connection.sendall(b"".join(frames))
         for _ in frames:
             self._read(_SIZE.unpack(self._read(_SIZE.size))[0])
 
     def exchange_many(self, frame: bytes, count: int) -> None:
-        """So many under way at once."""
+        """Sends a frame `count` times at once, and discards the replies."""
         self.exchange_all([frame] * count)
 
     def _read(self, size: int) -> bytes:
@@ -68,7 +68,7 @@ class Caller:
         return bytes(data)
 
     def call(self, api: ClientApi, body: Mapping[str, Any]) -> Any:
-        """In the newest version that the client has."""
+        """Sends a request in the newest version that the client supports."""
         version = api.versions[1]
         request = encode(build(request_type(api.key, version), body))
         reply = memoryview(self.exchange(framed(request_header(api.key, version, 1, CLIENT_ID), request)))[4:]
@@ -78,7 +78,7 @@ class Caller:
     def create_topics(
         self, names: Iterable[str], partitions: int, configs: Mapping[str, str], *, replicas: int = 1
     ) -> None:
-        """All in one request."""
+        """Creates the topics in one request."""
         entries = [{"name": key, "value": value} for key, value in configs.items()]
         shape = {"num_partitions": partitions, "replication_factor": replicas, "assignments": [], "configs": entries}
         topics = [{"name": name, **shape} for name in names]
@@ -90,6 +90,7 @@ class Caller:
         _check(self.call(DELETE_TOPICS, {"topics": topics, "timeout": timedelta(seconds=TIMEOUT_S)}).responses)
 
     def end_offset(self, topic: str) -> int:
+        """Returns the end offset of partition 0."""
         partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": LATEST}
         body = {
             "replica_id": -1,
@@ -102,7 +103,7 @@ class Caller:
         return int(result.offset)
 
     def describe_all(self) -> int:
-        """Asks for the metadata of every topic; returns how many partitions there are."""
+        """Requests the metadata of every topic and returns the number of partitions."""
         body = {
             "topics": None,
             "allow_auto_topic_creation": False,

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: no scripts, no fonts, nothing from elsewhere."""
+"""Charts as inline SVG, without scripts, fonts or external resources."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ PLOT_WIDTH = WIDTH - LABEL_WIDTH - VALUE_WIDTH
 
 @dataclass(frozen=True, slots=True)
 class Bar:
+    """One bar of a chart."""
+
     case: str
     subject: str
     value: float
@@ -54,7 +56,7 @@ def bar_chart(title: str, bars: Sequence[Bar]) -> str:
 
 
 def range_chart(title: str, ranges: Sequence[Range], unit: str) -> str:
-    """On a logarithmic axis. Empty if no value is positive."""
+    """Draws ranges on a logarithmic axis. Returns an empty string if no value is positive."""
     values = [value for found in ranges for value in (found.low, found.middle, found.high) if value > 0]
     if not values:
         return ""
@@ -86,7 +88,7 @@ def range_chart(title: str, ranges: Sequence[Range], unit: str) -> str:
 
 
 def line_chart(title: str, series: dict[str, list[float]], labels: Sequence[str]) -> str:
-    """One point a run. Each series is drawn from 0 to the highest value of all."""
+    """Draws one point per run. Each series is drawn from 0 to the highest value of all series."""
     height, left = 200, 50
     top_value = max((value for values in series.values() for value in values), default=0.0) or 1.0
     step = (WIDTH - left - 160) / max(len(labels) - 1, 1)
@@ -111,7 +113,7 @@ def line_chart(title: str, series: dict[str, list[float]], labels: Sequence[str]
 
 
 def with_group_starts(items: Sequence[BarOrRange]) -> list[tuple[BarOrRange, bool]]:
-    """Each item, and whether it is the first of its case."""
+    """Returns each item, and whether it is the first of its case."""
     return [(item, not at or items[at - 1].case != item.case) for at, item in enumerate(items)]
 
 

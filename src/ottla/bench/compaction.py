@@ -1,8 +1,9 @@
-"""Compaction of one partition: how fast, with its share of a core and with all of one, and what producers feel of it.
+"""Compaction of one partition: its speed with a share of a core and with a whole core, and its cost for producers.
 
-A topic is filled while its records are kept (`cleanup.policy=delete`), then it is told to compact. Meanwhile the load
-of `produce 1 KB, one a batch, 1 in flight` runs on another topic, before and during the compaction: the difference of
-its latencies is what compaction costs others. The time is from the request until the mark of the finished compaction.
+A topic is filled while its records are kept (`cleanup.policy=delete`), and then switched to compaction. The load of
+`produce 1 KB, one a batch, 1 in flight` runs on another topic before and during the compaction; the difference between
+its latencies is the cost of compaction for others. The time runs from the request until the mark of the finished
+compaction appears.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ IN_FLIGHT = 16
 BROKER_CONFIG = {"log.cleaner.backoff.ms": "100", "ottla.flush.interval.ms": "500"}
 TOPIC_CONFIG = {"segment.bytes": str(64 * MB), "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1"}
 SHARES = ((25, 1), (100, 8))
-"""Percents of a core, and into how many parts the size is divided: what is fast need not be long."""
+"""Percent of a core, and the divisor of the size: a fast compaction needs less data."""
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 PATIENCE_S = 600.0
 BESIDE = "beside"
@@ -62,7 +63,7 @@ def measure(bench: Workbench, size_bytes: int) -> list[Row]:
         bench.advance(0, f"compaction: {part_bytes // MB} MB are written")
         target.create([topic], TOPIC_CONFIG)
         bench.driver.call(fill, broker.port, topic, part_bytes, number)
-        os.sync()  # else the first latencies are those of a disk that is busy with what was written
+        os.sync()  # otherwise the first latencies would include writing back the filled topic
         bench.advance(0, f"compaction: {percent}% of a core")
         rows += _compact(bench, broker, topic, percent, part_bytes)
         target.delete([topic])
@@ -117,7 +118,7 @@ def _latencies_beside(bench: Workbench, broker: BrokerProcess) -> Latencies:
 
 
 def _is_beside(directory: Path) -> bool:
-    """The log that grows least: there are two."""
+    """Returns whether this is the log of the load beside the compaction: the smaller one of two."""
     siblings = list(directory.parent.iterdir())
     return directory != max(siblings, key=_log_bytes)
 
@@ -127,6 +128,7 @@ def _log_bytes(directory: Path) -> int:
 
 
 def alter(caller: Caller, kind: int, name: str, configs: dict[str, str]) -> None:
+    """Sets configurations of a topic or a broker."""
     entries = [{"name": key, "config_operation": 0, "value": value} for key, value in configs.items()]
     resource = {"resource_type": kind, "resource_name": name, "configs": entries}
     reply = caller.call(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})
@@ -136,7 +138,7 @@ def alter(caller: Caller, kind: int, name: str, configs: dict[str, str]) -> None
 
 
 def fill(port: int, topic: str, size_bytes: int, seed: int) -> None:
-    """In a process of its own."""
+    """Fills a topic with random keys. Runs in a separate process."""
     with Caller(port) as caller:
         for frames in _frames(topic, size_bytes, seed):
             caller.exchange_all(frames)

@@ -1,4 +1,4 @@
-"""An etcd of one member for a measurement: from the path, or where scripts/prepare_coordination.py puts it."""
+"""A single-member etcd for a measurement, from PATH or from where scripts/prepare_coordination.py puts it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ READY_S = 30.0
 
 
 def etcd_program() -> str | None:
+    """Returns the path of etcd, or None if there is none."""
     return shutil.which("etcd") or (str(FETCHED) if FETCHED.exists() else None)
 
 
 @contextmanager
 def running_etcd(program: str, directory: Path) -> Iterator[str]:
-    """Where it is, as `ottla.coordination` names it."""
+    """Runs etcd and yields its address in the format of the setting `ottla.coordination`."""
     directory.mkdir(parents=True, exist_ok=True)
     client_port, peer_port = reserve_ports(2)
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"

@@ -1,12 +1,12 @@
-"""`make bench-failover`: how long a partition takes no writes after its leader dies, and where that time goes.
+"""`make bench-failover`: how long a partition accepts no writes after its leader dies, and where that time goes.
 
     python -m ottla.bench.failover [--tries 20] [--stores sqlite,etcd] [--session-ms N]
 
-Three brokers, one partition with three replicas, two producers that write all the time with acks=all and idempotence.
-The leader is killed with -9, again and again, and each time its moments are noted: when a surviving broker knows that
-the other is gone, when it names a new leader, when that leader first acknowledges a plain request with acks=all, and
-when each client has its first acknowledgement. The same with SIGTERM, where leaders are handed over first: there the
-longest gap between two acknowledgements counts. docs/benchmarks.md says more.
+Three brokers hold one partition with three replicas, and two producers write continuously with acks=all and
+idempotence. The leader is repeatedly killed with SIGKILL. Each time, these moments are recorded: a surviving broker
+knows that the leader is gone, it names a new leader, that leader first acknowledges a plain request with acks=all, and
+each client receives its first acknowledgement. The same is done with SIGTERM, where leadership is handed over first;
+there the longest gap between two acknowledgements counts. docs/benchmarks.md has the details.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REPLICAS = 3
 TIMEOUT_S = 60.0
 LOOK_S = 0.002
 QUIET_S = 0.3
-"""Between two faults, with everything in sync: long enough that clients have settled."""
+"""The pause between two faults, with all replicas in sync, which gives clients time to settle."""
 SESSION_DEFAULT_MS = 6000
 
 NOTICED, ELECTED, TAKEN = "a survivor knows", "it names a new leader", "first acks=all write taken"
@@ -47,7 +47,7 @@ GAP = "longest gap"
 
 @dataclass(slots=True)
 class Samples:
-    """Seconds since the fault, by what happened then."""
+    """Seconds since the fault, by event."""
 
     kills: dict[str, list[float]] = field(default_factory=dict)
     stops: dict[str, list[float]] = field(default_factory=dict)
@@ -58,6 +58,8 @@ class Samples:
 
 
 class Experiment:
+    """Repeated faults on one cluster."""
+
     def __init__(self, cluster: ClusterProcesses, streams: Sequence[Stream], batch: PreparedBatch) -> None:
         self._cluster = cluster
         self._streams = streams
@@ -65,7 +67,7 @@ class Experiment:
         self.samples = Samples()
 
     def kill_leader(self, *, is_controller: bool) -> None:
-        """The one that dies is also the controller, which others have to notice first, or is not."""
+        """Kills the leader. If it is also the controller, the other brokers have to notice that first."""
         leader = self._leader(is_controller)
         broker = self._cluster.broker(leader)
         samples = self.samples
@@ -82,6 +84,7 @@ class Experiment:
         broker.start()
 
     def stop_leader(self) -> None:
+        """Stops the leader with SIGTERM, which hands over leadership first."""
         broker = self._cluster.broker(self._leader(is_controller=False))
         begin = time.perf_counter()
         broker.stop(TIMEOUT_S)
@@ -95,7 +98,7 @@ class Experiment:
         broker.start()
 
     def _leader(self, is_controller: bool) -> int:
-        """Of a whole cluster that has been at rest for a moment."""
+        """Moves leadership to the controller or away from it, lets the cluster settle, and returns the leader."""
         wait_until_in_sync(self._cluster.bootstrap, TOPIC, REPLICAS)
         with any_broker(self._cluster.bootstrap) as caller:
             found = ask_leaders(caller, [TOPIC])
@@ -114,7 +117,7 @@ class Experiment:
             yield [stack.enter_context(Caller(self._cluster.broker(node).port)) for node in others]
 
     def _watch(self, survivors: Sequence[Caller], dead: int) -> dict[str, float]:
-        """Looks at the metadata of the survivors in turns, and writes as soon as one of them is the new leader."""
+        """Polls the metadata of the survivors in turn, and writes as soon as one of them is the new leader."""
         moments: dict[str, float] = {}
         deadline = time.perf_counter() + TIMEOUT_S
         while TAKEN not in moments:
@@ -136,13 +139,14 @@ class Experiment:
         return moments
 
     def _is_taken(self, survivors: Sequence[Caller]) -> bool:
-        """Whoever does not lead refuses, and nothing is written."""
+        """Returns whether a broker accepts the write. A broker that is not the leader rejects it and writes nothing."""
         return any(caller.exchange(self._frame)[produce_error_at(TOPIC)] == 0 for caller in survivors)
 
 
 def measure(
     store: str, coordination: str | None, directory: Path, tries: int, session_ms: int, say: Console
 ) -> Samples:
+    """Repeats the faults on a new cluster."""
     config = {"broker.session.timeout.ms": str(session_ms)}
     batch = prepare_batch(100, 1024, int(time.time() * 1000))
     with ExitStack() as stack:
@@ -165,7 +169,7 @@ def measure(
 
 
 def rows_of(store: str, samples: Samples) -> list[Row]:
-    """Times of a kill count from the kill; the step is the part that came last."""
+    """Builds the rows. Times count from the kill; a step is the time since the previous event."""
     rows = []
     before = 0.0
     for what, seconds in samples.kills.items():

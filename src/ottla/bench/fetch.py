@@ -1,7 +1,7 @@
-"""Fetch from the leader: from its tail cache, and after a restart, when only the files have the records.
+"""Fetches from the leader: from its tail cache, and after a restart, when only the files have the records.
 
-Each request asks for at most 1 MB of one partition and the next request for what follows, from the first offset to the
-last and again. The floor answers each request with as many bytes out of memory.
+Each request asks for at most 1 MB of one partition, and the next request for what follows, from the first offset to the
+last and over again. The floor answers each request with the same number of bytes from memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ottla.bench.throughput import FLOOR, Content, figures_of
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 
 TOPIC_BYTES = 12 * KB * KB
-"""Of each class: two of them fit into the tail cache with its default size."""
+"""The size of the topic of each durability class; two of them fit into a tail cache of the default size."""
 INFLIGHT = 2
-"""While a reader takes one reply, the broker prepares the next."""
+"""The broker prepares the next reply while the reader receives one."""
 FILL_INFLIGHT = 16
 FILL_S = 0.6
 RESTART_S = 2.0
@@ -37,6 +37,8 @@ RESTART_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class FetchCase:
+    """One shape of records and batches."""
+
     name: str
     record_bytes: int
     batch_bytes_max: int
@@ -53,6 +55,8 @@ FROM_FILES = ("cache", "disk")
 
 @dataclass(slots=True)
 class FilledTopic:
+    """A topic that holds copies of one batch."""
+
     name: str
     batch: PreparedBatch
     batches: int = 0
@@ -67,14 +71,14 @@ class FilledTopic:
         return Content(count * self.batch.value_bytes, count * self.batch.record_count)
 
     def requests(self) -> list[bytes]:
-        """One for each whole reply that the topic can give."""
+        """Returns one request for each full reply that the topic can give."""
         step = self.batches_a_reply * self.batch.record_count
         return [fetch_frame(self.name, number * step) for number in range(self.batches // self.batches_a_reply)]
 
 
 @dataclass(slots=True)
 class Fetches:
-    """Topics stay over a restart of the broker."""
+    """Measures fetches. Its topics survive a restart of the broker."""
 
     bench: Workbench
     target: Target
@@ -82,6 +86,7 @@ class Fetches:
     topics: dict[tuple[FetchCase, str], FilledTopic] = field(default_factory=dict)
 
     def hot(self, case: FetchCase) -> list[Row]:
+        """Measures fetches from the tail cache."""
         topics = {durability: self._filled(case, durability) for durability in CLASSES}
         rows = self._compare(case.name, "tail cache", topics)
         self.target.delete([topics["memory"].name])
@@ -89,7 +94,7 @@ class Fetches:
         return rows
 
     def restarted(self, cases: tuple[FetchCase, ...]) -> list[Row]:
-        """The broker's memory is empty then; the kernel's page cache is not."""
+        """Measures fetches after a restart: the broker's memory is empty then, but the kernel's page cache is not."""
         bench = self.bench
         for case in cases:
             for durability in FROM_FILES:
@@ -172,7 +177,7 @@ class Fetches:
 
 
 def fill(caller: Caller, topic: FilledTopic) -> None:
-    """Exactly so many batches, and a reader who stays at the first of them: the tail cache keeps what is read."""
+    """Writes exactly `topic.batches` batches. A reader stays at the first one, so that the tail cache keeps them."""
     frame, read = produce_frame(topic.name, topic.batch), fetch_frame(topic.name, 0)
     left = topic.batches
     while left:

@@ -1,16 +1,17 @@
-"""The floor of the benchmarks: what a socket, one Python process and the page cache give at all.
+"""The floor of the benchmarks: the limit that a socket, one Python process and the page cache set.
 
-A bare reader takes what the socket has, writes it to a file (an already written one, over and over, so that no fresh
-page is touched) and answers each frame with a few bytes: one read, one write and one answer a turn, no parsing, no
-event loop. For fetches it writes nothing and answers each frame with as many bytes as a broker would, out of memory.
-Whatever a broker does is measured as a share of this. A second floor computes the CRC of what it reads and keeps it in
-memory for a while, as any broker has to: it shows how much of the gap to the bare one is work that has to be done.
+A bare reader takes what the socket has, writes it to a file (over and over to the same written file, so that no fresh
+page is touched) and answers each frame with a few bytes. That is one read, one write and one reply per turn, without
+parsing and without an event loop. For fetches it writes nothing, and answers each frame from memory with as many bytes
+as a broker would. A broker's figures are shares of this floor. A second floor also computes the CRC of what it reads
+and keeps the data in memory for a while, as any broker must; it shows how much of the gap to the bare floor is work
+that no broker can avoid.
 
     python benchmarks/floor.py [--seconds 2] [--dir DIR] [--server] [--kept-mb 2 8 32] [--repetitions 5]
 
-`--kept-mb` says in how much memory what is kept goes round: what memory costs that the processor's caches have lost.
-`--server` also runs Ottla's own server with a handler that throws each request away: what the frames, the order of
-replies and the event loop cost.
+`--kept-mb` sets the amount of memory through which the kept data rotates; it shows the cost of memory that has dropped
+out of the processor's caches. `--server` also runs Ottla's own server with a handler that discards each request; it
+shows the cost of the frames, the order of replies and the event loop.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ REPLY_BYTES = 12
 READ_BYTES = 512 * 1024
 FILE_BYTES = 256 * 1024 * 1024
 KEPT_BYTES = 32 * 1024 * 1024
-"""As much as a broker's tail cache holds."""
+"""The size of a broker's tail cache."""
 FRAME_SIZES = (100, 1024, 10 * 1024, 128 * 1024)
 WARM_UP_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class FloorResult:
+    """One measurement of the floor."""
+
     frame_bytes: int
     inflight: int
     measured: Measured
@@ -68,17 +71,17 @@ class FloorResult:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the floor does with each frame of the next connection."""
+    """How the floor handles each frame of the next connection."""
 
     frame_bytes: int
     reply_bytes: int = REPLY_BYTES
     writes: bool = True
     kept_bytes: int = 0
-    """Also computes the CRC of what it reads, and reads into other memory each time, round and round in so much."""
+    """If not 0, computes the CRC of what is read, and rotates the read buffer through this much memory."""
 
 
 class FloorProcess:
-    """Serves one connection after another; `directory` lies on the disk to be measured."""
+    """Serves one connection after another. `directory` is on the disk to be measured."""
 
     def __init__(self, directory: str) -> None:
         self._directory = tempfile.TemporaryDirectory(dir=directory, prefix="floor-")
@@ -93,7 +96,7 @@ class FloorProcess:
         self.pid: int = self._process.pid
 
     def expect(self, exchange: Exchange) -> None:
-        """Before each connection."""
+        """Sets how the next connection is handled. Call it before each connection."""
         self._pipe.send(exchange)
 
     def close(self) -> None:
@@ -113,7 +116,7 @@ class FloorProcess:
 def run_floor(
     frame_bytes: int, inflight: int, seconds: float, directory: str | None = None, *, kept_bytes: int = 0
 ) -> FloorResult:
-    """One client connection with `inflight` frames under way, driven from this process."""
+    """Measures one client connection with `inflight` frames in flight, driven from this process."""
     with FloorProcess(directory or tempfile.gettempdir()) as floor:
         floor.expect(Exchange(frame_bytes, kept_bytes=kept_bytes))
         return FloorResult(frame_bytes, inflight, drive(_load(floor.port, floor.pid, frame_bytes, inflight, seconds)))
@@ -125,6 +128,7 @@ def _load(port: int, pid: int, frame_bytes: int, inflight: int, seconds: float) 
 
 
 def serve_floor(pipe: Connection, path: str) -> None:
+    """Runs in the process of the floor."""
     leave_interrupts_to_the_parent()
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     _write_once(file)
@@ -173,7 +177,7 @@ def _serve_connection(client: socket.socket, file: int, exchange: Exchange) -> N
 
 
 def _send_large(client: socket.socket, reply: bytes, count: int) -> None:
-    """More than the socket takes at once: waits for it, as a bare writer does."""
+    """Sends more than the socket takes at once, and blocks meanwhile, as a bare writer does."""
     client.setblocking(True)
     for _ in range(count):
         client.sendall(reply)
@@ -187,7 +191,7 @@ def _write_once(file: int) -> None:
 
 
 def run_server(frame_bytes: int, inflight: int, seconds: float) -> FloorResult:
-    """Ottla's server with a handler that answers at once and keeps nothing."""
+    """Measures Ottla's server with a handler that replies at once and keeps nothing."""
     return _run_child(serve_ottla_server, frame_bytes, inflight, seconds)
 
 

@@ -1,4 +1,4 @@
-"""Requests prepared as bytes: produces of one batch, fetches of one partition."""
+"""Requests prepared as bytes: produce requests of one batch, and fetch requests of one partition."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ FETCH_BYTES = 1 << 20
 
 _SIZE = struct.Struct(">i")
 _RESPONSE_HEADER_BYTES = 9
-"""The size, the correlation id, no tagged fields."""
+"""The size, the correlation id and the empty tagged fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
+    """An encoded batch of records of one size."""
+
     data: bytes
     record_count: int
     record_bytes: int
-    """Of each record's value; there are no keys and no headers."""
+    """The size of each record's value; there are no keys and no headers."""
 
     @property
     def value_bytes(self) -> int:
@@ -38,7 +40,7 @@ class PreparedBatch:
 
 
 def prepare_batch(record_bytes: int, batch_bytes_max: int, timestamp_ms: int) -> PreparedBatch:
-    """As many records as the limit allows, at least one."""
+    """Returns a batch with as many records as the limit allows, but at least one."""
     encoder = RowEncoder(batch_bytes_max - HEADER_BYTES)
     value = os.urandom(record_bytes)
     while encoder.append(None, value, [], timestamp_ms) and encoder.size_bytes < batch_bytes_max - HEADER_BYTES:
@@ -48,6 +50,7 @@ def prepare_batch(record_bytes: int, batch_bytes_max: int, timestamp_ms: int) ->
 
 
 def framed(header: bytes, body: bytes) -> bytes:
+    """Prepends the size to a request."""
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
@@ -58,7 +61,7 @@ def produce_frame(topic: str, batch: PreparedBatch, partition: int = 0) -> bytes
 
 
 def produce_error_at(topic: str) -> int:
-    """Where in a reply the low byte of the partition's error code stands: no error has a zero there."""
+    """Returns the position of the low byte of the partition's error code, which is zero only without an error."""
     return _RESPONSE_HEADER_BYTES + 1 + (1 + len(topic)) + 1 + 4 + 1
 
 
@@ -69,9 +72,10 @@ def fetch_frame(topic: str, offset: int, max_bytes: int = FETCH_BYTES) -> bytes:
 
 
 def fetch_error_at(topic: str) -> int:
+    """Returns the position of the low byte of the partition's error code in a reply."""
     return _RESPONSE_HEADER_BYTES + 4 + 2 + 4 + 1 + (1 + len(topic)) + 1 + 4 + 1
 
 
 def size_checks(reply_bytes: int) -> list[tuple[int, int]]:
-    """A reply of another size is no success; the first bytes say so before all that follows is misread."""
+    """Returns checks of the size field, which detect a reply of another size before the bytes after it are misread."""
     return list(enumerate(_SIZE.pack(reply_bytes - _SIZE.size)))

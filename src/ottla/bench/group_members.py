@@ -1,6 +1,6 @@
-"""Members of groups that do what the protocol asks of them and nothing else: many of them in one process.
+"""Group members that do only what the protocol requires, many of them in one process.
 
-Each has a connection of its own, as real consumers do. What it sends again and again is encoded once.
+Each member has its own connection, as real consumers do. Requests that it repeats are encoded once.
 """
 
 from __future__ import annotations
@@ -39,36 +39,39 @@ LOOK_AGAIN_S = 0.05
 
 _ERROR = Struct(">h")
 HEARTBEAT_ERROR_AT = 4
-"""After the throttle time."""
+"""The error code follows the throttle time."""
 COMMIT_ERROR_FROM_END = 5
-"""Of one partition: before the ends of partition, topic and reply."""
+"""Position in a reply for one partition: before the ends of partition, topic and reply."""
 
 
 class MemberRefusedError(Exception):
-    """A member heard an error where none was expected."""
+    """A member received an unexpected error."""
 
 
 @dataclass(eq=False)
 class Group:
-    """What the members of one group would know if they talked to one another."""
+    """The knowledge that the members of one group share."""
 
     name: str
     topic: str
     members: list[Member] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
-    """How many members the leader of a generation was told of."""
+    """The number of members that the leader of each generation was told of."""
 
     @property
     def is_whole(self) -> bool:
+        """Returns whether all members have settled in the same generation."""
         is_one = len({member.generation for member in self.members}) == 1
         return is_one and all(member.is_settled for member in self.members)
 
 
 class Member(ABC):
+    """A member of a group."""
+
     def __init__(self, group: Group, connection: Connection) -> None:
         self.group = group
         self.generation = -1
-        """Or its epoch."""
+        """The generation or, in the consumer protocol, the member epoch."""
         self.member_id = ""
         self._connection = connection
         self._heartbeat: bytes = b""
@@ -80,17 +83,19 @@ class Member(ABC):
     @property
     @abstractmethod
     def is_settled(self) -> bool:
-        """Whether it has its part of the topic, and all others are there."""
+        """Whether the member has its part of the topic, and all other members have joined."""
 
     @abstractmethod
     async def enter(self) -> None:
-        """Until the whole group is together."""
+        """Joins, and returns when the group is complete."""
 
     async def beat(self) -> ErrorCode:
+        """Sends a heartbeat."""
         reply = await self._send(self.heartbeat_api, self._heartbeat)
         return ErrorCode(_ERROR.unpack_from(reply, HEARTBEAT_ERROR_AT)[0])
 
     async def commit(self) -> ErrorCode:
+        """Commits an offset."""
         reply = await self._send(OFFSET_COMMIT, self._commit)
         return ErrorCode(_ERROR.unpack_from(reply, len(reply) - COMMIT_ERROR_FROM_END)[0])
 
@@ -107,7 +112,7 @@ class Member(ABC):
     def _what_a_heartbeat_says(self) -> dict[str, Any]: ...
 
     def prepare(self) -> None:
-        """What it sends from now on."""
+        """Encodes the requests that the member sends from now on."""
         self._heartbeat = _encoded(self.heartbeat_api, self._what_a_heartbeat_says())
         partition = {
             "partition_index": self.group.members.index(self),
@@ -126,6 +131,8 @@ class Member(ABC):
 
 
 class ClassicMember(Member):
+    """A member that uses the classic protocol."""
+
     heartbeat_api = HEARTBEAT
 
     @property
@@ -142,7 +149,7 @@ class ClassicMember(Member):
                 has_to_join = await self.beat() is not ErrorCode.none
 
     async def _join(self) -> bool:
-        """Whether the generation began."""
+        """Joins and returns whether the generation has begun."""
         body = {
             "group_id": self.group.name,
             "session_timeout": SESSION,
@@ -188,13 +195,15 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
+    """A member that uses the consumer protocol (KIP-848)."""
+
     heartbeat_api = CONSUMER_GROUP_HEARTBEAT
 
     _owned: tuple[Any, ...] = ()
 
     @property
     def is_settled(self) -> bool:
-        """The topic has as many partitions as the group has members."""
+        """Returns whether it owns one partition: the topic has as many partitions as the group has members."""
         return [len(each["partitions"]) for each in self._owned] == [1]
 
     async def enter(self) -> None:
@@ -237,7 +246,7 @@ async def connect(port: int) -> Connection:
 
 
 async def until_coordinated(connection: Connection) -> None:
-    """Asks for a coordinator, which makes the topic of groups, and waits until it has been read."""
+    """Asks for a coordinator, which creates the topic of groups, and waits until that topic is loaded."""
     await exchange(connection, FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["group-0"]})
     error = None
     while error is not ErrorCode.none:
@@ -246,7 +255,7 @@ async def until_coordinated(connection: Connection) -> None:
 
 
 async def exchange(connection: Connection, api: ClientApi, body: Mapping[str, Any]) -> Any:
-    """In the newest version that the client has."""
+    """Sends a request in the newest version that the client supports."""
     version = api.versions[1]
     reply = await connection.request(api.key, version, [_encoded(api, body)], what=api.name)
     return decode(response_type(api.key, version), reply)[0]
@@ -257,12 +266,13 @@ def _encoded(api: ClientApi, body: Mapping[str, Any]) -> bytes:
 
 
 class Watch:
-    """Counts what was answered, and how long it took."""
+    """Counts replies and their latencies."""
 
     def __init__(self) -> None:
         self.latencies: Counter[int] = Counter()
 
     async def time(self, request: Awaitable[ErrorCode]) -> None:
+        """Waits for a reply and counts it. Raises MemberRefusedError on an error."""
         begin = time.perf_counter()
         error = await request
         if error is not ErrorCode.none:

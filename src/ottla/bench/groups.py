@@ -1,7 +1,7 @@
-"""200 groups of 5 members on one broker: what their heartbeats and commits take of it.
+"""200 groups of 5 members on one broker, and the cost of their heartbeats and commits.
 
-Steady rows are what a broker has to do all day: every member sends a heartbeat every three seconds (five in the
-consumer protocol) and commits every five, as consumers do by default. The others say how much more it could do.
+Steady rows are a broker's daily work: every member sends a heartbeat every three seconds (five in the consumer
+protocol) and commits every five seconds, as consumers do by default. The other rows show how much more it could do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMIT_EVERY_S = 5.0
 AT_A_TIME = 64
 SECONDS, SECONDS_QUICK = 4.0, 1.0
 RUSH = 0.25
-"""As fast as possible, for this share of the time: there is more to count."""
+"""The share of the time for requests sent as fast as possible, which give more samples."""
 BUSY_GOAL = 0.1
 TOPIC = "read-by-groups"
 JOIN_ESTIMATE_S = 4.0
@@ -34,6 +34,8 @@ JOIN_ESTIMATE_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
+    """A group protocol and its heartbeat interval."""
+
     name: str
     member: type[Member]
     heartbeat_every_s: float
@@ -43,6 +45,8 @@ PROTOCOLS = (Protocol("classic", ClassicMember, 3.0), Protocol("consumer", Consu
 
 
 class Measured(NamedTuple):
+    """The figures of one case."""
+
     case: str
     figures: dict[str, float]
 
@@ -74,12 +78,14 @@ def _row(protocol: str, measured: Measured) -> Row:
 
 
 def drive(port: int, pid: int, protocol: str, groups: int, members: int, seconds: float) -> list[Measured]:
-    """In a process of its own."""
+    """Runs the members in a separate process."""
     (chosen,) = (each for each in PROTOCOLS if each.name == protocol)
     return asyncio.run(Drive(port, pid, chosen).run(groups, members, seconds))
 
 
 class Drive:
+    """Drives all members of all groups."""
+
     def __init__(self, port: int, pid: int, protocol: Protocol) -> None:
         self._port = port
         self._pid = pid
@@ -139,7 +145,7 @@ class Drive:
         return Measured(case, figures)
 
     async def _beat_steadily(self, watch: Watch, seconds: float) -> None:
-        """Everybody at a time of its own, members of one group far from one another."""
+        """Sends steady heartbeats, spread over time so that members of one group are far apart."""
         end_s = time.perf_counter() + seconds
         every_s = self._protocol.heartbeat_every_s
         shuffled = sorted(self._members, key=lambda member: member.member_id)
@@ -170,7 +176,7 @@ class Drive:
         await self._on(watch, seconds, lambda member: member.commit())
 
     async def _on(self, watch: Watch, seconds: float, ask: Callable[[Member], Awaitable[ErrorCode]]) -> None:
-        """So many requests are under way all the time, of one member after another."""
+        """Keeps a fixed number of requests in flight, from one member after another."""
         end_s = time.perf_counter() + seconds
         turn = cycle(self._members)
 

@@ -1,4 +1,4 @@
-"""The journal alone against one sync for each request: calls `benchmarks/journal.py`, which has the whole table."""
+"""The journal compared with one sync per request. Calls `benchmarks/journal.py`, which has the whole table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def estimate_s(seconds: float, repetitions: int) -> float:
 
 
 def measure(bench: Workbench, seconds: float) -> list[Row]:
-    """Serial, journal, serial, journal: noise of the machine hits both."""
+    """Measures serial writes and the journal in turn, so that noise affects both."""
     if not SCRIPT.exists():
         return []
     journal: list[tuple[float, float, float]] = []

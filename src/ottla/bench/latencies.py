@@ -1,4 +1,4 @@
-"""How long requests took: a count for each microsecond, so that a million of them take little memory and no time."""
+"""Latencies as a count for each microsecond, so that a million requests take little memory and no time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 Latencies = Mapping[int, int]
-"""Microseconds, and how many requests took that long."""
+"""The number of requests for each latency in microseconds."""
 
 
 class Percentiles(NamedTuple):
@@ -30,6 +30,6 @@ def percentiles(latencies: Latencies) -> Percentiles:
 
 
 def median_percentiles(runs: Iterable[Latencies]) -> Percentiles:
-    """Of several runs: the median of each percentile, so that one disturbed run does not decide."""
+    """Returns the median of each percentile over several runs, so that one disturbed run does not decide."""
     found = [percentiles(latencies) for latencies in runs]
     return Percentiles(*(median(values) for values in zip(*found, strict=True)))

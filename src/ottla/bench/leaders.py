@@ -1,4 +1,4 @@
-"""Who leads what, asked of any broker; and other leaders, asked of the controller."""
+"""Reads partition leaders from any broker, and changes them through the controller."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ PREFERRED = 0
 
 @dataclass(frozen=True, slots=True)
 class Led:
+    """The leader and the in-sync replicas of a partition."""
+
     leader: int
     replicas: tuple[int, ...]
     in_sync: tuple[int, ...]
@@ -30,7 +32,7 @@ class Led:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """As one broker sees them."""
+    """The leaders as one broker sees them."""
 
     addresses: dict[int, tuple[str, int]]
     controller: int
@@ -39,7 +41,7 @@ class Leaders:
 
 @contextmanager
 def any_broker(bootstrap: str) -> Iterator[Caller]:
-    """A connection to the first that answers. Raises OSError if none does."""
+    """Connects to the first broker that answers. Raises OSError if none does."""
     problem: OSError | None = None
     for address in bootstrap.split(","):
         host, _, port = address.rpartition(":")
@@ -56,6 +58,7 @@ def any_broker(bootstrap: str) -> Iterator[Caller]:
 
 
 def ask_leaders(caller: Caller, topics: Sequence[str]) -> Leaders:
+    """Returns the leaders of topics from a broker's metadata."""
     body = {
         "topics": [{"topic_id": None, "name": name} for name in topics],
         "allow_auto_topic_creation": False,
@@ -75,7 +78,7 @@ def ask_leaders(caller: Caller, topics: Sequence[str]) -> Leaders:
 
 
 def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, tuple[str, int]]:
-    """Its id and its address. Waits until there is one."""
+    """Waits until a partition has a leader, and returns its id and its address."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with any_broker(bootstrap) as caller:
@@ -88,7 +91,7 @@ def leader_of(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, tupl
 
 
 def wait_until_in_sync(bootstrap: str, topic: str, count: int) -> None:
-    """All replicas of every partition of the topic."""
+    """Waits until all replicas of every partition of the topic are in sync."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with any_broker(bootstrap) as caller:
@@ -100,6 +103,7 @@ def wait_until_in_sync(bootstrap: str, topic: str, count: int) -> None:
 
 
 def reassign(caller: Caller, replicas: dict[tuple[str, int], tuple[int, ...]]) -> None:
+    """Reassigns partitions to these replicas."""
     topics = [
         {
             "name": topic,
@@ -112,6 +116,7 @@ def reassign(caller: Caller, replicas: dict[tuple[str, int], tuple[int, ...]]) -
 
 
 def elect_preferred(caller: Caller, places: list[tuple[str, int]]) -> list[ErrorCode]:
+    """Elects the preferred leaders of partitions."""
     topics = [{"topic": topic, "partitions": indexes} for topic, indexes in _by_topic(places)]
     reply: Any = caller.call(
         ELECT_LEADERS, {"election_type": PREFERRED, "topic_partitions": topics, "timeout": TIMEOUT}
@@ -127,7 +132,7 @@ def _by_topic(places: list[tuple[str, int]]) -> list[tuple[str, list[int]]]:
 
 
 def move_leader(bootstrap: str, topic: str, leader: int) -> None:
-    """Of the topic's first partition. Waits until it leads."""
+    """Moves the leader of the topic's first partition, and waits until it leads."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         with any_broker(bootstrap) as caller:

@@ -1,10 +1,10 @@
-"""The load driver: a fixed number of requests under way, on one connection or several, prepared bytes, nothing parsed.
+"""The load driver: keeps a fixed number of prepared requests in flight on one or more connections, and parses nothing.
 
-All requests have one size and all replies have one size, so replies are counted by their bytes. The same loop drives a
-broker and the floor; a share of the floor compares like with like. A few bytes of each reply (its size field, its
-error code) are compared with what they must be: refusals are not counted as throughput.
+All requests have the same size, and so have all replies, so replies are counted by their bytes. The same loop drives a
+broker and the floor, so that a share of the floor compares like with like. A few bytes of each reply (its size field,
+its error code) are compared with their expected values, so that rejected requests do not count as throughput.
 
-This is a closed loop: the next request leaves when an earlier one is answered. Its latencies say how long requests
+This is a closed loop: the next request leaves when an earlier one is answered. Its latencies show how long requests
 took at the rate that the server allowed, not how long they would take at a fixed rate (coordinated omission).
 """
 
@@ -27,35 +27,35 @@ SILENCE_S = 20.0
 
 
 class BadReplyError(Exception):
-    """A server answered with something else than success."""
+    """A server replied with something other than success."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send to whom. `requests` are frames of `request_bytes` each, sent round and round."""
+    """The requests to send, and the server. `requests` are frames of `request_bytes` each, sent in a cycle."""
 
     port: int
     requests: bytes
     request_bytes: int
     reply_bytes: int
     inflight: int
-    """On all connections together."""
+    """The number of requests in flight on all connections together."""
     warm_up_s: float
     seconds: float
     server_pids: Sequence[int]
-    """Whose CPU time counts."""
+    """The processes whose CPU time counts."""
     checks: Sequence[tuple[int, int]] = ()
-    """(position, byte): what each reply must have there."""
+    """Pairs of a position and the byte that each reply must have there."""
     connections: int = 1
 
 
 @dataclass(slots=True)
 class Measured:
-    """Of the measured time alone, but for `requests_sent`."""
+    """Results of the measured time only, except for `requests_sent`."""
 
     requests: int = 0
     requests_sent: int = 0
-    """With those of the warm-up and of the end."""
+    """Includes the requests of the warm-up and of the end."""
     seconds: float = 0.0
     server_cpu_s: float = 0.0
     driver_cpu_s: float = 0.0
@@ -67,7 +67,7 @@ class Measured:
 
 
 def drive(load: Load) -> Measured:
-    """Every request that was sent is answered when this returns."""
+    """Runs a load. All requests are answered when this returns."""
     if len(load.requests) % load.request_bytes:
         raise ValueError("the requests are not all of one size")
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def _connected(port: int) -> socket.socket:
 
 
 class Driving:
-    """All connections from one thread. A single one is waited for in its own read, which spares a call."""
+    """Drives all connections from one thread. A single connection blocks in its own read, which saves a system call."""
 
     def __init__(self, load: Load, pipelines: Sequence[Pipeline]) -> None:
         self._load = load
@@ -114,7 +114,7 @@ class Driving:
         return measured
 
     def _turn_until(self, end: float, latencies: dict[int, int]) -> int:
-        """Returns how many were answered: at least one, however slow the server or busy the machine is."""
+        """Returns how many requests were answered: at least one, however slow the server or busy the machine is."""
         clock, requests = time.perf_counter, 0
         while not requests or clock() < end:
             for pipeline in self._readable():
@@ -131,7 +131,7 @@ class Driving:
 
 
 class Pipeline:
-    """One connection."""
+    """One connection with requests in flight."""
 
     def __init__(self, connection: socket.socket, load: Load) -> None:
         self._connection = connection
@@ -142,7 +142,7 @@ class Pipeline:
         """Long enough that any window of requests is one slice, wherever it begins in the cycle."""
         self._at = 0
         self._under_way: deque[tuple[float, int]] = deque()
-        """(when they were sent, how many), oldest first."""
+        """Pairs of the time of sending and the number of requests, oldest first."""
         self._received = bytearray(RECEIVE_BYTES)
         self._stream_at = 0
         """How many bytes of the last reply have arrived."""
@@ -153,7 +153,7 @@ class Pipeline:
         return self._connection.fileno()
 
     def take_turn(self, latencies: dict[int, int]) -> int:
-        """Reads what is there and sends as many requests as were answered. Returns their number."""
+        """Reads the available replies and sends as many requests. Returns their number."""
         replies = self._receive()
         if replies:
             self._note(latencies, time.perf_counter(), replies)
@@ -161,6 +161,7 @@ class Pipeline:
         return replies
 
     def finish(self) -> None:
+        """Reads the replies of all requests in flight."""
         while self._under_way:
             self._note({}, time.perf_counter(), self._receive())
 
@@ -172,7 +173,7 @@ class Pipeline:
         self._connection.sendall(self._requests[at : at + size])
 
     def _receive(self) -> int:
-        """How many replies are whole now."""
+        """Returns how many replies were completed."""
         received, reply_bytes, at = self._received, self._load.reply_bytes, self._stream_at
         byte_count = self._connection.recv_into(received)
         if not byte_count:
@@ -185,7 +186,7 @@ class Pipeline:
         return replies
 
     def _note(self, latencies: dict[int, int], now: float, replies: int) -> None:
-        """Answers come in the order of requests, so the oldest ones under way are the ones answered."""
+        """Records latencies. Replies arrive in request order, so they answer the oldest requests in flight."""
         under_way = self._under_way
         while replies:
             sent_at, count = under_way.popleft()

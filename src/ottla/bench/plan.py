@@ -1,4 +1,4 @@
-"""What is measured, in which order, and how long it will take."""
+"""The steps of the benchmark, in order, with their estimated durations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ Measure = Callable[[], list[Row]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One step of the benchmark."""
+
     name: str
     estimate_s: float
     measure: Measure
 
 
 def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
-    """Every step. A quick run leaves nothing out, but looks at everything for a moment only."""
+    """Returns every step. A quick run skips nothing, but measures everything only briefly."""
     pace = bench.pace
     client_s = 0.4 if quick else 1.5
     journal_s = 0.5 if quick else 1.0
@@ -75,7 +77,7 @@ def transactions_step(bench: Workbench, *, quick: bool) -> Step:
 
 
 def replicated_steps(bench: Workbench) -> list[Step]:
-    """Three brokers, three copies, acks=all, min.insync.replicas=2."""
+    """Steps on three brokers: three replicas, acks=all, min.insync.replicas=2."""
     pace = replace(bench.pace, repetitions=min(bench.pace.repetitions, 2))
     steps = [
         Step(
@@ -98,11 +100,11 @@ def replicated_steps(bench: Workbench) -> list[Step]:
 
 
 def fetch_pace(pace: Pace) -> Pace:
-    """Reads settle faster than writes: no file grows, no retention runs."""
+    """Returns a shorter pace for reads, which settle faster than writes: no file grows, and no retention runs."""
     repetitions = min(pace.repetitions, 2)
     return replace(pace, warm_up_s=pace.warm_up_s * 0.6, seconds=pace.seconds * 0.7, repetitions=repetitions)
 
 
 def chosen(steps: list[Step], pattern: str | None) -> list[Step]:
-    """Those whose name the regular expression finds something in."""
+    """Returns the steps whose names match the regular expression."""
     return [step for step in steps if pattern is None or re.search(pattern, step.name)]

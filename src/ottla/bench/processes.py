@@ -1,4 +1,4 @@
-"""Processes of the benchmark: what they cost, and one that runs the load beside the broker."""
+"""Processes of the benchmark: their resource usage, and workers that generate load beside the broker."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _UTIME_AFTER_NAME = 11
 
 
 class WorkFailedError(Exception):
-    """A call in a worker failed. Carries its traceback."""
+    """A call in a worker failed. The message contains its traceback."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process with all its threads.
+    """Returns the user and system time of a process with all its threads.
 
-    In nanoseconds where the kernel counts them for each thread; else in its ticks of a hundredth of a second.
+    The resolution is a nanosecond if the kernel counts per thread, and otherwise a tick of a hundredth of a second.
     """
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
@@ -42,12 +42,13 @@ def cpu_seconds_of_all(pids: Iterable[int]) -> float:
 
 
 def cpu_seconds_in_ticks(pid: int) -> float:
-    """Of threads that have ended too, which the other way forgets; and one read, however many threads there are."""
+    """Returns the CPU time by ticks. Unlike `cpu_seconds`, it includes ended threads and takes a single read."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     return (int(fields[_UTIME_AFTER_NAME]) + int(fields[_UTIME_AFTER_NAME + 1])) / _TICKS_A_SECOND
 
 
 def resident_bytes(pid: int) -> int:
+    """Returns the resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -55,7 +56,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def with_children(pids: Iterable[int]) -> tuple[int, ...]:
-    """The processes and those that they started, as far as they are still there."""
+    """Returns the processes and all their descendants that still exist."""
     found: list[int] = []
     for pid in pids:
         try:
@@ -67,28 +68,28 @@ def with_children(pids: Iterable[int]) -> tuple[int, ...]:
 
 
 def cpu_seconds_below(pid: int, without: Iterable[int] = ()) -> float:
-    """Of a process and all below it, also of those that have ended by now; but not of the ones left out."""
+    """Returns the CPU time of a process and its descendants, ended ones included, except those in `without`."""
     ticks = 0
     for each in set(with_children([pid])) - set(with_children(without)):
         try:
             stat = Path(f"/proc/{each}/stat").read_text(encoding="ascii", errors="replace")
         except OSError:
-            continue  # it has ended, and its parent knows what it took
+            continue  # it has ended, and its parent accounts for its time
         ticks += sum(map(int, stat.rpartition(")")[2].split()[_UTIME_AFTER_NAME : _UTIME_AFTER_NAME + 4]))
     return ticks / _TICKS_A_SECOND
 
 
 def ending_with_us(command: Sequence[str]) -> list[str]:
-    """The command, such that the kernel kills it when the process that starts it is killed; where there is a way to.
+    """Returns the command such that the kernel kills it when its parent is killed, if the system has a way to do that.
 
-    It counts for the thread that starts it, so that has to be one that stays.
+    The parent is the thread that starts the command, so that thread must stay alive.
     """
     setpriv = shutil.which("setpriv")
     return [*((setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()), *command]
 
 
 class Worker:
-    """Runs functions of modules, one at a time, in a process of its own."""
+    """Calls module-level functions, one at a time, in a separate process."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -103,6 +104,7 @@ class Worker:
         return self._process.pid
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Calls a function in the process and returns its result. Raises WorkFailedError if it fails."""
         self._pipe.send((function, args, kwargs))
         try:
             succeeded, result = self._pipe.recv()
@@ -117,7 +119,7 @@ class Worker:
         end_process(self._process)
 
     def kill(self) -> None:
-        """With whatever it has started. A call under way raises WorkFailedError."""
+        """Kills the process and its descendants. A call in progress raises WorkFailedError."""
         for pid in with_children([self.pid]):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -132,7 +134,7 @@ class Worker:
 
 
 def end_process(process: multiprocessing.process.BaseProcess, patience_s: float = 5.0) -> None:
-    """It ends by itself when its pipe is closed; if not, it is killed."""
+    """Waits for a process, which ends by itself when its pipe is closed, and kills it if it does not."""
     process.join(patience_s)
     if process.is_alive():
         process.kill()
@@ -140,6 +142,7 @@ def end_process(process: multiprocessing.process.BaseProcess, patience_s: float 
 
 
 def work(pipe: Connection) -> None:
+    """The main loop of a worker process."""
     leave_interrupts_to_the_parent()
     while True:
         try:
@@ -153,5 +156,5 @@ def work(pipe: Connection) -> None:
 
 
 def leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches every process of a terminal; the parent ends its children in order."""
+    """Ignores Ctrl-C, which reaches every process of a terminal, because the parent ends its children in order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Produce through one broker or three, in each durability class, beside the floor."""
+"""Produce requests to one broker or three, in each durability class, beside the floor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ TOPIC_CONFIGS = {
     "retention.bytes": str(256 * KB * KB),
     "retention.ms": "2500",
 }
-"""A log in its steady state: old data goes while new data comes. A retention of a few seconds makes the broker look
-often; the time itself removes nothing, because the batches' timestamps are ahead of the clock."""
+"""A log in its steady state, where old data is deleted while new data arrives.
+
+A retention of a few seconds makes the broker check often; the time limit itself removes nothing, because the batches'
+timestamps are ahead of the clock.
+"""
 
 CACHE_GOAL = 0.7
 DISK_GOAL = 0.6
@@ -28,12 +31,14 @@ DISK_GOAL = 0.6
 
 @dataclass(frozen=True, slots=True)
 class ProduceCase:
+    """One shape of requests."""
+
     name: str
     record_bytes: int
     batch_bytes_max: int
     inflight: int
     goal_of: str = ""
-    """The class whose goal this case shows."""
+    """The durability class whose goal this case shows."""
     connections: int = 1
 
 
@@ -46,13 +51,15 @@ CASES = (
     ProduceCase("1 KB, one a batch, 1 in flight", KB, KB, 1),
     ProduceCase("1 KB, one a batch, 64 in flight, 16 connections", KB, KB, 64, goal_of="disk", connections=16),
 )
-"""16 in flight on one connection, if the name does not say otherwise. 16 KB is the Java client's `batch.size`. Java's
-client has at most five requests in flight on a connection, and so has librdkafka if it is idempotent: 64 on one come in
-longer runs than theirs."""
+"""16 in flight on one connection, unless the name says otherwise. 16 KB is the Java client's `batch.size`.
+
+The Java client has at most five requests in flight on a connection, and so has librdkafka if it is idempotent: 64 on
+one connection arrive in longer runs than theirs.
+"""
 
 
 REPLICATED_CASES = (*CASES[:3], CASES[5])
-"""With three copies."""
+"""The cases with three replicas."""
 
 
 REPLICATED_FLOORS = (FLOOR,)
@@ -63,7 +70,7 @@ def estimate_s(pace: Pace, floors: Sequence[str] = FLOORS) -> float:
 
 
 def measure(bench: Workbench, case: ProduceCase, target: Target, pace: Pace) -> list[Row]:
-    """The floors and the classes in turns: noise of the machine hits all of them."""
+    """Measures the floors and the durability classes in turn, so that noise affects all of them."""
     batch = prepare_batch(case.record_bytes, case.batch_bytes_max, bench.timestamp_ms)
     number = CASES.index(case) if case in CASES else 0
     topics = {durability: f"produce-{number}-{durability}" for durability in CLASSES}
@@ -100,7 +107,7 @@ def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]], t
 def run_on_floor(
     bench: Workbench, case: ProduceCase, batch: PreparedBatch, pace: Pace, *, keeps: bool = False
 ) -> Measured:
-    """The same bytes as the broker gets."""
+    """Measures the floor with the same bytes as the broker gets."""
     frame = produce_frame("produce-0-memory", batch)
     exchange = Exchange(len(frame), kept_bytes=KEPT_BYTES if keeps else 0)
     bench.floor.expect(exchange)

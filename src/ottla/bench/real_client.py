@@ -1,6 +1,6 @@
-"""A real client: librdkafka through confluent-kafka writes a topic and reads it back.
+"""A real client: librdkafka, through confluent-kafka, writes a topic and reads it back.
 
-Mostly bound by the client: one call of Python for each record. What the broker costs meanwhile is its own.
+The client is mostly the bottleneck, with one Python call per record. The broker's cost is measured separately.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ RECORDS_A_CALL = 10_000
 
 PRODUCER = {"acks": "all", "linger.ms": 5, "queue.buffering.max.messages": 200_000}
 CONSUMER = {"group.id": "bench", "enable.auto.commit": False, "fetch.queue.backoff.ms": 2}
-"""The default back-off of a second leaves the consumer without records between its fetches."""
+"""With the default backoff of one second, the consumer would run out of records between its fetches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
+    """The traffic of one direction."""
+
     records: int
     seconds: float
     broker_cpu_s: float
@@ -66,7 +68,7 @@ def figures_of(traffic: Traffic, record_bytes: int) -> dict[str, float]:
 
 
 def write(bootstrap: str, topic: str, record_bytes: int, seconds: float, broker_pid: int) -> Traffic:
-    """Until the time is over and everything is acknowledged."""
+    """Writes for a number of seconds, and waits until everything is acknowledged."""
     from confluent_kafka import KafkaError, Message, Producer
 
     failures: list[str] = []
@@ -97,7 +99,7 @@ def write(bootstrap: str, topic: str, record_bytes: int, seconds: float, broker_
 
 
 def read_back(bootstrap: str, topic: str, records: int, broker_pid: int) -> Traffic:
-    """From the first record on; the time counts from the first one that arrives."""
+    """Reads from the first record on. The time counts from the first record that arrives."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, **CONSUMER})

@@ -1,4 +1,4 @@
-"""The rows of a run as one HTML page: plots, tables, and how figures moved since earlier runs."""
+"""Writes the rows of a run as an HTML page: charts, tables, and the change of figures since earlier runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ th:first-child, td:first-child, td.words { text-align: left; }
 def write_report(
     path: Path, run: Run, rows: Sequence[Row], history: Sequence[dict[str, Any]], failures: Sequence[str] = ()
 ) -> Path:
-    """Steps that could not be measured come first, each in one line."""
+    """Writes the page. Failed steps come first, each on one line."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
@@ -101,7 +101,7 @@ def _plots(rows: Sequence[Row]) -> list[str]:
         brokers = [row for row in found if row.subject not in FLOORS]
         plots.append(_bars(f"{group}: MB/s", found, "mb_per_s"))
         plots.append(_bars(f"{group}: share of the floor", brokers, "share_of_floor"))
-        # One request at a time costs so much for a GB that all other bars would vanish; the table has it.
+        # One request at a time costs so much per GB that all other bars would vanish; the table has it.
         streams = [row for row in found if not row.case.endswith("1 in flight")]
         plots.append(_bars(f"{group}: CPU seconds per GB, of all brokers", streams, "cpu_s_per_gb"))
         ranges = [
@@ -125,7 +125,7 @@ def _bars(title: str, rows: Sequence[Row], name: str) -> str:
 
 
 def _history(history: Sequence[dict[str, Any]]) -> list[str]:
-    """Full runs alone: a quick one says little about a change."""
+    """Charts full runs only, because a quick run says little about a change."""
     full = [row for row in history if "--quick" not in row.get("options", "")]
     charts = []
     for title, prefix, figure in HISTORY:

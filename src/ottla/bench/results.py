@@ -1,4 +1,4 @@
-"""A measured row, its goal, and where rows are kept: JSON lines with the commit and the machine."""
+"""A measured row, its goal, and the file of rows: JSON lines with the commit and the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS_FILE = "broker.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Shown beside the figure; a benchmark never fails because of it."""
+    """A goal, shown beside the figure. A benchmark never fails because of it."""
 
     what: str
     value: float
@@ -36,10 +36,10 @@ class Goal:
 
 @dataclass(slots=True)
 class Row:
-    """`figures` are named with their units last: `mb_per_s`, `p99_us`, `share_of_floor`."""
+    """One row of a table. The names of `figures` end with units: `mb_per_s`, `p99_us`, `share_of_floor`."""
 
     group: str
-    """produce, fetch, client or single: rows of one table."""
+    """The table of the row: produce, fetch, client or single."""
     case: str
     subject: str
     """A durability class, or `floor`."""
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where and when rows were measured."""
+    """When and where rows were measured."""
 
     at: str
     commit: str
@@ -63,10 +63,11 @@ class Run:
     python: str
     options: str = ""
     load_before: float = 0.0
-    """The machine's load average: figures of a busy machine say little."""
+    """The machine's load average; figures of a busy machine say little."""
 
 
 def this_run(options: str = "") -> Run:
+    """Describes the run of this process."""
     return Run(
         at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         commit=commit(),
@@ -79,7 +80,7 @@ def this_run(options: str = "") -> Run:
 
 
 def commit() -> str:
-    """The commit of the code that was measured, with a mark if files were changed since; empty outside of git."""
+    """Returns the commit of the measured code, with a mark if files have changed since; empty outside of git."""
     here = Path(__file__).parent
     try:
         found = subprocess.run(
@@ -108,6 +109,7 @@ def _memory_gb() -> float:
 
 
 def append_rows(directory: Path, run: Run, rows: Iterable[Row]) -> Path:
+    """Appends rows to the file of results."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / RESULTS_FILE
     with path.open("a", encoding="utf-8") as file:
@@ -127,7 +129,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def read_history(directory: Path) -> list[dict[str, Any]]:
-    """Every row of every run, oldest first. A line that was cut by a crash is left out."""
+    """Returns every row of every run, oldest first. Skips a line that a crash has truncated."""
     path = directory / RESULTS_FILE
     if not path.exists():
         return []

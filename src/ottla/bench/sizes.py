@@ -1,4 +1,4 @@
-"""Times and memory that do not depend on load: starting, idling, and a thousand topics."""
+"""Times and memory that do not depend on load: startup, idling, and a thousand topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ with Cluster(data_dir=sys.argv[1]):
 
 
 def measure_start(bench: Workbench) -> list[Row]:
-    """The cluster for tests, in a new process each time; and a broker that nobody talks to."""
+    """Measures the cluster for tests, in a new process each time, and an idle broker."""
     times = []
     for _ in range(max(bench.pace.repetitions, 2)):
         bench.advance(0, "start: the cluster for tests")
@@ -68,7 +68,7 @@ def _start_goal(seconds: float) -> Goal:
 
 
 def start_cluster(directory: Path) -> tuple[float, float]:
-    """Seconds of the import and of the start, in a new interpreter."""
+    """Returns the seconds of the import and of the start, in a new interpreter."""
     command = [sys.executable, "-c", START_CLUSTER, str(directory / f"cluster-{time.time_ns()}")]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
     return float(printed[0]), float(printed[1])
@@ -79,7 +79,7 @@ def estimate_topics_s(count: int) -> float:
 
 
 def measure_topics(bench: Workbench, count: int) -> list[Row]:
-    """Created, described, written, killed with -9, started again, stopped."""
+    """Measures topics that are created, described and written, a restart after SIGKILL, and a clean stop."""
     names = [f"topic-{number:04d}" for number in range(count)]
     what = f"{count} topics x {PARTITIONS}"
     estimate_s = estimate_topics_s(count)
@@ -109,6 +109,7 @@ def measure_topics(bench: Workbench, count: int) -> list[Row]:
 
 
 def timed(action: Callable[[], T]) -> tuple[float, T]:
+    """Returns the duration and the result of an action."""
     begin = time.perf_counter()
     result = action()
     return time.perf_counter() - begin, result
@@ -133,7 +134,7 @@ def _create_in_requests(bench: Workbench, names: list[str]) -> float:
 
 
 def _describe(describe_all: Callable[[], int], count: int) -> float:
-    """With the decoding at the client."""
+    """Returns the time to describe all topics, including the decoding by the client."""
     times = []
     for _ in range(3):
         seconds, partitions = timed(describe_all)

@@ -1,4 +1,4 @@
-"""Clients that write small records one after another and note when each is acknowledged."""
+"""Clients that write small records one after another and record when each is acknowledged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END_S = 60.0
 
 
 class Stream(ABC):
-    """One producer with acks=all and idempotence, in a thread of its own."""
+    """One producer with acks=all and idempotence, in its own thread."""
 
     name: str
 
@@ -28,17 +28,17 @@ class Stream(ABC):
         self.bootstrap = bootstrap
         self.topic = topic
         self.acknowledged_at: list[float] = []
-        """In the time of `perf_counter`."""
+        """Times of `perf_counter`."""
         self.failures: list[str] = []
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
 
     @abstractmethod
     def run(self) -> None:
-        """Writes until `ended`."""
+        """Writes until `ended` is set."""
 
     def first_after(self, moment: float, timeout_s: float = END_S) -> float:
-        """When the first acknowledgement after that moment came. Waits for it."""
+        """Waits for the first acknowledgement after a moment, and returns its time."""
         at = len(self.acknowledged_at)
         while at and self.acknowledged_at[at - 1] > moment:
             at -= 1
@@ -50,7 +50,7 @@ class Stream(ABC):
         return self.acknowledged_at[at]
 
     def longest_gap(self, begin: float, end: float) -> float:
-        """Between acknowledgements, in seconds. The time must be over."""
+        """Returns the longest time between acknowledgements, in seconds. The interval must have passed."""
         moments = [begin, *(at for at in self.acknowledged_at if begin < at < end), end]
         return max(later - earlier for earlier, later in pairwise(moments))
 
@@ -67,7 +67,7 @@ class Stream(ABC):
 
 
 class LibrdkafkaStream(Stream):
-    """With the client's defaults, but for idempotence."""
+    """librdkafka with its defaults, except for idempotence."""
 
     name = "librdkafka"
 

@@ -1,4 +1,4 @@
-"""The rows as tables in a terminal."""
+"""Prints the rows as tables in a terminal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, Format]] = {
     "broker_busy": ("broker busy", lambda value: f"{value:.0%}"),
     "times_serial": ("x one sync", lambda value: f"{value:.0f}"),
 }
-"""The figures that a table has, in this order; the rest is in the JSON lines and in the report."""
+"""The figures in a table, in this order; the others are in the JSON lines and in the report."""
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
@@ -93,7 +93,7 @@ def failed_heading(failures: Sequence[str]) -> str:
 
 
 def print_failures(console: Console, failures: Sequence[str]) -> None:
-    """Nothing without failures."""
+    """Prints nothing if there are no failures."""
     if failures:
         console.print(failed_heading(failures), style="bold red")
     for failure in failures:

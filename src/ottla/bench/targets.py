@@ -1,4 +1,4 @@
-"""Where the topics of a measurement lie: on one broker, or on three with a copy on each."""
+"""The brokers of a measurement: one broker, or three with a replica on each."""
 
 from __future__ import annotations
 
@@ -15,29 +15,33 @@ MIN_IN_SYNC = 2
 
 
 class Target(ABC):
+    """The brokers that hold the topics of a measurement."""
+
     prefix: str
-    """Of the groups of rows that are measured there."""
+    """The prefix of the groups of rows measured there."""
 
     @abstractmethod
     def create(self, topics: Sequence[str], configs: Mapping[str, str]) -> None:
-        """Each with one partition."""
+        """Creates topics, each with one partition."""
 
     @abstractmethod
     def delete(self, topics: Sequence[str]) -> None: ...
 
     @abstractmethod
     def leader(self, topic: str) -> BrokerProcess:
-        """The broker that takes what is written to the topic."""
+        """Returns the broker that accepts writes to the topic."""
 
     @abstractmethod
     def pids(self) -> tuple[int, ...]:
-        """Of everybody whose CPU time counts."""
+        """Returns the processes whose CPU time counts."""
 
     def caller(self, topic: str) -> Caller:
         return Caller(self.leader(topic).port)
 
 
 class OneBroker(Target):
+    """A single broker."""
+
     prefix = ""
 
     def __init__(self, start: Callable[[], BrokerProcess]) -> None:
@@ -45,7 +49,7 @@ class OneBroker(Target):
 
     @property
     def _broker(self) -> BrokerProcess:
-        """Started by the first who asks."""
+        """The broker, which the first access starts."""
         return self._start()
 
     def create(self, topics: Sequence[str], configs: Mapping[str, str]) -> None:
@@ -64,7 +68,7 @@ class OneBroker(Target):
 
 
 class ThreeBrokers(Target):
-    """Three copies, two of them enough; leaders stay where they are."""
+    """Three replicas with min.insync.replicas=2. Leaders stay where they are."""
 
     prefix = "three brokers, "
 

@@ -1,4 +1,4 @@
-"""From repeated measurements of a broker and the floor to the figures of a row."""
+"""Computes the figures of a row from repeated measurements of a broker and the floor."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from ottla.bench.quotients import per, rate
 
 FLOOR = "floor"
 KEEPING_FLOOR = "floor + CRC, kept"
-"""The floor that also checks the CRC of what it reads and keeps it for a while, as a broker has to. Only the gap below
-this one is the broker's own."""
+"""The floor that also checks the CRC of what it reads and keeps the data for a while, as a broker must.
+
+Only the gap below this floor is the broker's own.
+"""
 FLOORS = (FLOOR, KEEPING_FLOOR)
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one request carries: bytes of values, the same for the broker and for the floor."""
+    """The content of one request in bytes of values, the same for the broker and the floor."""
 
     value_bytes: int
     record_count: int
 
 
 def figures_of(content: Content, runs: Sequence[Measured], floor: Sequence[Measured]) -> dict[str, float]:
-    """Medians over the repetitions. A share compares each run with the floor's run of the same repetition."""
+    """Returns medians over the repetitions. A share compares each run with the floor's run of the same repetition."""
     rates = [run.requests_per_s for run in runs]
     middle = median(rates)
     cpu = [cpu_s_per_gb(content, run) for run in runs]
@@ -51,7 +53,7 @@ def cpu_s_per_gb(content: Content, run: Measured) -> float:
 
 
 def rate_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float:
-    """The median of request rates, repetition by repetition."""
+    """Returns the median ratio of request rates, repetition by repetition."""
     return median(_ratios([run.requests_per_s for run in runs], [run.requests_per_s for run in others]))
 
 

@@ -1,4 +1,4 @@
-"""The load of `transactions`: producers that write and commit as fast as they are answered, all in one process."""
+"""The load of `transactions`: producers that write and commit as fast as they get replies, all in one process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ottla.bench.transactional_producer import TooEarlyError, TransactionalProdu
 
 RECORD_BYTES = 1024
 RECORDS_A_BATCH = 15
-"""As many as fit into 16 KB, the Java client's default."""
+"""The number of records that fit into 16 KB, the Java client's default batch size."""
 WARM_UP = 0.3
-"""Of the measured time."""
+"""The warm-up as a share of the measured time."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """Of the measured time alone, but for `offsets_taken`. It ends when the last transaction does that was begun."""
+    """Results of the measured time only, except for `offsets_taken`. It ends when the last transaction ends."""
 
     records: int = 0
     seconds: float = 0.0
     broker_cpu_s: float = 0.0
     driver_cpu_s: float = 0.0
     latencies: Counter[int] = field(default_factory=Counter)
-    """Of whole transactions, in microseconds."""
+    """Latencies of whole transactions, in microseconds."""
     offsets_taken: int = 0
-    """By records and markers, in partition 0, with those of the warm-up."""
+    """Offsets that records and markers have taken in partition 0, including the warm-up."""
 
     @property
     def records_per_s(self) -> float:
@@ -60,12 +60,14 @@ class Meter:
 
 
 def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> Measured:
-    """`size` 0 is a plain idempotent producer."""
+    """Runs the load. A `size` of 0 means plain idempotent producers."""
     port = int(bootstrap.rpartition(":")[2])
     return asyncio.run(Load(port, pid, topic, size).run(producers, seconds))
 
 
 class Load:
+    """The producers of one measurement."""
+
     def __init__(self, port: int, pid: int, topic: str, size: int) -> None:
         self._port = port
         self._pid = pid
@@ -98,7 +100,7 @@ class Load:
         return producer
 
     async def _commit_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
-        """At least one."""
+        """Commits transactions until the time is over, but at least one."""
         while True:
             began_s = time.perf_counter()
             while not await self._write_all(producer):
@@ -109,7 +111,7 @@ class Load:
                 return
 
     async def _write_all(self, producer: TransactionalProducer) -> bool:
-        """Whether it was taken."""
+        """Writes the batches of a transaction and returns whether they were accepted."""
         try:
             for count, batch in self._prepared:
                 await producer.write(batch, count)
@@ -119,7 +121,7 @@ class Load:
         return True
 
     async def _write_on(self, producer: TransactionalProducer, meter: Meter, end_s: float) -> None:
-        """At least one batch."""
+        """Writes batches without transactions until the time is over, but at least one."""
         ((count, batch),) = self._prepared
         while True:
             await producer.write(batch, count)

@@ -1,7 +1,7 @@
-"""A producer that sends prepared batches in transactions, in the way of version 2 (KIP-890), and nothing else.
+"""A minimal producer that sends prepared batches in transactions of version 2 (KIP-890).
 
-Partitions become part of a transaction by being written to, and the answer to its end has the epoch of the next one.
-So a transaction is its batches and one EndTxn. Without a transactional id it is a plain idempotent producer.
+Writing to a partition adds it to the transaction, and the reply to the end of a transaction has the epoch of the next
+one. So a transaction is its batches and one EndTxn. Without a transactional id it is a plain idempotent producer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.wire.produce import encode_produce_request, parse_produce_response
 
 PRODUCE, PRODUCE_VERSION = 0, 12
 IN_FLIGHT_MAX = 5
-"""What brokers allow an idempotent producer."""
+"""The limit of brokers for an idempotent producer."""
 TRANSACTION_KEY = 1
 LOOK_AGAIN_S = 0.02
 
@@ -30,14 +30,16 @@ _COMING = (ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_pr
 
 
 class ProducerRefusedError(Exception):
-    """A producer heard an error where none was expected."""
+    """A producer received an unexpected error."""
 
 
 class TooEarlyError(Exception):
-    """The transaction before is still being completed, and nothing of this one was taken: it may begin again."""
+    """The previous transaction is still being completed. Nothing of this one was accepted, so it may begin again."""
 
 
 class TransactionalProducer:
+    """A producer with or without a transactional id."""
+
     def __init__(self, connection: Connection, topic: str, partition: int, transactional_id: str | None) -> None:
         self._connection = connection
         self._topic = topic
@@ -47,10 +49,10 @@ class TransactionalProducer:
         self._sequence = 0
         self._under_way: deque[asyncio.Future[memoryview]] = deque()
         self.offsets_taken = 0
-        """By records, and by the markers of transactions."""
+        """Offsets taken by records and by the markers of transactions."""
 
     async def begin(self) -> None:
-        """Gets its producer id, from its coordinator if it has one."""
+        """Gets a producer id, from the coordinator if there is a transactional id."""
         if self._transactional_id is not None:
             await self._find_coordinator()
         body = {
@@ -67,7 +69,7 @@ class TransactionalProducer:
         self._identity = reply.producer_id, reply.producer_epoch
 
     async def _find_coordinator(self) -> None:
-        """Which makes the topic of transactions, if it is not there."""
+        """Finds the coordinator, which creates the topic of transactions if it is missing."""
         body = {"key_type": TRANSACTION_KEY, "coordinator_keys": [self._transactional_id]}
         is_found = False
         while not is_found:
@@ -76,7 +78,7 @@ class TransactionalProducer:
             await asyncio.sleep(0 if is_found else LOOK_AGAIN_S)
 
     async def write(self, batch: bytearray, record_count: int) -> None:
-        """Waits for an earlier one if too many are under way. The batch can be used again when this returns."""
+        """Sends a batch, after an earlier one if too many are in flight. The batch can be reused when this returns."""
         if len(self._under_way) == IN_FLIGHT_MAX:
             await self._settle_one()
         set_producer(batch, *self._identity, self._sequence)
@@ -87,7 +89,7 @@ class TransactionalProducer:
         self._under_way.append(self._connection.request(PRODUCE, PRODUCE_VERSION, parts, what="writing"))
 
     async def begin_again(self) -> None:
-        """After TooEarlyError. What follows a first batch that was refused is refused as well."""
+        """Starts over after TooEarlyError. The batches after a rejected first batch are rejected as well."""
         for reply in self._under_way:
             await reply
         self._under_way.clear()
@@ -96,6 +98,7 @@ class TransactionalProducer:
         await asyncio.sleep(LOOK_AGAIN_S)
 
     async def settle(self) -> None:
+        """Waits for the replies of all batches in flight."""
         while self._under_way:
             await self._settle_one()
 
@@ -107,6 +110,7 @@ class TransactionalProducer:
         _check(ErrorCode(result.error))
 
     async def commit(self) -> None:
+        """Commits the transaction."""
         body = {
             "transactional_id": self._transactional_id,
             "producer_id": self._identity[0],

@@ -1,7 +1,7 @@
-"""What transactions cost, by their size: the rate of records as a share of what a plain idempotent producer gets.
+"""The cost of transactions by size: the record rate as a share of that of a plain idempotent producer.
 
-A transaction costs its end, whatever is in it: one request that is answered when the decision is on the disk, and a
-marker in each partition. So the more records share an end, the less each of them pays.
+The cost of a transaction is its end, whatever is in it: one request that is answered when the decision is durable, and
+a marker in each partition. So the more records share an end, the less each of them costs.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ottla.bench.transactional_load import RECORD_BYTES, Measured
 from ottla.bench.workbench import Workbench
 
 SIZES = (1, 10, 100, 1000, 10_000)
-"""Records a transaction."""
+"""Records per transaction."""
 PLAIN = 0
-"""The size that stands for no transactions at all."""
+"""The size that means no transactions."""
 MANY = 8
 SECONDS, SECONDS_QUICK = 0.4, 0.1
 REPETITIONS, REPETITIONS_QUICK = 2, 1
@@ -36,6 +36,8 @@ Drive = Callable[[str, int, str, int, int, float], Measured]
 
 @dataclass(frozen=True, slots=True)
 class Subject:
+    """A client to measure."""
+
     name: str
     producers: int
     drive: Drive
@@ -50,7 +52,7 @@ SUBJECTS = (
 
 @dataclass(slots=True)
 class Runs:
-    """Of one subject, by the size of transactions, repetition by repetition."""
+    """The measurements of one subject, by transaction size and repetition."""
 
     found: dict[int, list[Measured]] = field(default_factory=lambda: {size: [] for size in (PLAIN, *SIZES)})
 
@@ -64,7 +66,7 @@ def estimate_s(seconds: float, repetitions: int) -> float:
 
 
 def _measurement_s(seconds: float) -> float:
-    """With the warm-up, the topic, and the transactions that are under way when the time is over."""
+    """Estimates a measurement, with the warm-up, the topic, and the transactions in flight when the time is over."""
     return seconds * (1 + transactional_load.WARM_UP) + 0.2
 
 
@@ -87,7 +89,7 @@ def _run(bench: Workbench, subject: Subject, size: int, seconds: float) -> Measu
             subject.drive, broker.bootstrap, broker.pid, topic, size, subject.producers, seconds
         )
         deadline = time.monotonic() + PATIENCE_S
-        while (end := caller.end_offset(topic)) != measured.offsets_taken:  # the last marker may be on its way
+        while (end := caller.end_offset(topic)) != measured.offsets_taken:  # the last marker may not be written yet
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{topic}: {measured.offsets_taken} offsets acknowledged, the log ends at {end}")
             time.sleep(0.01)

@@ -1,6 +1,6 @@
-"""The load of `transactions` by a real client: librdkafka through confluent-kafka, with its defaults.
+"""The load of `transactions` with a real client: librdkafka, through confluent-kafka, with its defaults.
 
-Mostly bound by the client: a call of Python for each record, and for each transaction several turns of its threads.
+The client is mostly the bottleneck, with one Python call per record and several thread switches per transaction.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ SETTINGS: dict[str, str | int | bool] = {
 
 
 def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> Measured:
-    """`size` 0 is a plain idempotent producer. There is one, whatever `producers` says."""
+    """Runs the load with one producer, whatever `producers` says. A `size` of 0 means a plain idempotent producer."""
     return Load(bootstrap, pid, topic, size).run(seconds)
 
 
 class Load:
+    """The producer of one measurement."""
+
     def __init__(self, bootstrap: str, pid: int, topic: str, size: int) -> None:
         from confluent_kafka import Producer
 
@@ -56,7 +58,7 @@ class Load:
         return measured
 
     def _commit_on(self, meter: Meter, end_s: float) -> None:
-        """At least one. A commit that fails raises."""
+        """Commits transactions until the time is over, but at least one. Raises if a commit fails."""
         while True:
             began_s = time.perf_counter()
             self._producer.begin_transaction()
@@ -68,7 +70,7 @@ class Load:
                 return
 
     def _write_on(self, meter: Meter, end_s: float) -> None:
-        """Once at least."""
+        """Writes without transactions until the time is over, but at least once."""
         while True:
             self._write(CALLS_BETWEEN_LOOKS)
             meter.measured.records += CALLS_BETWEEN_LOOKS

@@ -1,4 +1,4 @@
-"""What every measurement needs: a broker, the floor and a driver, each in a process of its own; a place on the disk."""
+"""The parts that all measurements share: a broker, the floor and a driver, each in its own process, and a directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMESTAMP_AHEAD_MS = 1_800_000
 READY_S = 120.0
 
 Advance = Callable[[float, str], None]
-"""Seconds of work that are done, and what comes next."""
+"""Called with the seconds of work that are done, and the name of the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def measurement_s(self) -> float:
-        """With connecting and checking."""
+        """The duration of a measurement, with connecting and checking."""
         return self.warm_up_s + self.seconds + 0.1
 
 
@@ -46,7 +46,7 @@ QUICK = Pace(warm_up_s=0.2, seconds=0.4, repetitions=1)
 
 
 class Workbench:
-    """Started processes end with it, and its data goes with it."""
+    """The processes and the data of a benchmark, which end with it."""
 
     def __init__(self, directory: Path, pace: Pace, advance: Advance) -> None:
         self.pace = pace
@@ -58,7 +58,7 @@ class Workbench:
 
     @cached_property
     def broker(self) -> BrokerProcess:
-        """With the default configuration; shared by the rows that do not ask for one of their own."""
+        """A broker with the default configuration, shared by the rows that do not need their own."""
         return self.new_broker()
 
     @cached_property
@@ -67,7 +67,7 @@ class Workbench:
 
     @cached_property
     def three(self) -> ThreeBrokers:
-        """Started for the first row that asks for it."""
+        """Three brokers, started for the first row that needs them."""
         quiet = ["--log-level", "warning"]
         cluster = ClusterProcesses(self.directory / "cluster", arguments=quiet, ready_timeout_s=READY_S)
         return ThreeBrokers(self._stack.enter_context(cluster))
@@ -82,7 +82,7 @@ class Workbench:
 
     @property
     def timestamp_ms(self) -> int:
-        """For prepared batches: ahead of the clock, so that retention by time leaves them alone."""
+        """The timestamp of prepared batches: ahead of the clock, so that retention by time does not delete them."""
         return int(time.time() * 1000) + TIMESTAMP_AHEAD_MS
 
     def new_broker(self, config: Mapping[str, str] | None = None) -> BrokerProcess:
@@ -109,6 +109,6 @@ class Workbench:
 
 
 def _end(broker: BrokerProcess) -> None:
-    """Its data is removed next: nothing needs to be flushed."""
+    """Kills the broker. Nothing needs to be flushed, because the data is removed next."""
     if broker.running:
         broker.kill()

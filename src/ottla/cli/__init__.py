@@ -1,4 +1,4 @@
-"""The command `ottla`. One module a group of commands; what a command needs is imported when it runs."""
+"""The `ottla` command. Each group of commands has a module, and a command imports what it needs only when it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit code. Ctrl-C is quiet from the first import on."""
+    """Runs a command and returns its exit code. Ctrl-C prints no traceback, not even during the first imports."""
     try:
         from ottla.cli.program import main as run
 

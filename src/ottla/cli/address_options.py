@@ -1,4 +1,4 @@
-"""Checks addresses on the command line, before a command does anything with them."""
+"""Validates addresses on the command line before a command uses them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ KAFKA_PORT = 9092
 
 
 def check_bootstrap(servers: str | None) -> str | None:
-    """For `host[:port][,...]`, the addresses of brokers."""
+    """Validates broker addresses, `host[:port][,...]`."""
     return _checked(servers, KAFKA_PORT)
 
 
 def check_wal_servers(servers: str | None) -> str | None:
-    """For `host:port[,...]`, the addresses of append streams."""
+    """Validates append stream addresses, `host:port[,...]`."""
     return _checked(servers, None)
 
 
 def check_host(host: str | None) -> str | None:
-    """For an address to listen on or to advertise: a host without a port."""
+    """Validates an address to listen on or to advertise: a host without a port."""
     if host is not None and not is_host(host.removeprefix("[").removesuffix("]")):
         raise typer.BadParameter(f'"{host}" is neither a host name nor an IP address')
     return host

@@ -1,4 +1,4 @@
-"""`ottla backup`: base backups of databases whose WAL is on a log."""
+"""`ottla backup`: base backups of databases whose WAL is stored in a log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def postgres(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Takes a base backup, which together with the log can be restored to any moment after it."""
+    """Takes a base backup. Together with the log, it can be restored to any later point in time."""
 
     async def work() -> Backup:
         from ottla.connect.postgres_wal.backup import keep_newest, take_backup
@@ -66,7 +66,7 @@ def postgres(
 
 @commands.command("list")
 def list_backups(store: Store, as_json: AsJson = False) -> None:
-    """Lists the backups, the oldest first."""
+    """Lists backups, oldest first."""
     check_store(store)
 
     async def work() -> list[Backup]:
@@ -99,7 +99,7 @@ def list_backups(store: Store, as_json: AsJson = False) -> None:
 
 @commands.command("check")
 def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LOG, archive: Archive = None) -> None:
-    """Reads every backup, and the log from the oldest one on: every byte is there, and no WAL is missing."""
+    """Reads every backup, and the log from the oldest backup on, and checks that no byte and no WAL is missing."""
     check_store(store)
 
     async def work() -> list[str]:

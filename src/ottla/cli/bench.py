@@ -1,4 +1,4 @@
-"""`ottla bench`: measures a matrix of configurations, compares two runs, and writes the report."""
+"""`ottla bench`: measures a matrix of configurations, compares two runs, and writes reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(
     data: Annotated[Path | None, typer.Option(help="The disk to measure. [default: where results go]")] = None,
     ram_disk: Annotated[Path, typer.Option(help="A directory on a RAM disk.")] = RAM_DISK,
 ) -> None:
-    """Measures what the file says, and writes the report. Run again, it goes on where it was interrupted."""
+    """Measures the configurations in a file and writes the report. After an interruption, run it again to continue."""
     from dataclasses import replace
 
     from ottla.bench.results import this_run
@@ -89,7 +89,7 @@ def _read(file: Path) -> Matrix:
 
 
 def _same_commit(store: Store, commit: str) -> None:
-    """Results of two versions of the code say nothing side by side."""
+    """Raises FailedError if the store has results of other commits, which cannot be compared with new ones."""
     others = sorted({str(line.get("commit")) for line in store.lines()} - {commit})
     if others:
         raise FailedError(
@@ -131,7 +131,7 @@ def compare(
     later: Annotated[Path, typer.Argument(metavar="B", help="Results to set against them.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Sets two runs side by side: B as a multiple of A, for what both have measured."""
+    """Compares two runs: shows B as a multiple of A for every configuration that both have measured."""
     from ottla.bench.suite.comparison import compare_results
 
     changes = compare_results(_results(earlier), _results(later))

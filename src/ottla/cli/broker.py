@@ -1,4 +1,4 @@
-"""`ottla broker`: one broker of a cluster in the foreground, and `ottla broker drain`."""
+"""`ottla broker`: runs one broker of a cluster in the foreground; `ottla broker drain` moves replicas off a broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDED = {
     "ottla.coordination": "where the brokers of the cluster meet, etcd:HOST:PORT,.../NAME, zookeeper:HOST:PORT,.../NAME"
     " or, on one machine, sqlite:DIRECTORY",
 }
-"""What a broker of a cluster cannot have a default for, and what it is."""
+"""Settings that a broker of a cluster must have because no default is possible, with their meanings."""
 
 commands = typer.Typer(help="Runs one broker of a cluster, or drains one.", invoke_without_command=True)
 commands.command("drain")(drain)
@@ -46,7 +46,7 @@ def broker(
 ) -> None:
     """Runs one broker of a cluster until SIGINT or SIGTERM, with the settings in a file.
 
-    Prints `ottla ready bootstrap=HOST:PORT` on stdout when it serves; everything else goes to stderr.
+    Prints `ottla ready bootstrap=HOST:PORT` on stdout when the broker is ready; everything else goes to stderr.
     """
     if context.invoked_subcommand is not None:
         if config is not None:
@@ -61,13 +61,16 @@ def broker(
     _demand_cluster_settings(settings, config, data)
     settings.disk = "volatile" if disk is DiskKind.volatile else "real"
     settings.fault_file = None if fault_file is None else str(fault_file)
-    if not ends_with_stdin:  # a broker of `ottla up`, which has said it already
+    if not ends_with_stdin:  # for a child of `ottla up`, the parent has warned already
         warn_of_missing_extensions()
     run_broker(settings, ends_with_stdin=ends_with_stdin)
 
 
 def _demand_cluster_settings(settings: BrokerSettings, config: Path, data: Path | None) -> None:
-    """A broker that is not told where its cluster is would start one of its own, and look healthy."""
+    """Raises FailedError if a required setting is missing or invalid.
+
+    Without its coordination store, a broker would start a cluster of its own and look healthy.
+    """
     from ottla.cli.config_file import read_config_file
     from ottla.coordination.opening import BadCoordinationError, parse_place
 

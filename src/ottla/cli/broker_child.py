@@ -1,4 +1,4 @@
-"""One broker of `ottla up`: a process that is started again when it dies, and says why it did."""
+"""A broker process of `ottla up`, which is restarted when it dies and reports why it ended."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 30.0
 LONG_LIFE_S = 10.0
 SENTENCE = "ottla: "
-"""How a command that fails says why, on stderr."""
+"""The prefix of the error message that a failing command prints on stderr."""
 
 
 class BrokerChild:
-    """`address` is set when it first serves; it fails if the broker ends before that."""
+    """Supervises one broker process.
+
+    `address` is set when the broker is first ready; it fails if the process ends before that.
+    """
 
     def __init__(self, number: int, config: Path, arguments: list[str], *, keeps_port: bool) -> None:
         self._number = number
@@ -35,6 +38,7 @@ class BrokerChild:
         self._sentence = ""
 
     async def run(self) -> None:
+        """Runs the broker and restarts it with backoff until `stop` is called, or until its first start fails."""
         loop = asyncio.get_running_loop()
         pause_s = PAUSE_S
         while not self._is_stopping:
@@ -52,7 +56,7 @@ class BrokerChild:
             await self._sleep(pause_s)
 
     async def _live(self) -> str:
-        """One life; how it ended."""
+        """Runs the process once and returns the reason why it ended."""
         self._sentence = ""
         try:
             process = await self._spawn()
@@ -64,7 +68,8 @@ class BrokerChild:
         if self._is_stopping:
             self._signal(signal.SIGTERM)
         await asyncio.gather(self._read_output(process.stdout), self._pass_on(process.stderr))
-        code = await process.wait()  # whatever it said: a loop that ends before its process leaves the pipes open
+        # Wait for the process whatever it printed: an event loop that closes before its process leaves the pipes open.
+        code = await process.wait()
         return self._sentence or _how(code)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -72,14 +77,14 @@ class BrokerChild:
             *self._command,
             *self._same_port(),
             "--ends-with-stdin",
-            stdin=asyncio.subprocess.PIPE,  # never written to: it ends with this process, and the broker with it
+            stdin=asyncio.subprocess.PIPE,  # never written to: it closes with this process, which stops the broker
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # an interrupt from the terminal is for the parent, which stops its brokers
+            start_new_session=True,  # Ctrl-C in the terminal goes to the parent, which stops its brokers
         )
 
     def _same_port(self) -> list[str]:
-        """A broker that took a free port comes back there: it is how clients know it."""
+        """Returns options that restart a broker on the free port it took first, because clients know that address."""
         if not self._keeps_port or not self.address.done():
             return []
         return ["--port", self.address.result().rpartition(":")[2]]
@@ -107,17 +112,19 @@ class BrokerChild:
         await asyncio.wait([self._pause], timeout=pause_s)
 
     def stop(self) -> None:
+        """Stops the broker with SIGTERM and does not restart it."""
         self._is_stopping = True
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
+        """Kills the process with SIGKILL."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):  # it has just ended, and nobody has heard of it yet
+            with suppress(ProcessLookupError):  # the process has just ended, and its exit is not reported yet
                 self._process.send_signal(number)
 
 

@@ -1,4 +1,4 @@
-"""What `ottla doctor` finds: one row for each thing it looked at."""
+"""The findings of `ottla doctor`: one row for each thing checked."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from pathlib import Path
 
 
 class Status(StrEnum):
+    """How serious a finding is."""
+
     ok = "ok"
     warn = "warn"
-    """Works, and could work better."""
+    """Works, but could work better."""
     bad = "bad"
-    """Will hurt: data, latency or the number of clients."""
+    """Will harm data, latency or the number of clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """One row of `ottla doctor`."""
+
     name: str
     status: Status
     value: str
     advice: str = ""
-    """What to do and why. A row that is ok may have some too, for those who want the last bit."""
+    """What to do, and why. A row that is ok may also have advice for fine-tuning."""
 
 
 def ok(name: str, value: str, advice: str = "") -> Check:
@@ -37,7 +41,7 @@ def bad(name: str, value: str, advice: str) -> Check:
 
 
 def read_text(path: str | Path) -> str | None:
-    """A file of the kernel's, or None where there is none."""
+    """Returns the text of a file in /proc or /sys, or None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -45,6 +49,7 @@ def read_text(path: str | Path) -> str | None:
 
 
 def read_number(path: str | Path) -> int | None:
+    """Returns the number in a file in /proc or /sys, or None if there is none."""
     text = read_text(path)
     try:
         return None if text is None else int(text.split()[0])
@@ -53,6 +58,6 @@ def read_number(path: str | Path) -> int | None:
 
 
 def chosen_option(text: str) -> str:
-    """The kernel marks the choice: `always [madvise] never`."""
+    """Returns the option that the kernel marks as chosen, such as `madvise` in `always [madvise] never`."""
     start, end = text.find("["), text.find("]")
     return text[start + 1 : end] if 0 <= start < end else text

@@ -1,4 +1,4 @@
-"""`ottla cluster`: how a cluster is doing, and where its replicas are."""
+"""`ottla cluster`: the health of a cluster, and the placement of its replicas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Shows brokers, disks, partitions that lack replicas or a leader, and replicas on their way."""
+    """Shows brokers, disks, partitions that lack replicas or a leader, and reassignments in progress."""
 
     async def work() -> ClusterReport:
         from ottla.client import Admin

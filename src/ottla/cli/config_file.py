@@ -1,7 +1,7 @@
-"""Reads a broker's configuration file: Kafka's `.properties`, or TOML.
+"""Reads a broker's configuration file, in Kafka's `.properties` format or in TOML.
 
-Every setting is checked here against the table of known ones, so that a mistake is named with its line. Settings that
-only Kafka has are left out and reported, unless a broker without them would be unsafe (`model.foreign_settings`).
+Every setting is checked against the table of known settings, so that an error message can name the line. Settings that
+only Kafka has are ignored and reported, unless a broker without them would be unsafe (`model.foreign_settings`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,24 @@ OURS = table(
         ConfigKey(BROKER_ID, ConfigType.INT, None, "Kafka's former name of node.id.", dynamic=False),
     ]
 )
-"""Settings of the process, which `ottla up` has options for as well. The options win."""
+"""Settings of the process for which `ottla up` also has options. The options take precedence."""
 
 _KNOWN: Mapping[str, ConfigKey] = {**BROKER_CONFIGS, **OURS}
 
 
 class Setting(NamedTuple):
+    """One setting of a file and its line number."""
+
     name: str
     value: str
     line: int
 
 
 class FileSettings(NamedTuple):
+    """The settings of a configuration file, after validation."""
+
     properties: dict[str, str]
-    """For the broker."""
+    """Settings passed to the broker."""
     listeners: Listeners = Listeners()
     data_dir: str | None = None
     notices: tuple[str, ...] = ()
@@ -53,7 +57,7 @@ class FileSettings(NamedTuple):
 
 
 def read_config_file(path: Path) -> FileSettings:
-    """Raises FailedError with a sentence that names the file and the line."""
+    """Reads and validates a configuration file. Raises FailedError with a message that names the file and the line."""
     settings = read_settings(path)
     problem = next(problems(settings), None)
     if problem is not None:
@@ -67,7 +71,7 @@ def read_config_file(path: Path) -> FileSettings:
 
 
 def read_settings(path: Path) -> list[Setting]:
-    """Every setting of a file, as it is there."""
+    """Returns every setting of a file, unvalidated."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
@@ -77,7 +81,7 @@ def read_settings(path: Path) -> list[Setting]:
 
 
 def problems(settings: Iterable[Setting]) -> Iterator[tuple[int, str]]:
-    """The settings that no broker starts with: the line of each, and why."""
+    """Yields the line number and the reason for each setting that prevents a broker from starting."""
     for name, value, line in settings:
         key = _KNOWN.get(name)
         problem = refusal(name, value, _KNOWN) if key is None else parse_value(key, value)
@@ -98,7 +102,7 @@ def _split(values: dict[str, str], path: Path) -> FileSettings:
 
 
 def parse_properties(text: str) -> Iterator[Setting]:
-    """Java's format: `#` and `!` begin comments, a backslash at the end of a line goes on with the next."""
+    """Parses Java's format: `#` and `!` begin comments, and a backslash at the end of a line continues it."""
     logical, started_at = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.lstrip()
@@ -121,7 +125,7 @@ def _ends_with_odd_backslashes(line: str) -> bool:
 
 
 def _key_and_value(line: str, number: int) -> Setting:
-    """The key ends at the first `=`, `:` or blank that has no backslash before it."""
+    """Splits a line into key and value. The key ends at the first unescaped `=`, `:` or blank."""
     at = 0
     while at < len(line) and line[at] not in "=: \t\f":
         at += 2 if line[at] == "\\" else 1
@@ -175,7 +179,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _line_of(name: str, lines: list[str]) -> int:
-    """Where a setting stands: the line that assigns the longest end of its dotted name."""
+    """Returns the number of the line that assigns a setting: the one with the longest suffix of its dotted name."""
     parts = name.split(".")
     for start in range(len(parts)):
         tail = ".".join(parts[start:])

@@ -1,4 +1,4 @@
-"""`ottla connect`: change capture from databases, and sinks out of topics."""
+"""`ottla connect`: change data capture from databases, and sinks that copy topics elsewhere."""
 
 from __future__ import annotations
 

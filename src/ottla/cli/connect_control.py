@@ -30,7 +30,7 @@ def run_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML with [connector.NAME].", show_default=False)],
     bootstrap: Annotated[str | None, bootstrap_option("The brokers, instead of those in the file.")] = None,
 ) -> None:
-    """Runs the connectors of a file, each in a process of its own, until Ctrl-C."""
+    """Runs the connectors defined in a file, each in its own process, until Ctrl-C."""
     with failures_in_words():
         from ottla.connect.configuration import load_file
 
@@ -43,7 +43,7 @@ def status(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """What connectors do, wherever they run."""
+    """Shows the status of connectors, wherever they run."""
     with failures_in_words():
         from ottla.connect.status import read_statuses
 
@@ -63,7 +63,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Makes a source begin anew with a snapshot; its topics then say so with a truncate."""
+    """Makes a source start over with a new snapshot. Its topics then receive a truncate event."""
     if not yes:
         typer.confirm(f"{name} will read its tables from the beginning. Go on?", abort=True)
     with failures_in_words():

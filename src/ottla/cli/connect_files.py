@@ -29,7 +29,7 @@ def file_sink(
     until_end: UntilEnd = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Topics into files of JSON lines or Parquet, on a disk or an object store, each record once."""
+    """Writes topics to files of JSON lines or Parquet, on a disk or in an object store, each record exactly once."""
     settings = {
         "topics": topics,
         "into": into,

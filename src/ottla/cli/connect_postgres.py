@@ -52,7 +52,7 @@ def postgres_cdc(
     ] = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Every change of chosen tables of PostgreSQL into a topic a table, until Ctrl-C."""
+    """Captures every change of the chosen PostgreSQL tables, with one topic for each table, until Ctrl-C."""
     settings = {
         "url": url,
         "tables": tables,
@@ -67,7 +67,7 @@ def postgres_cdc(
 
 
 def check_first_connection(url: str) -> None:
-    """FailedError if PostgreSQL cannot be reached at the start; a connector that has begun tries again instead."""
+    """Raises FailedError if PostgreSQL cannot be reached at startup; a running connector retries instead."""
 
     async def work() -> None:
         from ottla.connect.postgres.catalog import Catalog
@@ -95,7 +95,7 @@ def postgres_sink(
     until_end: UntilEnd = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """What postgres-cdc wrote into another database, in the order of its transactions, until Ctrl-C."""
+    """Applies the changes that postgres-cdc captured to another database, in transaction order, until Ctrl-C."""
     settings = {
         "url": url,
         "prefix": prefix,

@@ -1,4 +1,4 @@
-"""`ottla connect postgres-wal`: a PostgreSQL server's WAL, kept on the log; commits can wait for it."""
+"""`ottla connect postgres-wal`: stores the WAL of a PostgreSQL server in a log; commits can wait for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def postgres_wal(
 
 
 async def _keep(receiver: Receiver, bootstrap: str | None, name: str) -> None:
-    """The receiver, with a heartbeat beside it if somebody wants to know."""
+    """Runs the receiver and, if `bootstrap` is given, reports its status to that cluster."""
     from ottla.connect.postgres_wal.reporting import report_status
 
     reporting = None if bootstrap is None else asyncio.create_task(report_status(bootstrap, name, receiver, _news))

@@ -1,4 +1,4 @@
-"""How commands of `ottla connect` run: supervised, with failures in words."""
+"""Runs connectors for `ottla connect` under supervision, and turns their failures into error messages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def failures_in_words() -> Iterator[None]:
+    """Turns expected failures into FailedError."""
     try:
         from ottla.connect.failures import ConnectorError
 
@@ -28,7 +29,7 @@ def failures_in_words() -> Iterator[None]:
 
 
 def run_connectors(configs: Sequence[ConnectorConfig]) -> None:
-    """Until Ctrl-C, or until all have ended. Exit code 1 if one has failed."""
+    """Runs connectors until Ctrl-C or until all have ended. The exit code is 1 if one has failed."""
     with failures_in_words():
         from ottla.connect.supervisor import supervise
 
@@ -40,6 +41,7 @@ def run_connectors(configs: Sequence[ConnectorConfig]) -> None:
 
 
 def run_connector(name: str, kind: str, bootstrap: str, settings: Mapping[str, object]) -> None:
+    """Runs a single connector, as `run_connectors` does."""
     with failures_in_words():
         from ottla.connect.configuration import ConnectorConfig
 

@@ -1,4 +1,4 @@
-"""`ottla connect sqlite`: follows a database and ships its transactions into a log."""
+"""`ottla connect sqlite`: ships the transactions of a database to a log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sqlite(
     wal_mb_max: Annotated[int, typer.Option(min=1, help="How large it gets at most, if the log is not there.")] = 4096,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Ships each committed transaction of an SQLite database into a log, until it is stopped."""
+    """Ships each committed transaction of an SQLite database to a log, until it is stopped."""
     seconds_of(snapshot_every, "--snapshot-every")
     if keep != "all":
         seconds_of(keep, "--keep")

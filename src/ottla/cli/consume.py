@@ -1,4 +1,4 @@
-"""`ottla consume`: prints a topic's records, alone or as a member of a group."""
+"""`ottla consume`: prints a topic's records, on its own or as a member of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ At = TypeVar("At")
 
 
 class Start(NamedTuple):
-    """Where to begin: at most one of them is set, else at the end."""
+    """The position to start from. At most one field is set; if none is, reading starts at the end."""
 
     from_beginning: bool
     offset: int | None
@@ -76,10 +76,10 @@ def consume(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Prints records as they come, until Ctrl-C or one of the limits. Without a start, only new records.
+    """Prints records as they arrive, until Ctrl-C or one of the limits. By default, prints new records only.
 
-    With --group, what was printed is committed: the next call goes on after it. --from-beginning then is for partitions
-    of which the group has committed nothing yet.
+    With --group, commits what was printed, so that the next call continues after it. Then --from-beginning applies only
+    to partitions for which the group has no committed offset.
     """
     if sum((from_beginning, offset is not None, since is not None)) > 1:
         raise typer.BadParameter("choose one of --from-beginning, --offset and --since")
@@ -148,9 +148,10 @@ async def _begin(
 def offsets_in_range(
     offset: int, begins: Mapping[At, int], ends: Mapping[At, int], tell: Callable[[str], None]
 ) -> dict[At, int]:
-    """Where each partition is read from. A negative offset counts from the end.
+    """Returns the offset at which each partition is read. A negative offset counts from the end.
 
-    FailedError if the offset is past the end of every partition; a partition that does not have it is told.
+    Raises FailedError if the offset is past the end of every partition. Reports each partition that lacks the offset
+    through `tell`.
     """
     if offset >= 0 and all(offset > end for end in ends.values()):
         where = ", ".join(f"{at} ends at {end}" for at, end in ends.items())
@@ -168,7 +169,7 @@ def offsets_in_range(
 
 
 async def _print_all(consumer: Consumer, chosen: list[TopicPartition], limits: Limits, part: Part) -> None:
-    """Ends at a limit. With `at_end`, what arrives after the command began is not printed."""
+    """Prints records until a limit is reached. With `at_end`, records that arrive after the start are not printed."""
     ends = await consumer.end_offsets(chosen) if limits.at_end else {}
     out = sys.stdout.buffer
     printed = 0

@@ -1,4 +1,4 @@
-"""`ottla consume --group`: prints what a group gives to this member, and commits what was printed."""
+"""`ottla consume --group`: prints the records of the partitions assigned to this member, and commits their offsets."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ if TYPE_CHECKING:
 
 
 class GroupProtocol(StrEnum):
+    """The group protocol to use."""
+
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class Membership(NamedTuple):
+    """How to join the group."""
+
     group: str
     protocol: GroupProtocol
     instance_id: str | None
     from_beginning: bool
-    """Where the group has committed nothing."""
+    """Where to start in partitions without a committed offset."""
 
 
 async def consume_in_group(
     topic: str, membership: Membership, limits: Limits, part: Part, committed: bool, bootstrap: str
 ) -> None:
-    """Ends at a limit, or on Ctrl-C: the consumer commits what was printed and leaves in both cases."""
+    """Prints records until a limit or Ctrl-C. In both cases, commits what was printed and leaves the group."""
     from ottla.client import Consumer
 
     consumer = Consumer(
@@ -62,18 +66,22 @@ class _Printer:
         self._part = part
         self.printed = 0
         self.ends: dict[TopicPartition, int] = {}
-        """With --until-end: what comes after these is not printed and not committed."""
+        """With --until-end, the offsets at which to stop: later records are neither printed nor committed."""
 
     def assigned(self, partitions: list[TopicPartition]) -> None:
+        """Reports an assignment."""
         say(f'group "{self._group}": reads {_names(partitions)}')
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
+        """Reports partitions revoked from this member."""
         say(f'group "{self._group}": gives up {_names(partitions)}')
 
     def lost(self, partitions: list[TopicPartition]) -> None:
+        """Reports partitions lost without a chance to commit."""
         say(f'group "{self._group}": has lost {_names(partitions)}; what was printed since the last commit comes again')
 
     async def print_all(self) -> None:
+        """Prints records until a limit is reached."""
         last_record_s = time.monotonic()
         while not self._limits.reached(self.printed):
             if self._limits.at_end and await self._all_reached():
@@ -99,7 +107,7 @@ class _Printer:
         out.flush()
 
     async def _all_reached(self) -> bool:
-        """Of the partitions that this member has."""
+        """Returns whether this member has read all of its partitions up to their end offsets."""
         for at in self._consumer.assignment:
             if await self._consumer.position(at) < self.ends.get(at, 0):
                 return False

@@ -1,4 +1,4 @@
-"""When `ottla consume` stops by itself."""
+"""The limits at which `ottla consume` stops by itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ END_POLL_MS = 200.0
 
 
 class Limits(NamedTuple):
+    """The limits of one call. None means no limit."""
+
     records_max: int | None
     idle_s: float | None
     at_end: bool
 
     def wanted(self, printed: int) -> int:
-        """How many records to ask for next."""
+        """Returns how many records to request next."""
         return FETCH_RECORDS if self.records_max is None else min(self.records_max - printed, FETCH_RECORDS)
 
     def reached(self, printed: int) -> bool:
@@ -25,7 +27,7 @@ class Limits(NamedTuple):
         return self.idle_s is not None and time.monotonic() - last_record_s >= self.idle_s
 
     def wait_ms(self, last_record_s: float) -> float | None:
-        """How long the next fetch may wait: not beyond the moment at which there is something to decide."""
+        """Returns how long the next fetch may wait: at most until the next limit has to be checked."""
         wait_ms = None
         if self.idle_s is not None:
             wait_ms = max(0.0, (last_record_s + self.idle_s - time.monotonic()) * 1000)

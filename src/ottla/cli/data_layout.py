@@ -1,9 +1,9 @@
-"""Whose data lies in a directory that is given to `ottla up`, and how many brokers that means.
+"""Determines whose data is in the directory given to `ottla up`, and hence how many brokers to run.
 
-    DATA/FORMAT, ...           one broker alone
-    DATA/broker-1/FORMAT, ...  a cluster on one machine, and DATA/coordination where its brokers meet
+    DATA/FORMAT, ...           a standalone broker
+    DATA/broker-1/FORMAT, ...  a cluster on one machine, with DATA/coordination as its coordination store
 
-Data that is there is never left behind: the brokers that have it are started, or the start is refused.
+Existing data is never left behind: `ottla up` either starts the brokers that own it or refuses to start.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ if TYPE_CHECKING:
 
 FORMAT_FILE = "FORMAT"
 OF_ONE_BROKER = ("node.id", "ottla.coordination")
-"""Settings that describe one broker of a cluster: a file that has them is not for several."""
+"""Settings that belong to one broker of a cluster: a file that has them cannot configure several brokers."""
 _BROKER = re.compile(r"broker-([1-9][0-9]*)")
 
 log = logging.getLogger("ottla.up")
 
 
 def broker_directory(data: Path, number: int) -> Path:
+    """Returns the data directory of a broker of a local cluster."""
     return data / f"broker-{number}"
 
 
 def broker_file(data: Path, number: int) -> Path:
+    """Returns the configuration file of a broker of a local cluster."""
     return data / f"broker-{number}.properties"
 
 
 def coordination_directory(data: Path) -> Path:
+    """Returns the directory of a local cluster's coordination store."""
     return data / "coordination"
 
 
 def brokers_to_run(settings: BrokerSettings, asked: int | None, default: int, config: Path | None) -> int:
-    """How many brokers there will be. Raises FailedError if what was asked for does not fit what is there."""
+    """Returns how many brokers to run. Raises FailedError if the number asked for does not match the existing data."""
     data = Path(settings.data_dir)
     is_of_one = [name for name in OF_ONE_BROKER if name in settings.properties]
     if is_of_one:
@@ -80,10 +83,10 @@ def _many(data: Path, asked: int | None, there: int) -> int:
 
 
 def _highest_broker(data: Path) -> int:
-    """The highest number of a broker with data here; 0 if there is none."""
+    """Returns the highest number of a broker with data here, or 0 if there is none."""
     try:
         names = [path.name for path in data.iterdir()]
-    except OSError:  # not there, or not readable: whoever uses it says so
+    except OSError:  # missing or not readable: the caller reports it when it uses the directory
         return 0
     numbers = [int(found[1]) for name in names if (found := _BROKER.fullmatch(name)) is not None]
     return max((number for number in numbers if (broker_directory(data, number) / FORMAT_FILE).exists()), default=0)

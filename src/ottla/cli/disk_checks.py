@@ -1,4 +1,4 @@
-"""The disk under a data directory: what it is, what it can do, how long a sync takes. The probe is short."""
+"""Checks the disk under a data directory: its type, its features and its sync latency. The probe is short."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _STACKED = frozenset({"overlay", "aufs"})
 
 
 def disk_checks(directory: Path) -> Iterator[Check]:
+    """Yields the checks of the file system and the device under a directory."""
     place = nearest_existing(directory)
     yield _directory(directory, place)
     yield _file_system(place)
@@ -39,6 +40,7 @@ def disk_checks(directory: Path) -> Iterator[Check]:
 
 
 def nearest_existing(path: Path) -> Path:
+    """Returns the path itself or its nearest ancestor that is a directory."""
     path = path.expanduser().absolute()
     while not path.is_dir():
         path = path.parent
@@ -53,13 +55,15 @@ def _directory(directory: Path, place: Path) -> Check:
 
 
 class Mount(NamedTuple):
+    """One entry of /proc/mounts."""
+
     point: str
     kind: str
     options: str
 
 
 def mount_of(path: Path, mounts: str) -> Mount | None:
-    """The entry of /proc/mounts that the path lies on."""
+    """Returns the entry of /proc/mounts for the file system that contains the path."""
     best: Mount | None = None
     for line in mounts.splitlines():
         fields = line.split()
@@ -90,9 +94,9 @@ def _file_system(place: Path) -> Check:
 
 
 def _probe(place: Path, latencies: list[float]) -> Iterator[Check]:
-    """Writes a file of a megabyte and overwrites 4 KiB of it again and again, as the journal does.
+    """Writes a file of 1 MB and overwrites 4 KiB of it repeatedly, as the journal does.
 
-    Leaves the milliseconds of each write in `latencies`.
+    Appends the duration of each write, in milliseconds, to `latencies`.
     """
     path = place / f".ottla-doctor-{os.getpid()}"
     try:
@@ -127,14 +131,14 @@ def _fallocate(fd: int) -> Check:
 
 
 def _measure(path: Path, flags: int) -> list[float] | None:
-    """The milliseconds of each write; None if the file system refuses these flags."""
+    """Returns the duration of each write in milliseconds, or None if the file system rejects these flags."""
     try:
         fd = os.open(path, os.O_WRONLY | flags)
     except OSError:
         return None
     latencies: list[float] = []
     try:
-        with mmap.mmap(-1, PROBE_BYTES) as buffer:  # page-aligned, as direct writes want it
+        with mmap.mmap(-1, PROBE_BYTES) as buffer:  # page-aligned, as direct I/O requires
             ends_s = time.perf_counter() + PROBE_SECONDS_MAX
             while len(latencies) < PROBE_WRITES_MAX and time.perf_counter() < ends_s:
                 started_s = time.perf_counter()
@@ -170,7 +174,7 @@ def _free_space(place: Path) -> Check:
 
 
 def _device(place: Path, *, slow: bool) -> Iterator[Check]:
-    """Virtual disks often say that they rotate: only a slow one is believed."""
+    """Checks the block device. Virtual disks often claim to be rotational, so only a slow one is reported."""
     queue = queue_directory(os.stat(place).st_dev)
     if queue is None:
         yield ok("block device", "not visible from here")
@@ -194,7 +198,7 @@ def _device(place: Path, *, slow: bool) -> Iterator[Check]:
 
 
 def queue_directory(device: int) -> Path | None:
-    """The kernel's knobs of the disk under a file system; a partition has those of its disk."""
+    """Returns the kernel's queue settings of the disk under a file system. A partition shares those of its disk."""
     node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     for place in (node / "queue", node.resolve().parent / "queue"):
         if place.is_dir():

@@ -1,4 +1,4 @@
-"""`ottla dlq`: records that a connector could not take, and the way back."""
+"""`ottla dlq`: lists records that a connector could not process, and sends them back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_letters(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Shows dead letters, where they come from and why."""
+    """Lists dead letters with their origin and the reason."""
     with failures_in_words():
         found = run(_listed(bootstrap, topic, everything))
     if as_json:
@@ -53,7 +53,7 @@ def redrive(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Sends dead letters back to the topics that they came from, each once."""
+    """Sends dead letters back to the topics they came from, each once."""
     with failures_in_words():
         from ottla.connect.redrive import redrive as send_back
 
@@ -81,5 +81,5 @@ def _as_json(record: ConsumerRecord, origin: Origin) -> dict[str, Any]:
 
 def _shown(record: ConsumerRecord) -> str:
     text = "" if record.value is None else record.value.decode(errors="backslashreplace")
-    is_cut = len(text) > _VALUE_SHOWN and sys.stdout.isatty()  # a program gets all of it
+    is_cut = len(text) > _VALUE_SHOWN and sys.stdout.isatty()  # a program that reads the output gets the whole value
     return text[: _VALUE_SHOWN - 3] + "..." if is_cut else text

@@ -1,4 +1,4 @@
-"""`ottla doctor`: what this machine allows, what to change, and why."""
+"""`ottla doctor`: checks whether this machine suits a broker, and says what to change and why."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def doctor(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Looks at disk, kernel, limits and software. Writes a megabyte for a second, and removes it.
+    """Checks disk, kernel, limits and software. Writes a file of 1 MB for about a second, and removes it.
 
-    With `--config`, it also says which settings of the file Ottla refuses, and which have no effect.
+    With `--config`, also reports the settings of the file that Ottla rejects, and those that have no effect.
 
-    Fails if something is bad; warnings are advice.
+    Fails if a check is bad; warnings are advice.
     """
     from ottla.cli.checks import Status
     from ottla.cli.disk_checks import disk_checks

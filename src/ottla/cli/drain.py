@@ -1,4 +1,4 @@
-"""`ottla broker drain`: moves replicas, or only leadership, off a broker before it is taken away or worked on."""
+"""`ottla broker drain`: moves replicas, or only leadership, off a broker before its removal or maintenance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.client.replica_plans import Plan, Replicas
 
 ROUNDS_MAX = 3
-"""New topics may get replicas on it while it is drained."""
+"""Topics created during the drain may place replicas on the broker, so the plan is made several times."""
 ROWS_MAX = 100
 
 
@@ -34,7 +34,7 @@ def drain(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Moves all replicas off a broker, which may also be one that is gone for good, and waits."""
+    """Moves all replicas off a broker, which may be permanently gone, and waits until they have moved."""
 
     async def work() -> None:
         from ottla.client import Admin
@@ -47,6 +47,8 @@ def drain(
 
 
 class Draining:
+    """One drain of a broker."""
+
     def __init__(
         self, admin: Admin, broker_id: int, *, dry_run: bool, wait: bool, timeout_s: float | None, as_json: bool
     ) -> None:
@@ -58,6 +60,7 @@ class Draining:
         self._as_json = as_json
 
     async def replicas(self) -> None:
+        """Moves the replicas of the broker to other brokers."""
         from ottla.cli.replica_moves import current_assignment, request_moves, wait_for_moves
         from ottla.client.cluster_report import seats
         from ottla.client.replica_plans import plan_drain
@@ -81,8 +84,11 @@ class Draining:
         self._print(moved, "moved off")
 
     async def leaders(self) -> None:
-        """Its replicas go to the end of their lists, which makes another one the preferred leader; then that one is
-        elected."""
+        """Moves leadership to other brokers.
+
+        The broker's replicas go to the end of their replica lists, which makes another replica the preferred leader.
+        That replica is then elected.
+        """
         from ottla.cli.replica_moves import current_assignment, request_moves, wait_for_moves
         from ottla.client.fetched import TopicPartition
         from ottla.client.replica_plans import plan_leaders_away
@@ -112,7 +118,7 @@ class Draining:
             raise FailedError(f"nobody else is in sync to lead {count_text(len(stuck), 'partition')}: {names}")
 
     async def _demand_known(self, assignment: Mapping[TopicPartition, Replicas]) -> None:
-        """A typing error must not look like a broker that is empty."""
+        """Raises FailedError for an unknown broker, so that a mistyped id does not look like an empty broker."""
         alive = {broker.id for broker in (await self._admin.describe_cluster()).brokers}
         if self._broker_id not in alive and not any(self._broker_id in replicas for replicas in assignment.values()):
             known = ", ".join(map(str, sorted(alive)))

@@ -1,6 +1,6 @@
-"""What a person sees when a command fails: one sentence on stderr and an exit code, no traceback.
+"""How a failing command reports its error: one sentence on stderr and an exit code, without a traceback.
 
-0 is success, 1 a failure, 2 a wrong call, 130 an interruption.
+The exit code is 0 for success, 1 for a failure, 2 for a usage error and 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ DEBUG_VARIABLE = "OTTLA_DEBUG"
 
 
 class FailedError(Exception):
-    """A command cannot do what it was asked. The message is the sentence that the user sees."""
+    """A command cannot do what it was asked to do. The message is shown to the user."""
 
 
 def debug_wanted() -> bool:
+    """Returns whether tracebacks are printed."""
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
 
 
 def want_debug() -> None:
+    """Turns on tracebacks, in child processes too."""
     os.environ[DEBUG_VARIABLE] = "1"
 
 
 def report(failure: BaseException) -> int:
-    """Prints the failure; the exit code."""
+    """Prints the failure and returns the exit code."""
     if debug_wanted():
         traceback.print_exception(failure)
     print(f"ottla: {sentence_of(failure)}", file=sys.stderr)
@@ -35,7 +37,7 @@ def report(failure: BaseException) -> int:
 
 
 def sentence_of(failure: BaseException) -> str:
-    """Failures with a message of ours speak for themselves; anything else is a fault of this program."""
+    """Returns the message for the user. Failures other than our own errors and OSError are bugs in this program."""
     if isinstance(failure, FailedError) or _is_client_error(failure):
         return str(failure)
     if isinstance(failure, OSError):
@@ -46,6 +48,6 @@ def sentence_of(failure: BaseException) -> str:
 
 
 def _is_client_error(failure: BaseException) -> bool:
-    """Without importing the client, which `ottla up` does not need."""
+    """Checks the type without importing the client, which `ottla up` does not need."""
     errors = sys.modules.get("ottla.client.errors")
     return errors is not None and isinstance(failure, errors.ClientError)

@@ -1,4 +1,4 @@
-"""`ottla groups`: which there are, how far they are behind, other offsets for them, and their end."""
+"""`ottla groups`: lists consumer groups, shows their lag, resets their offsets, and deletes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_groups(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Lists the groups with their members and their lag in records."""
+    """Lists groups with their members and their lag in records."""
 
     async def work() -> tuple[list[GroupListing], dict[str, GroupLag]]:
         from ottla.client import Admin
@@ -55,7 +55,7 @@ def list_groups(
 
 
 def _entry(listed: GroupListing, lag: GroupLag | None) -> dict[str, Any]:
-    """Groups of other kinds than those that read topics have neither members nor lag that we know of."""
+    """Returns the JSON entry of a group. Members and lag are known only for groups that read topics."""
     members, records = (None, None) if lag is None else (len(lag.group.members), lag.lag)
     return {**asdict(listed), "members": members, "lag": records}
 
@@ -66,7 +66,7 @@ def describe(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Shows a group's members, and how far it is behind in each partition."""
+    """Shows a group's members and its lag in each partition."""
 
     async def work() -> GroupLag:
         from ottla.client import Admin
@@ -139,7 +139,7 @@ def _number_text(number: int | None) -> str | None:
 
 
 def duration_text(seconds: float) -> str:
-    """Two units at most: 0 s, 1.5 s, 2 min 5 s, 3 h 20 min, 4 d 1 h."""
+    """Formats a duration with at most two units: 0 s, 1.5 s, 2 min 5 s, 3 h 20 min, 4 d 1 h."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds else "0 s"
     whole = int(seconds)
@@ -161,7 +161,7 @@ def delete(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Deletes groups without members, with all their offsets; with --topic only the offsets of that topic."""
+    """Deletes empty groups with all their offsets; with --topic, deletes only the offsets of that topic."""
     try:
         topics = [parse_topic(text) for text in topic or []]
     except ValueError as mistake:
@@ -198,7 +198,7 @@ async def _delete_groups(admin: Admin, names: list[str], if_exists: bool) -> tup
 async def _delete_offsets(
     admin: Admin, group: str, topics: list[tuple[str, list[int] | None]]
 ) -> tuple[list[str], list[str]]:
-    """Only those that are there."""
+    """Deletes the committed offsets of the given topics that exist."""
     await admin.describe_group(group)
     committed = sorted(await admin.group_offsets(group))
     chosen = [

@@ -1,4 +1,4 @@
-"""Where `ottla groups reset` puts offsets: pure arithmetic on what is committed and what the logs have."""
+"""Computes the new offsets of `ottla groups reset` from the committed offsets and the log ranges. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class Aim(Enum):
+    """Where to move the offsets."""
+
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -29,7 +31,7 @@ class Aim(Enum):
 
 
 class Place(NamedTuple):
-    """A partition as the plan needs it."""
+    """The state of one partition that the plan depends on."""
 
     at: TopicPartition
     committed: int | None
@@ -39,6 +41,8 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """The old and the new offset of one partition."""
+
     topic: str
     partition: int
     old: int | None
@@ -49,18 +53,23 @@ class Change:
 
     @property
     def is_none(self) -> bool:
+        """Returns whether the offset stays as it is."""
         return self.old == self.new
 
 
 def plan_offsets(
     places: Sequence[Place], aim: Aim, number: int = 0, found: Mapping[TopicPartition, int] | None = None
 ) -> list[Change]:
-    """`number` is the offset or the shift; `found` has offsets by time, -1 for none, or those of a file."""
+    """Computes the new offset of each partition.
+
+    `number` is the offset or the shift. `found` has the offsets looked up by time, with -1 for none, or those of a
+    file.
+    """
     return [_change(place, *_target(place, aim, number, found or {})) for place in places]
 
 
 def _target(place: Place, aim: Aim, number: int, found: Mapping[TopicPartition, int]) -> tuple[int, str | None]:
-    """The offset before it is brought into the log's range, and a remark."""
+    """Returns the offset before it is clamped to the log's range, and a remark."""
     if aim is Aim.EARLIEST:
         return place.first, None
     if aim is Aim.LATEST:
@@ -86,11 +95,11 @@ def _change(place: Place, wanted: int, remark: str | None) -> Change:
     return Change(place.at.topic, place.at.partition, place.committed, new, place.first, place.end, remark)
 
 
-# What a person types.
+# Parsing of user input.
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
-    """`orders`, or `orders:0,3,5-7`. ValueError if it is neither."""
+    """Parses `orders` or `orders:0,3,5-7`. Raises ValueError for anything else."""
     name, separator, partitions = text.partition(":")
     if not name or (separator and not partitions):
         raise ValueError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS, as orders:0,3,5-7")
@@ -107,7 +116,7 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 
 
 def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
-    """Lines of `topic,partition,offset`, or of `group,topic,partition,offset`, as Kafka's tool writes them."""
+    """Reads lines of `topic,partition,offset`, or of `group,topic,partition,offset` as Kafka's tool writes them."""
     from ottla.client.fetched import TopicPartition
 
     try:
@@ -134,5 +143,5 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
 
 
 def offsets_as_csv(changes: Sequence[Change]) -> str:
-    """The old offsets, for the way back."""
+    """Formats the old offsets as CSV, so that the change can be undone."""
     return "".join(f"{each.topic},{each.partition},{each.old}\n" for each in changes if each.old is not None)

@@ -1,4 +1,4 @@
-"""`ottla groups reset`: other offsets for a group without members. What would change is shown; `--execute` does it."""
+"""`ottla groups reset`: changes the offsets of an empty group. Shows the plan only, unless `--execute` is given."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Topics = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to reset, and to where."""
+    """The offsets to reset, and their target."""
 
     group: str
     topics: list[tuple[str, list[int] | None]]
@@ -76,7 +76,7 @@ def reset(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Moves the committed offsets of a group without members. Shows old and new, unless it is told to --execute."""
+    """Changes the committed offsets of an empty group. Shows old and new offsets only, unless --execute is given."""
     aims = {
         Aim.EARLIEST: to_earliest,
         Aim.LATEST: to_latest,
@@ -168,7 +168,7 @@ async def _plan(admin: Admin, wish: Wish) -> list[Change]:
     for at in wanted:
         log = ends[at]
         if log.first is None or log.end is None:
-            if not wish.topics and wish.file is None:  # --all-topics: offsets of topics that were deleted are no reason
+            if not wish.topics and wish.file is None:  # --all-topics: a committed offset of a deleted topic is no error
                 say(f"{at} is left out: {log.problem}")
                 continue
             raise FailedError(f"{at}: {log.problem}")

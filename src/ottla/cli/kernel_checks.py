@@ -1,4 +1,4 @@
-"""Kernel and limits: memory, network, clock, processors. Reads /proc and /sys; what is not there is left out."""
+"""Checks memory, network, clock and processors in /proc and /sys. Skips whatever is missing there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _GOOD_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocks
 
 
 def kernel_checks() -> Iterator[Check]:
+    """Yields the checks of kernel settings and resource limits."""
     yield ok("kernel", f"{platform.system()} {platform.release()} on {platform.machine()}")
     yield _open_files()
     yield from _memory()
@@ -31,7 +32,7 @@ def kernel_checks() -> Iterator[Check]:
 
 
 def _open_files() -> Check:
-    """`ottla up` raises its own limit as far as it may, so the hard one counts."""
+    """Checks the hard limit, because `ottla up` raises its own soft limit up to it."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,7 +45,7 @@ def _open_files() -> Check:
 
 
 def memory_limit_bytes() -> int | None:
-    """What this process may use: the machine's memory, or less in a container."""
+    """Returns how much memory this process may use: the machine's, or less in a container."""
     lines = (read_text("/proc/meminfo") or "").splitlines()
     limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -74,7 +75,7 @@ def _memory() -> Iterator[Check]:
 
 
 def _dirty_pages() -> Iterator[Check]:
-    """How much may wait in the page cache before the kernel writes it back in one go."""
+    """Checks how much dirty data may accumulate in the page cache before the kernel writes it back in one go."""
     root = Path("/proc/sys/vm")
     background = read_number(root / "dirty_background_bytes")
     ratio = read_number(root / "dirty_background_ratio")
@@ -137,7 +138,7 @@ def _processors() -> Iterator[Check]:
 
 
 def _interrupts(text: str | None) -> Iterator[Check]:
-    """Whether the interrupts of disks and network cards all land on one processor."""
+    """Checks whether a single processor handles all interrupts of disks and network cards."""
     totals = device_interrupts(text or "")
     if len(totals) < 2 or sum(totals) < 100_000:
         return
@@ -152,7 +153,7 @@ def _interrupts(text: str | None) -> Iterator[Check]:
 
 
 def device_interrupts(text: str) -> list[int]:
-    """The count for each processor over the lines of real devices, which have a number."""
+    """Returns the interrupt count of each processor, over the lines of real devices, which are numbered."""
     lines = text.splitlines()
     processors = len(lines[0].split()) if lines else 0
     totals = [0] * processors

@@ -1,7 +1,6 @@
-"""Cuts files and pipes into records without blocking the event loop.
+"""Splits files and pipes into records without blocking the event loop.
 
-The thread that reads is a daemon: a command that is interrupted ends at once, even while a terminal's next line is
-still to be typed.
+The reading thread is a daemon, so that an interrupted command ends at once even while it waits for terminal input.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ BLOCK_BYTES = 1024 * 1024
 
 
 class BlockReader:
-    """Reads a block of a file, pipe or terminal when it is asked for one."""
+    """Reads a file, pipe or terminal in a thread, one block per request."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -26,12 +25,13 @@ class BlockReader:
         threading.Thread(target=self._run, name="ottla-reader", daemon=True).start()
 
     async def next_block(self) -> bytes:
-        """Empty at the end."""
+        """Returns the next block, which is empty at the end of the input."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._asked.put(answer)
         return await answer
 
     def close(self) -> None:
+        """Ends the thread after the pending requests."""
         self._asked.put(None)
 
     def _run(self) -> None:
@@ -41,7 +41,7 @@ class BlockReader:
                 block = os.read(self._fd, BLOCK_BYTES)
             except OSError as cause:
                 failure = cause
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and nobody waits for the block
                 self._loop.call_soon_threadsafe(self._deliver, answer, block, failure)
 
     @staticmethod
@@ -55,17 +55,17 @@ class BlockReader:
 
 
 async def read_records(fd: int, delimiter: bytes | None) -> AsyncIterator[list[bytes]]:
-    """Lists of records as they arrive, without their delimiters; None makes all of the input one record.
+    """Yields lists of records as they arrive, without delimiters. If `delimiter` is None, the input is one record.
 
-    Data after the last delimiter is a record too. A carriage return before a line feed belongs to the delimiter.
+    Data after the last delimiter is a record too. A carriage return before a line feed is part of the delimiter.
     """
     reader = BlockReader(fd)
     pieces: list[bytes] = []
-    end = b""  # of the pieces: a delimiter may begin there
+    end = b""  # the last bytes of `pieces`, where a delimiter may begin
     try:
         while block := await reader.next_block():
             if delimiter is None or delimiter not in end + block:
-                pieces.append(block)  # joined once, when the delimiter is there: a long record costs no more for it
+                pieces.append(block)  # joined once the delimiter arrives, so that a long record takes linear time
                 end = _end_of(end + block, delimiter)
                 continue
             pieces.append(block)

@@ -1,12 +1,12 @@
-"""The listeners of a broker, by Kafka's names: `listeners`, `advertised.listeners`, `inter.broker.listener.name`.
+"""Parses a broker's listeners, under Kafka's names: `listeners`, `advertised.listeners`, `inter.broker.listener.name`.
 
     listeners=CLIENT://0.0.0.0:9092,BROKER://10.0.0.1:9093
     advertised.listeners=CLIENT://kafka.example.org:9092,BROKER://10.0.0.1:9093
     inter.broker.listener.name=BROKER
     listener.security.protocol.map=CLIENT:PLAINTEXT,BROKER:PLAINTEXT
 
-A broker has one listener for clients, and may have another one for the other brokers. Both speak PLAINTEXT. Listeners
-of a KRaft controller (`controller.listener.names`), as in Kafka's own files, are left out.
+A broker has one listener for clients, and may have a second one for other brokers. Both speak PLAINTEXT. Listeners of a
+KRaft controller (`controller.listener.names`), which Kafka's own files have, are ignored.
 """
 
 from __future__ import annotations
@@ -26,26 +26,32 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class Address(NamedTuple):
+    """A host and a port."""
+
     host: str | None
     port: int
 
 
 class Listener(NamedTuple):
+    """The address to listen on, and the address to advertise."""
+
     host: str | None = None
     port: int | None = None
     advertised_host: str | None = None
     advertised_port: int | None = None
-    """None if it is the one that is listened on."""
+    """None if it equals the port listened on."""
 
 
 class Listeners(NamedTuple):
+    """The listeners of one broker."""
+
     client: Listener = Listener()
     inter_broker: Listener | None = None
     """None if brokers use the listener for clients."""
 
 
 def parse_listeners(values: Mapping[str, str], path: Path) -> Listeners:
-    """Raises FailedError with a sentence that names the file and the setting."""
+    """Parses the listener settings. Raises FailedError with a message that names the file and the setting."""
     bound, advertised = _addresses(values, LISTENERS, path), _addresses(values, ADVERTISED, path)
     controllers = {name.strip() for name in values.get(CONTROLLERS, "").split(",")}
     if bound and controllers.issuperset(bound):

@@ -1,4 +1,4 @@
-"""`ottla log`: looks into the files of a log, without a broker."""
+"""`ottla log`: inspects the files of a log without a broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dump(
     data: Data = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Prints the batches of a log. Of a topic in a cluster, one replica of each partition."""
+    """Prints the batches of a log. For a topic in a cluster, prints one replica of each partition."""
     from ottla.cli.segment_scan import FoundBatch, scan_partition
 
     shown = 0
@@ -75,7 +75,7 @@ def verify(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Checks every batch: checksum, lengths, offsets. Names file, position and offset of damage, and fails then."""
+    """Checks the checksum, lengths and offsets of every batch. Fails on damage, naming file, position and offset."""
     from ottla.cli.segment_scan import FoundBatch, Problem, scan_partition
 
     batches = record_count = size_bytes = files = 0
@@ -125,7 +125,7 @@ def _segments(
 
 
 def _undecodable(found: FoundBatch) -> Problem | None:
-    """A batch whose checksum is right and whose records cannot be read: its producer made it so."""
+    """Returns a problem if the checksum is valid but the records cannot be decoded, which is the producer's fault."""
     from ottla.cli.segment_scan import Problem
     from ottla.records.errors import CorruptRecords
     from ottla.records.record import decode_batch

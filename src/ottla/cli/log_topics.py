@@ -1,7 +1,7 @@
 """Finds the files of a topic by its name, for `ottla log`.
 
-Directories are named by topic id. A broker alone keeps the names in its data directory; a cluster's are asked of the
-brokers.
+Directories are named by topic id. A standalone broker stores the topic names in its data directory; in a cluster, the
+brokers are asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CATALOG = "catalog.db"
 
 
 def topic_directories(name: str, data: Path, partition: int | None, bootstrap: str) -> list[Path]:
-    """The directories of a topic's partitions, those of partition 0 first; in a cluster, of all replicas."""
+    """Returns the directories of a topic's partitions, in partition order; in a cluster, those of all replicas."""
     if not data.is_dir():
         raise FailedError(
             f"{name} is neither a file nor a directory, and there is no data directory {data} to look for a topic in: "
@@ -38,7 +38,7 @@ def topic_directories(name: str, data: Path, partition: int | None, bootstrap: s
 
 
 def one_replica_each(directories: list[Path]) -> list[Path]:
-    """The first directory of each partition."""
+    """Returns the first directory of each partition."""
     return list({path.name: path for path in reversed(directories)}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Ranges of numbers and durations that options share, checked before a command does anything."""
+"""Validates numbers and durations of options before a command uses them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ DURATION_EXAMPLES = "500ms, 90s, 10m, 2h or 1d"
 
 
 def check_seconds(seconds: float | None) -> float | None:
-    """A range check lets NaN through, and a timer overflows on infinity."""
+    """Rejects NaN, which a range check lets through, and infinity, which overflows a timer."""
     if seconds is not None and (math.isnan(seconds) or seconds > SECONDS_MAX):
         raise typer.BadParameter(f"{seconds} is not a number of seconds up to {SECONDS_MAX:.0f} (100 years)")
     return seconds
 
 
 def check_count_or_default(count: int) -> int:
-    """For counts where -1 stands for the broker's default."""
+    """Validates a count for which -1 means the broker's default."""
     if count == 0 or count < -1:
         raise typer.BadParameter(f"{count} is neither at least 1 nor -1, the broker's default")
     return count
 
 
 def parse_duration_ms(text: str, option: str, *, min_ms: int = 0) -> int:
-    """Raises BadParameter, naming the option, if the text is not a duration or out of range."""
+    """Parses a duration. Raises BadParameter, naming the option, if the text is not a duration or out of range."""
     found = duration_ms(text)
     if found is None:
         raise typer.BadParameter(f'"{text}" is not a duration, as {DURATION_EXAMPLES}', param_hint=option)

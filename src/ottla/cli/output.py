@@ -1,4 +1,4 @@
-"""How commands print: text for people, JSON for scripts."""
+"""Prints the output of commands: text for people, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP"
 PIPE_WIDTH = 1_000_000
-"""Wide enough that no row is folded in a pipe; a table takes only what its values need."""
+"""Wide enough that no row is folded in a pipe; a table takes only the width that its values need."""
 
 
 def bootstrap_option(help_text: str) -> Any:
-    """The option of every command that connects to brokers; `--bootstrap-server` is what Kafka's own tools call it."""
+    """The option of every command that connects to brokers. `--bootstrap-server` is its name in Kafka's own tools."""
     return typer.Option(
         "--bootstrap",
         "-b",
@@ -42,16 +42,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 
 
 def print_json(value: Any) -> None:
+    """Prints a value as one line of JSON."""
     print(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def say(sentence: str) -> None:
-    """News for a person, on stderr: stdout is for results."""
+    """Prints a message for people on stderr, because stdout is for results."""
     print(sentence, file=sys.stderr)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """Prints a table: as wide as the terminal or COLUMNS allow, and one line for each row in a pipe."""
+    """Prints a table: as wide as the terminal or COLUMNS allow, or one line for each row in a pipe."""
     from rich import box
     from rich.table import Table
 
@@ -65,7 +66,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, ri
 
 
 def print_rich(table: Table) -> None:
-    """Long values are folded, never cut off. A program that reads a pipe gets a row on one line."""
+    """Prints a table. Long values are folded, never truncated; in a pipe, each row is one line."""
     from rich.console import Console
 
     columns = os.environ.get("COLUMNS", "")
@@ -74,12 +75,12 @@ def print_rich(table: Table) -> None:
     else:
         width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = Console(width=width, highlight=False, markup=False)
-    console.width = max(console.width, 4 * len(table.columns) + 2)  # below this rich drops whole columns
+    console.width = max(console.width, 4 * len(table.columns) + 2)  # rich drops whole columns below this width
     console.print(table, crop=False)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine, on uvloop where it is installed."""
+    """Runs a command's coroutine, on uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -89,6 +90,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def size_text(size_bytes: int) -> str:
+    """Formats a size in bytes with a unit."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
@@ -98,4 +100,5 @@ def size_text(size_bytes: int) -> str:
 
 
 def count_text(count: int, thing: str) -> str:
+    """Formats a count with its noun, in the plural if needed."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

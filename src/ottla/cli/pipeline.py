@@ -1,4 +1,4 @@
-"""`ottla pipeline`: the jobs that turn topics into archives and tables, on Spark."""
+"""`ottla pipeline`: Spark jobs that turn topics into archives and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline archive`: topics into Parquet, exactly once; and whether all of it is still there."""
+"""`ottla pipeline archive`: archives topics as Parquet exactly once, and verifies that the archive is complete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Archives what is in the topics now, beginning where the archive ends."""
+    """Archives the current content of topics, starting where the archive ends."""
     interval_ms = parse_duration_ms(every, "--every")
     with failures_in_words():
         _say_who_waits(bootstrap, topics, group)
@@ -80,7 +80,10 @@ def run(
 
 
 def _say_who_waits(bootstrap: str, topics: list[str], group: str | None) -> None:
-    """Retention that waits for a group that nobody commits to keeps everything up to its bound: easy to overlook."""
+    """Reports topics whose retention waits for another group.
+
+    If nobody commits for that group, retention keeps everything up to its bound, which is easy to overlook.
+    """
     from ottla.spark.jobs.archive_group import groups_that_wait
 
     for topic, waited_for in groups_that_wait(bootstrap, topics).items():
@@ -122,7 +125,7 @@ def verify(
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte, not only the files' footers.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Finds gaps, overlaps, and files that are missing, doubled or changed. Exit code 1 if there are any."""
+    """Finds gaps, overlaps, and files that are missing, duplicated or changed. The exit code is 1 if there are any."""
     with failures_in_words():
         from ottla.spark.jobs.archive_verify import verify as verify_archive
         from ottla.spark.jobs.store import Store
@@ -148,7 +151,7 @@ def verify(
 
 @commands.command("show")
 def show(directory: Directory, as_json: AsJson = False) -> None:
-    """Shows which offsets of which partitions are archived."""
+    """Shows which offsets of each partition are archived."""
     with failures_in_words():
         from ottla.spark.jobs.archive_manifest import ManifestLog
         from ottla.spark.jobs.store import Store
@@ -198,7 +201,7 @@ def compact(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Merges small files. Readers see the old ones or the new ones, never both."""
+    """Merges small files. Readers see either the old files or the new ones, never both."""
     with failures_in_words():
         from ottla.spark.jobs.store import Store
 

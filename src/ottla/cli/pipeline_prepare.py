@@ -1,4 +1,4 @@
-"""`ottla pipeline prepare`: Spark starts faster from then on."""
+"""`ottla pipeline prepare`: makes later starts of Spark faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.cli.pipeline_spark import failures_in_words
 def prepare(
     again: Annotated[bool, typer.Option("--again", help="Also if it was done before.")] = False,
 ) -> None:
-    """Lets Spark start faster here: writes down which Java classes it loads, once for each Java and PySpark."""
+    """Makes Spark start faster by recording which Java classes it loads, once for each version of Java and PySpark."""
     with failures_in_words():
         from ottla.spark.class_archive import prepare as make
 

@@ -1,4 +1,4 @@
-"""`ottla pipeline run FILE`: the functions of a Python file, as queries over topics."""
+"""`ottla pipeline run FILE`: runs the functions of a Python file as queries over topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Runs a pipeline of your own: each function of the file is a query, exactly once into its topic."""
+    """Runs a pipeline from a Python file: each function is a query that writes to its topic exactly once."""
     interval_ms = parse_duration_ms(every, "--every")
     with failures_in_words():
         from ottla.spark.pipeline_file import load_pipeline

@@ -1,4 +1,4 @@
-"""`ottla pipeline sessions`: clicks to sessions and to views of pages."""
+"""`ottla pipeline sessions`: computes user sessions and page view counts from clicks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTERVAL = re.compile(r"\s*(?:\d+\s+(?:milli|micro)?(?:second|minute|hour|day|w
 POLL_S = 0.5
 INTERVAL = "1 second"
 BATCH_PATIENCE_S = 30.0
-"""How long a query may take to end its batch before it is stopped in the middle: the next run does that batch again."""
+"""How long a query may take to finish its batch before it is stopped; the next run repeats an unfinished batch."""
 
 
 def sessions(
@@ -41,7 +41,7 @@ def sessions(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Makes sessions and counts views of pages, by event time, back into topics; each result once."""
+    """Computes sessions and counts page views by event time, and writes each result to topics exactly once."""
     for option, text in (("--gap", gap), ("--window", window), ("--late", late)):
         if not _INTERVAL.fullmatch(text):
             raise typer.BadParameter(f'"{text}" is not an interval, as 30 seconds or 10 minutes', param_hint=option)
@@ -71,7 +71,7 @@ def sessions(
 
 
 async def _check_topic(bootstrap: str, topic: str) -> None:
-    """Raises ClientError for a topic that does not exist, before others are created for its results."""
+    """Raises ClientError if the topic does not exist, before topics are created for its results."""
     from ottla.client import Admin
 
     async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
@@ -92,6 +92,7 @@ async def _create(bootstrap: str, names: list[str]) -> None:
 
 
 def end_between_batches(query: StreamingQuery) -> None:
+    """Stops a query between batches, or after a timeout."""
     deadline_s = time.monotonic() + BATCH_PATIENCE_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
         time.sleep(POLL_S / 10)
@@ -99,7 +100,7 @@ def end_between_batches(query: StreamingQuery) -> None:
 
 
 def watch(queries: list[StreamingQuery], stop: Stop) -> None:
-    """Says what each query does, until all have ended or are to end; raises what one of them failed with."""
+    """Reports the progress of queries until all have ended or a stop is requested. Raises the failure of a query."""
     seen: dict[str, int] = {}
     while not stop.is_wanted:
         active = [query.isActive for query in queries]

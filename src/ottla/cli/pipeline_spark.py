@@ -1,4 +1,4 @@
-"""A Spark session for a command: found, started, ended, and its failures in a sentence."""
+"""Starts and stops a Spark session for a command, and turns its failures into error messages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 @contextlib.contextmanager
 def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator[SparkSession]:
-    """FailedError, in words for the person at the terminal, for whatever a job or Spark refuses inside."""
+    """A Spark session. Raises FailedError, with a message for the user, for failures of the job or of Spark."""
     chosen = parse_settings(settings)
     with interrupts.installed(), failures_in_words():
         from pyspark.sql import SparkSession
 
         from ottla.spark.session import new_session
 
-        is_mine = SparkSession.getActiveSession() is None  # a program that has one already keeps it
+        is_mine = SparkSession.getActiveSession() is None  # a program that has a session already keeps it
         if is_mine:
             say(f"starting Spark ({master}) ...")
         if is_mine:
@@ -50,7 +50,7 @@ def spark_session(app: str, master: str, settings: list[str] | None) -> Iterator
 
 
 def _start_in_thread(start: Callable[[], object]) -> None:
-    """PySpark replaces the handler of Ctrl-C when a session starts in the main thread; elsewhere it cannot."""
+    """Starts a session outside the main thread, where PySpark cannot replace the handler of Ctrl-C."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -69,6 +69,7 @@ def _start_in_thread(start: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def failures_in_words() -> Iterator[None]:
+    """Turns missing packages and failures of jobs, Spark and the session into FailedError."""
     try:
         yield
     except ImportError as missing:
@@ -83,7 +84,7 @@ def failures_in_words() -> Iterator[None]:
 
 
 def _sentence(failure: Exception) -> str | None:
-    """None for what is not a job's, Spark's or the session's."""
+    """Returns the message for a failure of a job, Spark or the session, or None for any other failure."""
     from pyspark.errors import PySparkException
 
     from ottla.spark.jobs.failures import PipelineError
@@ -97,7 +98,7 @@ def _sentence(failure: Exception) -> str | None:
 
 
 def _innermost(text: str) -> str:
-    """Of a failure on a worker, what failed there: the last exception of the Python traceback inside."""
+    """Returns the root cause of a failure on a worker: the last exception in the Python traceback inside."""
     causes = [found for found in _CAUSE.findall(text) if not found[0].startswith("Spark")]
     if not causes:
         return f"Spark: {text.strip().splitlines()[0]}"
@@ -106,6 +107,7 @@ def _innermost(text: str) -> str:
 
 
 def parse_settings(settings: list[str] | None) -> dict[str, str]:
+    """Parses `NAME=VALUE` settings of Spark."""
     return dict(_setting(text) for text in settings or [])
 
 

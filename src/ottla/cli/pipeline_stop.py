@@ -1,4 +1,4 @@
-"""Ctrl-C for a job that runs until somebody ends it: it finishes what it has begun, and then ends as it should."""
+"""Handles Ctrl-C for a job that runs until it is stopped: the job finishes its current work and then ends cleanly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """A flag and no event: a signal may come while the program waits for it."""
+    """A request to stop. It is a flag and not an event, because a signal may arrive while the program waits for it."""
 
     def __init__(self) -> None:
         self.is_wanted = False
 
     def wait(self, duration_s: float) -> None:
-        """That long, or until it is wanted."""
+        """Waits for that long, or until a stop is requested."""
         deadline_s = time.monotonic() + duration_s
         while not self.is_wanted and (left_s := deadline_s - time.monotonic()) > 0:
             time.sleep(min(left_s, LOOK_AGAIN_S))
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Requests a stop; a second signal interrupts."""
         if self.is_wanted:
             raise KeyboardInterrupt
         self.is_wanted = True
@@ -35,8 +36,10 @@ class Stop:
 
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[Stop]:
-    """The first SIGINT or SIGTERM only asks to stop; a second one interrupts. For the time after Spark has begun: it
-    sets a handler of its own, which cancels what runs."""
+    """Makes the first SIGINT or SIGTERM request a stop, and a second one interrupt.
+
+    Enter it after Spark has started, because Spark installs a handler of its own that cancels running jobs.
+    """
     stop = Stop()
     before = {number: signal.signal(number, stop.on_signal) for number in SIGNALS}
     try:

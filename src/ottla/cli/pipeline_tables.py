@@ -1,4 +1,4 @@
-"""`ottla pipeline materialize` and `restore`: tables of change logs, as they are and as they were."""
+"""`ottla pipeline materialize` and `restore`: tables of change logs, in their current or an earlier state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def materialize(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Adds a snapshot to a table: the last one and all changes since."""
+    """Adds a snapshot to a table, made from the latest snapshot and all later changes."""
     _check_history(archive, offline)
     with failures_in_words():
         history = _history(topic, archive, None if offline else bootstrap)
@@ -173,7 +173,7 @@ def _check_history(archive: str | None, offline: bool) -> None:
 
 
 def check_point(text: str) -> None:
-    """The form of --at, which can be known before the topic is."""
+    """Checks the syntax of --at, before anything about the topic is known."""
     if text == "end" or text.isdecimal() or _OFFSETS.fullmatch(text):
         return
     _time(text)

@@ -1,4 +1,4 @@
-"""`ottla produce`: lines of stdin or of files as records."""
+"""`ottla produce`: sends lines of stdin or of files as records."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 STDIN = Path("-")
 STDIN_FD = 0
 RECORD_BYTES_MAX = 100 * 1024 * 1024 - 64 * 1024
-"""Brokers close the connection of a larger request (socket.request.max.bytes); max.message.bytes decides below it."""
+"""Brokers close the connection on a larger request (socket.request.max.bytes); below it, max.message.bytes applies."""
 LAST_ACKNOWLEDGEMENTS_S = 5.0
-"""How long an interrupted command waits for acknowledgements of records that are under way."""
+"""How long an interrupted command waits for acknowledgements of records in flight."""
 
 
 class Codec(StrEnum):
+    """A compression codec."""
+
     none = "none"
     gzip = "gzip"
     snappy = "snappy"
@@ -41,6 +43,8 @@ class Codec(StrEnum):
 
 
 class AcksChoice(StrEnum):
+    """The acknowledgements to wait for."""
+
     all = "all"
     one = "1"
     zero = "0"
@@ -48,11 +52,11 @@ class AcksChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read, and how it is cut into records."""
+    """The input, and how it is split into records."""
 
     files: list[Path]
     delimiter: bytes | None
-    """None: a file is one record."""
+    """None makes each file one record."""
     parse: Parse
 
 
@@ -93,7 +97,7 @@ def produce(
 ) -> None:
     """Sends each line as a record and waits for the acknowledgements. Ctrl-C prints what was acknowledged.
 
-    Fails if a single record was not acknowledged. A line without the separator has no key.
+    Fails if any record was not acknowledged. A line without the separator has no key.
     """
     try:
         headers = parse_headers(header or [])
@@ -144,7 +148,7 @@ def _delimiter(text: str) -> bytes:
 
 
 def check_inputs(files: list[Path]) -> None:
-    """Before anything is sent. FailedError for a file that cannot be read."""
+    """Raises FailedError for a file that cannot be read, before anything is sent."""
     for path in files:
         try:
             mode = os.fstat(STDIN_FD).st_mode if path == STDIN else path.stat().st_mode

@@ -1,4 +1,4 @@
-"""What `ottla produce` says while it runs and at its end."""
+"""The progress line and the summary of `ottla produce`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ LOOK_AT_CLOCK_EVERY = 64
 
 
 class Summary(NamedTuple):
+    """The result of one call."""
+
     topic: str
     sent: int
     acknowledged: int
@@ -32,13 +34,14 @@ class Summary(NamedTuple):
         }
 
     def text(self) -> str:
+        """Returns the summary as a sentence."""
         rate = self.acknowledged / self.seconds if self.seconds else 0.0
         amount = f"{count_text(self.acknowledged, 'record')} of {self.sent:,} acknowledged by {self.topic}"
         return f"{amount}: {size_text(self.size_bytes)} in {self.seconds:.2f} s, {rate:,.0f} records/s"
 
 
 class Progress:
-    """Counts records; if a person is watching, a line on stderr shows the counts."""
+    """Counts records, and shows the counts on one line of stderr if that is a terminal."""
 
     def __init__(self, producer: Producer) -> None:
         self.sent = 0
@@ -48,6 +51,7 @@ class Progress:
         self._is_terminal = sys.stderr.isatty()
 
     def add(self, size_bytes: int) -> None:
+        """Counts one record."""
         self.sent += 1
         self._bytes += size_bytes
         if self._is_terminal and self.sent % LOOK_AT_CLOCK_EVERY == 0:
@@ -61,6 +65,7 @@ class Progress:
             print(f"\r{self.sent:,} sent, {acknowledged:,} acknowledged ", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
+        """Erases the progress line."""
         if self._is_terminal and self._shown_s:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 

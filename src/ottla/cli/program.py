@@ -1,4 +1,4 @@
-"""Puts the commands together and turns failures into exit codes."""
+"""Assembles the commands and turns failures into exit codes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ MODULES = {
     "backup": "backup",
     "restore": "restore",
 }
-"""Of each command, in the order of the help. A module has a function of the command's name, or a group, `commands`."""
+"""The module of each command, in help order. It has a function named after the command, or a group named `commands`."""
 
 
 def program_of(names: Iterable[str]) -> typer.Typer:
-    """With these commands alone: a broker need not keep in memory what a pipeline asks for."""
+    """Builds the program with these commands only, so that a broker need not keep the pipeline's modules in memory."""
     program = typer.Typer(
         name="ottla",
         help="A write-ahead log that speaks the Kafka protocol.",
@@ -80,14 +80,14 @@ def _print_version(is_wanted: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; the exit code."""
+    """Runs a command and returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     named = next((each for each in arguments if not each.startswith("-")), None)
     try:
         chosen = [named] if named in MODULES else [] if named == "version" else MODULES
         program_of(chosen)(args=arguments, prog_name="ottla")
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # typer's way of passing it on
+        if isinstance(end.__context__, BrokenPipeError):  # typer passes it on as the context
             _forget_output()
             return 0
         return end.code if isinstance(end.code, int) else (0 if end.code is None else FAILURE)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """The reader of our output has gone: that is how `| head` ends, not a failure. Nothing is written any more."""
+    """Redirects stdout to /dev/null after its reader has closed it, as in `| head`, which is not a failure."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)

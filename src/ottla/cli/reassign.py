@@ -1,7 +1,7 @@
-"""`ottla cluster reassign`: other replicas for partitions. What users of `kafka-reassign-partitions` know works here.
+"""`ottla cluster reassign`: moves replicas of partitions, in the manner of `kafka-reassign-partitions`.
 
-A plan comes from a file, from `--topic --partition --replicas`, or from `--balance`. Without `--execute`, `--verify` or
-`--cancel` it is only shown.
+A plan comes from a file, from `--topic --partition --replicas`, or from `--balance`. It is only shown, unless
+`--execute`, `--verify` or `--cancel` is given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Where the plan comes from."""
+    """The source of the plan."""
 
     file: Path | None
     topics: list[str]
@@ -80,7 +80,7 @@ def reassign(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Gives partitions other replicas. Shows the plan, unless it is told to --execute, --verify or --cancel it."""
+    """Changes the replicas of partitions. Only shows the plan, unless --execute, --verify or --cancel is given."""
     wish = Wish(file, topic or [], partition, _ids(replicas, "--replicas"), balance, _ids(brokers, "--brokers"))
     _check_call(wish, [execute, verify, cancel, list_], cancels_all=cancel and everything)
 
@@ -97,7 +97,7 @@ def reassign(
             else:
                 changed = await _show_and_execute(admin, await _targets(admin, wish), execute, wait, timeout, as_json)
                 if balance and execute and wait and changed:
-                    await admin.elect_leaders(changed)  # those that cannot lead yet will, when they are in sync
+                    await admin.elect_leaders(changed)  # replicas that cannot lead yet will lead once they are in sync
 
     run(work())
 
@@ -129,7 +129,7 @@ def _check_call(wish: Wish, actions: Sequence[bool], *, cancels_all: bool) -> No
 
 
 async def _targets(admin: Admin, wish: Wish, *, any_replicas: bool = False) -> Targets:
-    """The plan. `any_replicas` if only its partitions matter."""
+    """Returns the plan. Set `any_replicas` if only its partitions matter."""
     from ottla.cli.reassignment_file import read_plan
     from ottla.cli.replica_moves import current_assignment
     from ottla.client.cluster_report import seats
@@ -158,7 +158,7 @@ async def _targets(admin: Admin, wish: Wish, *, any_replicas: bool = False) -> T
 async def _show_and_execute(
     admin: Admin, targets: Targets, execute: bool, wait: bool, timeout_s: float | None, as_json: bool
 ) -> list[TopicPartition]:
-    """The partitions that change."""
+    """Shows the plan, executes it if asked to, and returns the partitions that change."""
     from ottla.cli.reassignment_file import plan_as_json
     from ottla.cli.replica_moves import current_assignment, request_moves, wait_for_moves
 

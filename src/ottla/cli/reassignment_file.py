@@ -1,4 +1,4 @@
-"""Plans as JSON, in the format of Kafka's own tool (`kafka-reassign-partitions`)."""
+"""Reads and writes plans as JSON, in the format of Kafka's own tool (`kafka-reassign-partitions`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Targets = dict[TopicPartition, tuple[int, ...]]
 
 
 def read_plan(path: Path) -> Targets:
-    """Raises FailedError with a sentence that names what is wrong."""
+    """Reads a plan. Raises FailedError with a message that says what is wrong."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except OSError as cause:
@@ -54,6 +54,7 @@ def _is_id(value: Any) -> bool:
 
 
 def plan_as_json(targets: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    """Returns a plan in the format of Kafka's tool."""
     return {
         "version": 1,
         "partitions": [

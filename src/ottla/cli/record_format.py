@@ -1,4 +1,4 @@
-"""How `ottla consume` prints a record: a format with %-fields, or JSON. Pure."""
+"""Formats records for `ottla consume`, by a format string with %-fields or as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ FIELDS_HELP = "%k key, %v value, %o offset, %p partition, %t timestamp in ms, %T
 
 
 class Record(Protocol):
+    """The fields of a record that can be printed."""
+
     @property
     def topic(self) -> str: ...
     @property
@@ -45,9 +47,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def compile_format(text: str, *, null: bytes = b"") -> Part:
-    """A function that prints a record. ValueError names what it does not know. A line end is added if none is there.
+    """Compiles a format string into a function that formats a record. Adds a line end if the string has none.
 
-    `null` stands for keys and values that are null.
+    `null` is printed for null keys and values. Raises ValueError, naming the unknown field.
     """
     fields = {
         **_FIELDS,
@@ -73,6 +75,7 @@ def _literal(text: bytes) -> Part:
 
 
 def to_json_line(record: Record) -> bytes:
+    """Formats a record as one line of JSON."""
     entry = {
         "topic": record.topic,
         "partition": record.partition,
@@ -86,7 +89,7 @@ def to_json_line(record: Record) -> bytes:
 
 
 def json_bytes(data: bytes | None) -> Any:
-    """Text as it is; what is not text as {"base64": ...}."""
+    """Returns text as a string, and other bytes as {"base64": ...}."""
     if data is None:
         return None
     try:
@@ -96,6 +99,7 @@ def json_bytes(data: bytes | None) -> Any:
 
 
 def iso_time(timestamp_ms: int) -> str:
+    """Formats a time in ISO 8601."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

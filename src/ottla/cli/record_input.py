@@ -1,4 +1,4 @@
-"""How `ottla produce` turns input into records: text with delimiters, or JSON lines. Pure."""
+"""Turns the input of `ottla produce` into records, from delimited text or JSON lines. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 JSON_FIELDS = frozenset({"key", "value", "headers", "timestamp_ms"})
 JSON_IGNORED = frozenset({"topic", "partition", "offset"})
-"""Fields that `ottla consume --json` prints and that the destination decides."""
+"""Fields that `ottla consume --json` prints but that the destination determines."""
 
 
 class ParsedRecord(NamedTuple):
+    """A record to send."""
+
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -23,11 +25,11 @@ class ParsedRecord(NamedTuple):
 
 
 Parse = Callable[[bytes], ParsedRecord]
-"""Raises ValueError for input that is not a record."""
+"""Parses one record. Raises ValueError for input that is not a record."""
 
 
 def unescape(text: str) -> bytes:
-    """Backslash escapes make a tab or a NUL typable. ValueError if an escape is not one."""
+    """Decodes backslash escapes, which make a tab or a NUL typable. Raises ValueError for an invalid escape."""
     if "\\" not in text:
         return text.encode()
     try:
@@ -37,7 +39,7 @@ def unescape(text: str) -> bytes:
 
 
 def parse_headers(entries: list[str]) -> Headers:
-    """`name=value` entries; a name may repeat, as in Kafka."""
+    """Parses `name=value` entries. A name may repeat, as in Kafka."""
     found = []
     for entry in entries:
         name, separator, value = entry.partition("=")
@@ -50,7 +52,10 @@ def parse_headers(entries: list[str]) -> Headers:
 def text_parser(
     *, key_separator: bytes | None, key: bytes | None, headers: Headers, empty_is_null: bool = False
 ) -> Parse:
-    """A record is its value, with the key before the first separator; without a separator in it, it has no key."""
+    """Returns a parser of text records: the key is before the first separator, the value after it.
+
+    A record without a separator gets the fixed `key`, which may be None.
+    """
 
     def parse(data: bytes) -> ParsedRecord:
         found: bytes | None = key
@@ -67,7 +72,7 @@ def text_parser(
 
 
 def json_parser(headers: Headers) -> Parse:
-    """A JSON object a line, with the fields that `ottla consume --json` prints; `headers` go on every record."""
+    """Returns a parser of JSON lines as `ottla consume --json` prints them. `headers` are added to each record."""
 
     def parse(data: bytes) -> ParsedRecord:
         try:
@@ -92,7 +97,7 @@ def json_parser(headers: Headers) -> Parse:
 
 
 def _json_data(value: Any) -> bytes | None:
-    """Text as it is, `{"base64": ...}` as its bytes, and any other JSON value as JSON."""
+    """Returns a string as UTF-8, `{"base64": ...}` as the bytes it encodes, and any other JSON value as JSON."""
     if value is None:
         return None
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Carries out a plan: asks the controller, and follows the replicas until they are where they should be."""
+"""Executes a reassignment plan: sends it to the controller, and waits until the replicas have moved."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 NEWS_S = 2.0
 HEARSAY_S = 5.0
-"""A broker that is asked may have heard of less than the controller: what looks as if somebody had sent replicas
-elsewhere has to look like that for so long."""
+"""How long moves must look cancelled or redirected before that is believed.
+
+The metadata of the broker that answers may be older than the controller's.
+"""
 PARTITIONS_A_REQUEST = 100
 NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the partitions of a plan are."""
+    """The state of the partitions of a plan."""
 
     done: list[TopicPartition]
     under_way: list[TopicPartition]
     elsewhere: list[TopicPartition]
-    """Neither there nor on the way: never asked for, cancelled, or moved elsewhere since."""
+    """Neither moved nor moving: never requested, cancelled, or redirected since."""
 
 
 async def current_assignment(admin: Admin) -> dict[TopicPartition, Replicas]:
-    """All partitions. Of one that is on its way, the replicas that it will have."""
+    """Returns the replicas of all partitions. For a partition that is being reassigned, returns the target replicas."""
     from ottla.client.fetched import TopicPartition
 
     moving = await admin.list_partition_reassignments()
@@ -50,7 +52,7 @@ async def current_assignment(admin: Admin) -> dict[TopicPartition, Replicas]:
 
 
 async def request_moves(admin: Admin, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
-    """Raises FailedError with what was refused; the rest is on its way then, and the sentence says so."""
+    """Requests the moves. Raises FailedError that names the rejected ones; the other moves have started by then."""
     places = sorted(targets)
     refused: dict[TopicPartition, str] = {}
     for start in range(0, len(places), PARTITIONS_A_REQUEST):
@@ -66,6 +68,7 @@ async def request_moves(admin: Admin, targets: Mapping[TopicPartition, Sequence[
 
 
 async def progress_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> Progress:
+    """Returns how far a plan has been executed."""
     moving = await admin.list_partition_reassignments()
     now = await admin.describe_all_partitions()
     progress = Progress([], [], [])
@@ -84,13 +87,16 @@ async def progress_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[in
 async def wait_for_moves(
     admin: Admin, targets: Mapping[TopicPartition, Sequence[int]], timeout_s: float | None
 ) -> None:
-    """Says how far it is. Raises FailedError if time runs out, or if somebody else sent the replicas elsewhere."""
+    """Waits until a plan is executed, and reports progress.
+
+    Raises FailedError on a timeout, or if somebody else has cancelled or redirected the moves.
+    """
     from ottla.client.errors import ConnectionLostError, NoBrokerError, RequestTimedOutError
 
     started = said_at = seen_at = time.monotonic()
     while True:
         progress = None
-        with suppress(ConnectionLostError, NoBrokerError, RequestTimedOutError):  # the broker that was asked is going
+        with suppress(ConnectionLostError, NoBrokerError, RequestTimedOutError):  # that broker is shutting down
             progress = await progress_of(admin, targets)
         now = time.monotonic()
         if progress is None or progress.under_way:

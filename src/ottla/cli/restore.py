@@ -1,4 +1,4 @@
-"""`ottla restore`: databases from their backups and the log."""
+"""`ottla restore`: restores databases from backups and the log."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def postgres(
     archive: Archive = None,
     without_log: WithoutLog = False,
 ) -> None:
-    """Makes a data directory that recovers to a chosen moment when it is started, and says how to start it."""
+    """Creates a data directory that recovers to a chosen point in time when started, and prints how to start it."""
     wanted = _wanted(at, before, timeline, backup)
     check_without_log(without_log, archive)
     check_store(store)

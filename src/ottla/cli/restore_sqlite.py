@@ -1,4 +1,4 @@
-"""`ottla restore sqlite`: a database as it was at any moment, from its log."""
+"""`ottla restore sqlite`: restores a database to any point in time from its log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sqlite(
     archive: Archive = None,
     without_log: WithoutLog = False,
 ) -> None:
-    """Makes the file of an SQLite database as it was at a chosen moment."""
+    """Creates the file of an SQLite database as it was at a chosen point in time."""
     moment = _moment(at)
     check_without_log(without_log, archive)
     with failures_in_words():

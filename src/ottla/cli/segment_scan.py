@@ -1,7 +1,7 @@
-"""Reads segment files batch by batch and says what is wrong with them. Works on Ottla's and on Kafka's files.
+"""Reads segment files batch by batch and reports damage. Works on Ottla's and on Kafka's files.
 
-Only reads, never locks, and trusts nothing that it finds: safe on the directory of a running broker, where the end
-of the newest file may be a batch that is still being written.
+It only reads, takes no locks and trusts no data. It is therefore safe on the directory of a running broker, where the
+end of the newest file may be a batch that is still being written.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
+    """An intact batch and its position."""
+
     path: Path
     position: int
     header: BatchHeader
@@ -30,13 +32,16 @@ class FoundBatch:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`kind`: damage, gap (offsets that no batch has) or unfinished (the torn end of the newest file)."""
+    """A defect in a log.
+
+    `kind` is damage, gap (missing offsets) or unfinished (the torn end of the newest file).
+    """
 
     kind: str
     path: Path
     position: int
     offset: int
-    """The first offset that is affected."""
+    """The first offset affected."""
     reason: str
     size_bytes: int = 0
 
@@ -49,7 +54,7 @@ class Problem:
 
 
 def find_segments(path: Path) -> list[list[Path]]:
-    """The segment files of each partition: one file, a partition's directory, or a whole data directory."""
+    """Returns the segment files of each partition below a path: a file, a partition directory or a data directory."""
     if path.is_file():
         return [[path]]
     if not path.is_dir():
@@ -62,7 +67,7 @@ def find_segments(path: Path) -> list[list[Path]]:
 
 
 def scan_partition(segments: list[Path]) -> Iterator[FoundBatch | Problem]:
-    """All batches in order, and what is wrong between them."""
+    """Yields all batches of a partition in order, and the problems between them."""
     expected: int | None = None
     for number, path in enumerate(segments):
         base = _base_offset(path)
@@ -80,7 +85,7 @@ def scan_partition(segments: list[Path]) -> Iterator[FoundBatch | Problem]:
 
 
 def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[FoundBatch | Problem]:
-    """After a damaged place, goes on with the next intact batch."""
+    """Yields the batches and problems of one file. After damage, continues with the next intact batch."""
     fd = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
@@ -105,7 +110,7 @@ def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[FoundBa
 
 
 def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> FoundBatch | str:
-    """The batch at this place, or why there is none."""
+    """Returns the batch at this position, or the reason why there is none."""
     head = os.pread(fd, HEADER_BYTES, position)
     if len(head) < HEADER_BYTES:
         return "the file ends inside a batch header"
@@ -129,7 +134,7 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> F
 
 
 def _next_one_disagrees(fd: int, position: int, header: BatchHeader, expected: int) -> bool:
-    """The checksum does not cover the base offset: after a jump ahead, the following batch tells whether it is true."""
+    """Returns whether the next batch contradicts a base offset that jumps ahead, which the checksum does not cover."""
     if header.base_offset - expected > OFFSET_SPAN_MAX:
         return True
     head = os.pread(fd, HEADER_BYTES, position)
@@ -140,7 +145,7 @@ def _next_one_disagrees(fd: int, position: int, header: BatchHeader, expected: i
 
 
 def _next_intact(fd: int, path: Path, position: int, size: int, expected: int) -> int | None:
-    """Tries every place that could be a header: the magic byte is the 17th of it."""
+    """Returns the position of the next intact batch. Candidates are found by the magic byte, the 17th of a header."""
     while position + HEADER_BYTES <= size:
         block = os.pread(fd, SCAN_BYTES, position)
         if len(block) < HEADER_BYTES:

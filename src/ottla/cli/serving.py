@@ -1,6 +1,6 @@
-"""Runs one broker in this process until a signal: what `ottla up --brokers 1` and `ottla broker` share.
+"""Runs one broker in this process until a signal arrives. Shared by `ottla up --brokers 1` and `ottla broker`.
 
-Nothing is imported here that the broker does not need: an idle broker stays small and starts fast.
+This module imports nothing that a broker does not need, so that an idle broker stays small and starts fast.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ log = logging.getLogger("ottla.up")
 
 
 def log_to_stderr(level: str) -> None:
+    """Sends log messages to stderr."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise typer.BadParameter(f"--log-level is debug, info, warning or error, not {level}")
@@ -44,7 +45,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def warn_of_missing_extensions() -> None:
-    """Logged by the process that a user starts, so once for all the brokers of `ottla up`."""
+    """Warns about missing extensions. Only the process that a user starts calls it, so `ottla up` warns once."""
     from ottla.extensions import missing_sentence
 
     sentence = missing_sentence()
@@ -53,7 +54,7 @@ def warn_of_missing_extensions() -> None:
 
 
 def run_broker(settings: BrokerSettings, *, ends_with_stdin: bool = False) -> None:
-    """Serves until SIGINT or SIGTERM, or, for a child of `ottla up`, until its parent is gone."""
+    """Serves until SIGINT or SIGTERM or, for a child of `ottla up`, until its parent ends."""
     _raise_open_files_limit()
     try:
         import uvloop
@@ -64,12 +65,12 @@ def run_broker(settings: BrokerSettings, *, ends_with_stdin: bool = False) -> No
 
 
 def _raise_open_files_limit() -> None:
-    """Each connection and each open segment takes a descriptor: as many as this user may have."""
+    """Raises the soft limit to the hard limit, because each connection and each open segment takes a descriptor."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # macOS refuses some limits: the old one stays
+        with contextlib.suppress(OSError, ValueError):  # macOS rejects some limits; then the old one stays
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -101,7 +102,10 @@ async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
 
 
 async def _started(settings: BrokerSettings, stopped: asyncio.Future[str]) -> RunningBroker | None:
-    """None if it was told to stop meanwhile: a broker may wait for its coordination store for ever."""
+    """Starts the broker. Returns None if a stop was requested first.
+
+    A broker may wait for its coordination store forever.
+    """
     starting = asyncio.ensure_future(_start(settings))
     either: list[asyncio.Future[Any]] = [starting, stopped]
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -114,15 +118,18 @@ async def _started(settings: BrokerSettings, stopped: asyncio.Future[str]) -> Ru
 
 
 def _calm_collector() -> None:
-    """What lives now lives for ever, and what a broker allocates is freed by reference counts: the collector has
-    little to find, and a full collection over a large cache is a pause that every client sees."""
+    """Makes the garbage collector run rarely.
+
+    Objects alive now stay alive, and reference counts free what a broker allocates, so the collector finds little. A
+    full collection over a large cache is a pause that every client notices.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
 
 
 async def _start(settings: BrokerSettings) -> RunningBroker:
-    """Turns what can go wrong at the start into sentences."""
+    """Starts the broker and turns the expected failures into error messages."""
     from ottla.adapters.data_dir import UnusableDirectoryError
     from ottla.adapters.lock import DirectoryInUseError
     from ottla.app import BadSettingsError, start_broker
@@ -151,7 +158,7 @@ def _os_sentence(settings: BrokerSettings, failure: OSError) -> str:
 
 
 def stop_on_signals() -> asyncio.Future[str]:
-    """The first signal asks for a stop, a second one ends the process at once."""
+    """Returns a future that the first signal completes. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[str] = loop.create_future()
 
@@ -166,7 +173,7 @@ def stop_on_signals() -> asyncio.Future[str]:
 
 
 async def _stop_at_end_of_stdin(stopped: asyncio.Future[str]) -> None:
-    """A parent that was killed cannot stop its brokers. But the pipe that it holds ends with it."""
+    """Requests a stop when stdin closes. A killed parent cannot stop its brokers, but its end of the pipe closes."""
 
     class Parent(asyncio.Protocol):
         def connection_lost(self, error: Exception | None) -> None:
@@ -177,6 +184,7 @@ async def _stop_at_end_of_stdin(stopped: asyncio.Future[str]) -> None:
 
 
 def say_ready(bootstrap: str) -> None:
+    """Prints the line that announces the addresses."""
     try:
         print(f"{READY}{bootstrap}", flush=True)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""The settings of a configuration file, as `ottla doctor --config` reports them."""
+"""Checks the settings of a configuration file for `ottla doctor --config`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ottla.cli.failures import FailedError
 
 
 def settings_checks(path: Path) -> Iterator[Check]:
+    """Yields the checks of a file: its rejected settings or, if there are none, those without effect."""
     settings = read_settings(path)
     refused = list(problems(settings))
     if refused:

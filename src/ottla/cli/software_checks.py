@@ -1,4 +1,4 @@
-"""Python, the event loop, the compiled parts and the libraries."""
+"""Checks Python, the event loop, the compiled extensions and the libraries."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ SQLITE_WAL_FIXED = (3, 51, 3)
 
 
 def software_checks() -> Iterator[Check]:
+    """Yields the checks of the installed software."""
     yield ok("ottla", __version__)
     yield ok("Python", f"{platform.python_version()} ({platform.python_implementation()})")
     yield _event_loop()

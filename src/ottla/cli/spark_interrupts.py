@@ -1,8 +1,8 @@
-"""Ctrl-C while Spark works.
+"""Handles Ctrl-C while Spark runs.
 
-An exception in the middle of a call to the JVM breaks the connection to it: Py4J prints traces, and stopping Spark may
-hang. So the handler never raises there. Before the first row there is nothing to stop in order, and the process ends at
-once. Later the handler only sets a flag, and the loops that wait for queries raise KeyboardInterrupt.
+An exception in the middle of a call to the JVM breaks the connection: Py4J prints stack traces, and stopping Spark may
+hang. The handler therefore never raises there. Before the first row there is nothing to stop in order, so the process
+ends at once. Later the handler only sets a flag, and the loops that wait for queries raise KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from types import FrameType
 from ottla.cli.failures import INTERRUPTED
 
 PATIENCE_S = 20.0
-"""How long an orderly stop may take before the process ends all the same."""
+"""How long an orderly stop may take before the process is ended anyway."""
 
 
 class Interrupts:
-    """One for each process; `installed` makes it the handler of SIGINT."""
+    """The interrupt state of the process. `installed` makes it the handler of SIGINT."""
 
     def __init__(self) -> None:
         self.ends_if_stuck = True
-        """Whether an orderly stop is given up after a while; a prompt waits, and ends with a second Ctrl-C."""
+        """Whether an orderly stop has a timeout. A prompt has none and ends on a second Ctrl-C."""
         self._may_raise = False
         self._orderly: list[Callable[[], bool]] = []
         self._is_wanted = False
@@ -37,10 +37,11 @@ class Interrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
+        """Installs the handler of SIGINT."""
         if self._is_installed or threading.current_thread() is not threading.main_thread():
             yield
             return
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs the trace of each connection that ends
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs the stack trace of each connection that ends
         before = signal.signal(signal.SIGINT, self._on_signal)
         self._is_installed = True
         try:
@@ -51,7 +52,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def orderly(self, when: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """Inside, if `when` holds, an interruption raises at the end of the block; a second one ends the process."""
+        """If `when` holds, delays an interrupt until the end of the block. A second interrupt ends the process."""
         self._orderly.append(when)
         try:
             yield
@@ -61,7 +62,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Inside there are no calls to the JVM, so that an interruption may raise at once."""
+        """Lets an interrupt raise at once in the block, which must not call the JVM."""
         before, self._may_raise = self._may_raise, True
         try:
             yield
@@ -69,7 +70,7 @@ class Interrupts:
             self._may_raise = before
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt if there was an interruption."""
+        """Raises KeyboardInterrupt if an interrupt is pending."""
         if self._is_wanted:
             self._is_wanted = False
             raise KeyboardInterrupt
@@ -95,7 +96,7 @@ interrupts = Interrupts()
 
 
 def end_now() -> None:
-    """Ends the JVM and this process. Nothing is lost: a query continues from its last complete batch."""
+    """Ends the JVM and this process. Nothing is lost: a query continues after its last complete batch."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     with contextlib.suppress(OSError, ValueError):
@@ -109,7 +110,7 @@ def _kill_jvm() -> None:
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
     if process is None:
-        return  # one that is just starting ends with its stdin
+        return  # a JVM that is just starting ends when its stdin closes
     process.kill()
     process.wait(timeout=5)
     active = getattr(context, "_active_spark_context", None)

@@ -60,9 +60,9 @@ def sql(
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:
-    """Runs SQL over topics: SELECT shows rows as they come, CREATE ... AS and INSERT INTO write them to topics.
+    """Runs SQL over topics: SELECT shows rows as they arrive, CREATE ... AS and INSERT INTO write them to topics.
 
-    Without SQL and without a file it is a prompt.
+    Without statements and without a file, opens a prompt.
     """
     if start not in ("earliest", "latest"):
         raise typer.BadParameter(f'"{start}" is neither earliest nor latest', param_hint="--from")
@@ -93,7 +93,7 @@ def sql(
 
 
 def run_text(context: Context, text: str, showing: Showing) -> None:
-    """All statements; then, unless all is to be done once, the queries that they have started, until Ctrl-C."""
+    """Runs all statements. Then, unless `--once` is given, waits for the queries they have started until Ctrl-C."""
     from ottla.spark.sql.failures import SqlError
     from ottla.spark.sql.parser import parse
     from ottla.spark.sql.statements import Select
@@ -113,11 +113,12 @@ def run_text(context: Context, text: str, showing: Showing) -> None:
 
 
 def refuse(mistake: SqlError) -> None:
+    """Prints an error in a statement."""
     print(f"ottla: {mistake}", file=sys.stderr)
 
 
 def _text(statements: str | None, file: Path | None) -> str | None:
-    """None: a person types."""
+    """Returns the statements to run, or None if a person types them."""
     if file is not None:
         try:
             return file.read_text(encoding="utf-8")
@@ -129,7 +130,7 @@ def _text(statements: str | None, file: Path | None) -> str | None:
 
 
 def _lazily(stack: contextlib.ExitStack, master: str, conf: list[str] | None) -> Callable[[], SparkSession]:
-    """A session that starts with the first statement that needs it."""
+    """Returns a function that starts the session on its first call, so that statements without Spark do not need it."""
     found: list[SparkSession] = []
 
     def session() -> SparkSession:

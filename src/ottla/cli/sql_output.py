@@ -1,4 +1,4 @@
-"""What `ottla sql` shows: a table that changes, rows that are added, or JSON lines."""
+"""Shows the results of `ottla sql`: a table that is updated, rows that are appended, or JSON lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: times in ISO 8601, bytes as text or base64, rows as objects."""
+    """Converts a value for JSON: times to ISO 8601, bytes to text or base64, rows to objects."""
     if isinstance(value, datetime):
         return (value if value.tzinfo is not None else value.astimezone()).astimezone(UTC).isoformat()
     if isinstance(value, date | Decimal):
@@ -45,7 +45,7 @@ def _bytes_text(value: bytes) -> str:
 
 
 def cell(value: Any) -> str:
-    """For a table."""
+    """Formats a value for a table cell."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -66,7 +66,7 @@ def cell(value: Any) -> str:
 
 
 def print_result(columns: Sequence[str], rows: Rows, *, as_json: bool) -> None:
-    """All of it, once."""
+    """Prints a complete result."""
     if as_json:
         for row in rows:
             print_json(dict(zip(columns, map(plain, row), strict=True)))
@@ -75,6 +75,7 @@ def print_result(columns: Sequence[str], rows: Rows, *, as_json: bool) -> None:
 
 
 def numbers_of(columns: Sequence[str], rows: Rows) -> list[str]:
+    """Returns the columns that hold numbers, which are right-aligned."""
     return [
         name
         for index, name in enumerate(columns)
@@ -83,7 +84,7 @@ def numbers_of(columns: Sequence[str], rows: Rows) -> list[str]:
 
 
 class AddedRows:
-    """Each row once, as it comes."""
+    """Shows each row once, as it arrives."""
 
     def __init__(self, *, as_json: bool, limit: int | None) -> None:
         self._as_json = as_json
@@ -92,9 +93,11 @@ class AddedRows:
 
     @property
     def is_full(self) -> bool:
+        """Returns whether the limit is reached."""
         return self._left == 0
 
     def show(self, columns: Sequence[str], rows: Rows) -> None:
+        """Prints new rows."""
         if self._left is not None:
             rows = rows[: self._left]
             self._left -= len(rows)
@@ -105,7 +108,7 @@ class AddedRows:
         sys.stdout.flush()
 
     def _print(self, columns: Sequence[str], rows: list[list[str]]) -> None:
-        """The widths are those of the first rows: a column does not jump when more come."""
+        """Prints rows with the column widths of the first ones, so that columns do not shift later."""
         if not self._widths:
             fitting = [max(len(row[index]) for row in rows) for index in range(len(columns))]
             self._widths = [min(WIDTH_MAX, max(len(name), width)) for name, width in zip(columns, fitting, strict=True)]
@@ -119,11 +122,11 @@ class AddedRows:
         return "  ".join(padded).rstrip()
 
     def close(self) -> None:
-        """Nothing is left to show."""
+        """Does nothing, because every row has been shown."""
 
 
 class ChangingRows:
-    """Groups that change. On a terminal one table that is drawn anew; else each change."""
+    """Shows groups whose values change: as one table that is redrawn on a terminal, and as single changes elsewhere."""
 
     def __init__(self, keys: Sequence[str], *, as_json: bool, limit: int | None, on_terminal: bool) -> None:
         self._keys = keys
@@ -136,6 +139,7 @@ class ChangingRows:
     is_full = False
 
     def show(self, columns: Sequence[str], rows: Rows, *, is_all: bool) -> None:
+        """Takes in rows and shows the changes. `is_all` means that `rows` is the whole result."""
         changed = self._take(columns, rows, is_all=is_all)
         if self._on_terminal:
             self._draw(columns)
@@ -144,8 +148,8 @@ class ChangingRows:
             sys.stdout.flush()
 
     def _take(self, columns: Sequence[str], rows: Rows, *, is_all: bool) -> Rows:
-        """The rows that were not there like this before."""
-        if is_all:  # in Spark's order
+        """Stores the rows and returns those that are new or changed."""
+        if is_all:  # keep Spark's order
             before = {repr(row) for row in self._rows.values()}
             self._rows = dict(enumerate(rows))
             return [row for row in rows if repr(row) not in before]
@@ -155,10 +159,11 @@ class ChangingRows:
             key = repr([row[place] for place in places])
             if self._rows.pop(key, None) != row:
                 changed.append(row)
-            self._rows[key] = row  # what changed last is last
+            self._rows[key] = row  # the most recent change comes last
         return changed
 
     def table(self, columns: Sequence[str]) -> Table:
+        """Returns the current rows as a table."""
         from rich import box
         from rich.table import Table
 
@@ -189,5 +194,6 @@ class ChangingRows:
         self._live.update(self.table(columns), refresh=True)
 
     def close(self) -> None:
+        """Stops redrawing."""
         if self._live is not None:
             self._live.stop()

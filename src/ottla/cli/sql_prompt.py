@@ -1,4 +1,4 @@
-"""The prompt of `ottla sql`: statements end with a semicolon, Ctrl-C ends a SELECT, Ctrl-D the prompt."""
+"""The prompt of `ottla sql`. A semicolon ends a statement, Ctrl-C a SELECT, and Ctrl-D the prompt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ exit                             or Ctrl-D"""
 
 
 def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[str], str] = input) -> None:
-    """Until the end of the input. A statement that fails is told and forgotten."""
+    """Runs statements until the end of the input. A statement that fails is reported and discarded."""
     from ottla.spark.sql.failures import SqlError
     from ottla.spark.sql.parser import parse
 
@@ -52,7 +52,7 @@ def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[
 
 
 def tell_queries(context: Context) -> None:
-    """What the queries behind the prompt did meanwhile; those that failed are told once."""
+    """Reports the progress of the queries in the background. Each failed query is reported once."""
     for name, query in list(context.running.items()):
         try:
             query.poll()
@@ -65,7 +65,7 @@ def tell_queries(context: Context) -> None:
 
 
 def statements(read: Callable[[str], str]) -> Iterator[str]:
-    """Lines up to a semicolon; an empty line or Ctrl-C forgets what was begun."""
+    """Yields the input up to each semicolon. An empty line or Ctrl-C discards an unfinished statement."""
     from ottla.spark.sql.tokens import is_ended
 
     lines: list[str] = []
@@ -93,7 +93,7 @@ def statements(read: Callable[[str], str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def history(directory: Path) -> Iterator[None]:
-    """Of all prompts in this directory. Without readline there is none."""
+    """Keeps one history for all prompts in this directory. Without readline there is none."""
     try:
         import readline
     except ImportError:

@@ -1,4 +1,4 @@
-"""Runs statements for `ottla sql` and shows what comes of them."""
+"""Runs statements for `ottla sql` and shows their results."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Showing:
+    """How results are shown."""
+
     as_json: bool
     limit: int | None
     start: str
@@ -33,7 +35,7 @@ class Showing:
 
 
 def run_statement(context: Context, statement: Statement, text: str, showing: Showing) -> None:
-    """A live SELECT goes on until its limit or Ctrl-C; a query that was started goes on behind it."""
+    """Runs one statement. A live SELECT runs until its limit or Ctrl-C; a started query continues in the background."""
     from ottla.spark.sql.engine import execute
     from ottla.spark.sql.statements import Select
 
@@ -143,7 +145,7 @@ def _tell_trouble(context: Context, news: Progress) -> None:
 
 
 def watch(context: Context) -> None:
-    """Says what each query does, until all have ended. Raises what one of them failed with."""
+    """Reports the progress of queries until all have ended. Raises the failure of a query."""
     pause = threading.Event()
     while True:
         with interrupts.orderly():
@@ -156,7 +158,7 @@ def watch(context: Context) -> None:
 
 
 def tell_end(query: Running) -> None:
-    """Of one that has done all that was there."""
+    """Reports a query that has processed all the data there was."""
     recent = query.query.recentProgress if query.query is not None else []
     rows = sum(each.numInputRows for each in recent)
     bad = "".join(f", {count:,} of {name} bad" for name, count in query.bad.items() if count)
@@ -164,6 +166,7 @@ def tell_end(query: Running) -> None:
 
 
 def tell_progress(news: Progress) -> None:
+    """Reports one batch of a query."""
     if not news.rows:
         return
     lag = "" if news.lag is None else f"  lag {news.lag:,}"
@@ -177,7 +180,7 @@ def tell_progress(news: Progress) -> None:
 
 @contextlib.contextmanager
 def queries_ended(context: Context) -> Iterator[None]:
-    """However it ends, the queries are stopped: between two batches, so that nothing is half written."""
+    """Stops the queries at the end of the block, however it ends. Each stops between two batches, never in one."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Options of the commands for SQLite, and failures as sentences."""
+"""Options of the commands for SQLite, and their error messages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ LogName = Annotated[str, typer.Option("--log", help="The name of the log: one fo
 
 @contextmanager
 def failures_in_words() -> Iterator[None]:
+    """Turns expected failures into FailedError."""
     try:
         import ottla.wal
         from ottla.connect.failures import ConnectorError
@@ -28,4 +29,5 @@ def failures_in_words() -> Iterator[None]:
 
 
 def seconds_of(text: str, option: str) -> float:
+    """Parses a duration and returns it in seconds."""
     return parse_duration_ms(text, option, min_ms=1) / 1000

@@ -1,4 +1,4 @@
-"""`ottla topics`: create, list, describe, alter, delete."""
+"""`ottla topics`: creates, lists, describes, alters and deletes topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Configs = Annotated[
 
 
 def parse_pairs(entries: list[str] | None, option: str) -> dict[str, str]:
-    """`name=value` entries of a repeated option."""
+    """Parses the `name=value` entries of a repeated option."""
     pairs: dict[str, str] = {}
     for entry in entries or []:
         name, separator, value = entry.partition("=")
@@ -35,7 +35,7 @@ def parse_pairs(entries: list[str] | None, option: str) -> dict[str, str]:
 
 
 def parse_assignment(text: str | None) -> list[list[int]] | None:
-    """`1:2,2:3` has the replicas 1 and 2 for partition 0, and 2 and 3 for partition 1: the format of kafka-topics."""
+    """Parses the format of kafka-topics: `1:2,2:3` puts partition 0 on brokers 1 and 2, and partition 1 on 2 and 3."""
     if text is None:
         return None
     try:
@@ -178,7 +178,7 @@ def alter(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Adds partitions, sets configurations or resets them."""
+    """Adds partitions, or sets or resets configurations."""
     changes = parse_pairs(config, "--config")
     resets = list(delete_config or [])
     if partitions is None and not changes and not resets:

@@ -1,4 +1,4 @@
-"""`ottla transactions`: which are open and for how long, which hang, and how one is ended."""
+"""`ottla transactions`: lists open and hanging transactions with their duration, and aborts them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def list_transactions(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Lists transactional ids with their state, and how long their transactions are open."""
+    """Lists transactional ids with their state and the age of their open transactions."""
     least_ms = _least_ms(min_duration)
     if hanging:
         if state:
@@ -186,7 +186,7 @@ def _print_hanging(found: list[OpenTransaction], now_ms: int) -> None:
 
 @commands.command()
 def describe(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Shows a transactional id: its producer, its open transaction, and where that one begins in each partition."""
+    """Shows a transactional id: its producer, its open transaction, and where that begins in each partition."""
 
     async def work() -> tuple[TransactionDescription, list[ProducerState | None]]:
         from ottla.client import Admin

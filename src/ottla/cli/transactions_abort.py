@@ -1,4 +1,4 @@
-"""`ottla transactions abort`: ends a transaction. What would be aborted is shown; `--execute` does it."""
+"""`ottla transactions abort`: aborts a transaction. Only shows what would be aborted, unless `--execute` is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Name = Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", help="The trans
 
 
 class Done(NamedTuple):
-    """What was done, or what would be."""
+    """What was done, or what would be done."""
 
     sentences: list[str]
     as_json: dict[str, Any]
@@ -43,7 +43,7 @@ def abort(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Aborts a transaction and fences its producer; or ends one that hangs in a partition. Needs --execute."""
+    """Aborts a transaction and fences its producer, or aborts a hanging transaction of a partition. Needs --execute."""
     place = (topic, partition, start_offset)
     is_hanging = any(each is not None for each in place)
     if is_hanging == (name is not None) or (is_hanging and None in place):
@@ -90,7 +90,7 @@ async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool
 
 
 def _check_can_be_aborted(found: TransactionDescription, fence: bool) -> None:
-    """What is decided is final."""
+    """Raises FailedError if there is nothing to abort, or if the commit is decided, which is final."""
     name = found.transactional_id
     if found.state == "PrepareCommit":
         raise FailedError(f'transactional id "{name}": it is decided to be committed, which nothing can undo')

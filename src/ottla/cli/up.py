@@ -1,4 +1,4 @@
-"""`ottla up`: a cluster of three brokers on this machine, or one broker alone, in the foreground."""
+"""`ottla up`: runs a cluster of three brokers on this machine, or a standalone broker, in the foreground."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ log = logging.getLogger("ottla.up")
 
 
 class Storage(StrEnum):
+    """The default durability of topics."""
+
     disk = "disk"
     cache = "cache"
     memory = "memory"
 
 
 class DiskKind(StrEnum):
+    """The kind of disk. `volatile` keeps unsynced data in memory, for tests of power cuts."""
+
     real = "real"
     volatile = "volatile"
 
@@ -101,9 +105,9 @@ def up(
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
 ) -> None:
-    """Runs a cluster of three brokers on this machine until SIGINT or SIGTERM; with `--brokers 1`, one alone.
+    """Runs a cluster of three brokers on this machine until SIGINT or SIGTERM; with `--brokers 1`, a standalone broker.
 
-    Prints `ottla ready bootstrap=HOST:PORT[,...]` on stdout when all of them serve; everything else goes to stderr.
+    Prints `ottla ready bootstrap=HOST:PORT[,...]` on stdout when all brokers are ready; everything else goes to stderr.
     """
     from ottla.model.group_keys import DEVELOPMENT_DEFAULTS
 
@@ -135,7 +139,7 @@ def _run_many(settings: BrokerSettings, count: int, log_level: str) -> None:
 
 
 def default_data_dir() -> Path:
-    """Where programs keep state that outlives them: XDG's choice."""
+    """Returns the XDG state directory, the place for state that outlives a program."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "ottla"
 
@@ -143,7 +147,7 @@ def default_data_dir() -> Path:
 def settings_from(
     host: str | None, port: int | None, data: Path | None, storage: Storage | None, config: Path | None
 ) -> BrokerSettings:
-    """Options win over the file, the file over the defaults."""
+    """Merges the settings. Options take precedence over the file, and the file over the defaults."""
     from ottla.app import BrokerSettings, InterBrokerSettings
     from ottla.cli.config_file import FileSettings, read_config_file
     from ottla.model.durability import Durability

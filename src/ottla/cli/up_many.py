@@ -1,12 +1,13 @@
-"""`ottla up`: a cluster on one machine, each broker a process of its own.
+"""`ottla up`: a cluster on one machine, with a process for each broker.
 
-Everything is under one directory, so that any of the brokers can also be started by hand (`ottla broker --config`):
+All files are in one directory, so that each broker can also be started by hand (`ottla broker --config`):
 
-    DATA/coordination          where they meet
-    DATA/broker-1.properties   its settings
-    DATA/broker-1/             its data
+    DATA/coordination          the coordination store
+    DATA/broker-1.properties   the settings of a broker
+    DATA/broker-1/             the data of that broker
 
-If one of them cannot start at first, none does. Later one that dies is started again, and the others go on.
+If a broker fails at its first start, the whole cluster stops. A broker that dies later is restarted, and the others
+continue.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ LOOK_AGAIN_S = 0.02
 
 
 class Cluster:
+    """The brokers of a cluster on one machine."""
+
     def __init__(self, settings: BrokerSettings, count: int, log_level: str) -> None:
         data = Path(settings.data_dir).absolute()
         if settings.port and settings.port + count - 1 > PORT_MAX:
@@ -65,7 +68,7 @@ class Cluster:
         log.info("data in %s", data)
 
     async def run(self) -> None:
-        """Until a signal. The bootstrap line is printed when all brokers serve and know of one another."""
+        """Runs until a signal. Prints the bootstrap line when all brokers are ready and know one another."""
         stopped = stop_on_signals()
         takes_free_port = not self._settings.port and self._settings.advertised_port is None
         children = [
@@ -92,14 +95,14 @@ class Cluster:
         log.info("stopped")
 
     async def _all_ready(self, children: list[BrokerChild]) -> list[str]:
-        """Their addresses. Raises FailedError if one of them ends instead."""
+        """Waits until all brokers are ready and returns their addresses. Raises FailedError if one of them ends."""
         addresses = await asyncio.gather(*(child.address for child in children))
         await asyncio.gather(*(_until_it_knows_all(address, len(children)) for address in addresses))
         return addresses
 
 
 async def _until_it_knows_all(address: str, count: int) -> None:
-    """Whoever is asked first must not say that there are too few brokers for a topic."""
+    """Waits until a broker knows `count` brokers, so that it does not reject a topic for lack of brokers."""
     from ottla.client import Admin, ClientError
 
     while True:
@@ -110,15 +113,16 @@ async def _until_it_knows_all(address: str, count: int) -> None:
                     if len(cluster.brokers) >= count and cluster.controller_id >= 0:
                         return
                     await asyncio.sleep(LOOK_AGAIN_S)
-        except ClientError as failure:  # it may have died just now: it is started again
+        except ClientError as failure:  # the broker may just have died; then it is restarted
             log.debug("broker at %s: %s", address, failure)
             await asyncio.sleep(LOOK_AGAIN_S * 10)
 
 
 def _locked_files(settings: BrokerSettings, data: Path, count: int) -> tuple[DirectoryLock, list[Path]]:
-    """A configuration file for each broker. Writes nothing unless no other process uses the directory.
+    """Locks the directory and writes a configuration file for each broker.
 
-    A broker may also run by itself, with a file from here: then its own directory is locked, and not the one above.
+    Writes nothing if another process uses the directory. A broker may also run by itself with one of these files. Then
+    its own directory is locked, and the one above is not.
     """
     try:
         with ExitStack() as locks:
@@ -145,7 +149,7 @@ def _locked_files(settings: BrokerSettings, data: Path, count: int) -> tuple[Dir
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """All or nothing: a broker that is started again must not read half a file."""
+    """Replaces a file atomically, so that a restarted broker never reads a partial file."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
@@ -177,8 +181,10 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
 
 
 def _port_of(settings: BrokerSettings, name: str, number: int) -> int:
-    """Every broker has an append stream and a page of metrics of its own, as Prometheus wants it: a target that does
-    not answer is a broker that is down. 0 stays 0: each takes a free one."""
+    """Returns the port of a broker's append stream or metrics page. 0 stays 0, which means a free port.
+
+    Each broker has its own metrics page, as Prometheus expects: a target that does not answer is a broker that is down.
+    """
     first = int(settings.properties.get(name, "0"))
     return first + number - 1 if first else 0
 

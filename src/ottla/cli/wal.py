@@ -1,4 +1,4 @@
-"""`ottla wal`: a write-ahead log from the command line, by the append stream."""
+"""`ottla wal`: a write-ahead log on the command line, through the append stream."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def append(
     fence: Annotated[bool, typer.Option("--fence", help="Become the single writer first.")] = False,
     acks: Annotated[Literal["all", "leader", "none"], typer.Option(help="Which replicas must have a record.")] = "all",
 ) -> None:
-    """Appends lines, and says at which offsets they are."""
+    """Appends lines as records, and prints their offsets."""
     from ottla.wal import LogSettings
 
     async def work(log: Log) -> tuple[int, int, int]:
@@ -87,7 +87,7 @@ def read(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     offsets: Annotated[bool, typer.Option("--offsets", help="The offset and a tab before each record.")] = False,
 ) -> None:
-    """Prints records, one a line."""
+    """Prints records, one per line."""
 
     async def work(log: Log) -> None:
         start = (await log.tail()).start_offset if first is None else first
@@ -102,7 +102,7 @@ def read(
 
 @commands.command("tail")
 def tail(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0, as_json: AsJson = False) -> None:
-    """Where the log begins and ends, and the epoch of its single writer."""
+    """Shows where the log begins and ends, and the epoch of its single writer."""
 
     async def work(log: Log) -> tuple[int, int, int]:
         return await log.tail()
@@ -121,7 +121,7 @@ def trim(
     servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
 ) -> None:
-    """Gives up the oldest records."""
+    """Deletes the oldest records."""
 
     async def work(log: Log) -> int:
         return await log.trim(before)
@@ -131,7 +131,7 @@ def trim(
 
 @commands.command("fence")
 def fence(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0) -> None:
-    """Shuts out whoever writes to the log now."""
+    """Fences the current writer of the log."""
 
     async def work(log: Log) -> tuple[int | None, int | None]:
         return log.epoch, log.fence_offset
@@ -164,7 +164,7 @@ def _with_log(
 
 
 async def _check_somebody_listens(servers: str) -> None:
-    """FailedError at once where every address refuses: then waiting for a leader is of no use."""
+    """Raises FailedError at once if no address accepts a connection, because waiting for a leader would be futile."""
     reasons = []
     for address in filter(None, map(str.strip, servers.split(","))):
         host, port = split_address(address)

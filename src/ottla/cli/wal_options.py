@@ -1,4 +1,4 @@
-"""Options of commands that use a log, and their failures as sentences."""
+"""Options of the commands that use a log, and their error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD_WAL_VARIABLE = "OTTLA_WAL"
 
 
 def note_old_variable(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
-    """Says so if the servers come from the variable's old name."""
+    """Prints a note if the servers come from the old name of the variable."""
     source = context.get_parameter_source(parameter.name or "")
     is_old = not os.environ.get(WAL_VARIABLE) and bool(os.environ.get(OLD_WAL_VARIABLE))
     if is_old and source is not None and source.name == "ENVIRONMENT":
@@ -34,7 +34,7 @@ def note_old_variable(context: typer.Context, parameter: typer.CallbackParam, va
 
 
 def check_servers(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
-    """Checks the addresses of append streams."""
+    """Validates append stream addresses."""
     check_wal_servers(value)
     return note_old_variable(context, parameter, value)
 
@@ -88,23 +88,24 @@ Store = Annotated[
 
 
 def absolute_place(place: str | None) -> str | None:
-    """For a program that runs in another directory."""
+    """Returns an absolute path, for a program that runs in another directory."""
     return place if place is None or "://" in place else os.path.abspath(place)
 
 
 def check_store(store: str) -> None:
-    """For commands that read backups: opening a store would create a directory that is not there."""
+    """Raises FailedError if there is no store, because opening one would create its directory."""
     if "://" not in store and not os.path.isdir(store):
         raise FailedError(f"there is no directory {store} (--store): it has no backups")
 
 
 def check_without_log(without_log: bool, archive: str | None) -> None:
+    """Raises BadParameter if --without-log is given without an archive."""
     if without_log and archive is None:
         raise typer.BadParameter("--without-log restores from an archive: name it with --archive")
 
 
 def run_postgres(work: Coroutine[Any, Any, T]) -> T:
-    """What goes wrong is a sentence, with exit code 1; the end of the process by a signal is a clean one."""
+    """Runs a command's coroutine and turns expected failures into FailedError."""
     try:
         import ottla.wal
         from ottla.connect.postgres_wal import failures, server  # noqa: F401 # to say what is not installed
@@ -118,7 +119,7 @@ def run_postgres(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Runs it until it ends by itself or the process is told to end (SIGTERM, Ctrl-C)."""
+    """Runs `work` until it ends by itself or SIGTERM or Ctrl-C stops it, which counts as success."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     for number in (signal.SIGTERM, signal.SIGINT):

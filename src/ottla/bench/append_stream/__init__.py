@@ -1,1 +1,1 @@
-"""What the append stream costs, beside the Kafka API, Apache Kafka, a bare gRPC echo and a bare sync."""
+"""The cost of the append stream, compared with the Kafka API, Apache Kafka, a bare gRPC echo and a bare sync."""

@@ -1,9 +1,9 @@
-"""Appends a second and latencies of the append stream, beside librdkafka on the same brokers and the two floors.
+"""Appends per second and latencies of the append stream, of librdkafka on the same brokers, and of the two floors.
 
     python -m ottla.bench.append_stream [--seconds 2] [--rounds 3] [--brokers 1 3] [--kafka] [--json FILE]
 
-Everything that is compared runs in turns, round after round, so that a machine with other work slows all of it alike.
-With --kafka also Apache Kafka, whose page cache is what `cache` is here.
+The subjects take turns in every round, so that other work on the machine slows all of them alike. With --kafka, Apache
+Kafka is measured too; its use of the page cache corresponds to `cache` here.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ HEAP_MB = 512
 
 
 class Bench:
+    """Measures every case and collects the results."""
+
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self._options = options
         self._directory = directory
@@ -64,7 +66,7 @@ class Bench:
         return [
             Case(durability, acks, size, in_flight, brokers)
             for brokers, durability, acks, size, in_flight in chosen
-            if brokers > 1 or acks == "all"  # alone, both are the same
+            if brokers > 1 or acks == "all"  # with one broker, both are the same
         ]
 
     def _floors(self, echo: str) -> None:
@@ -77,7 +79,8 @@ class Bench:
     def _measure(self, case: Case, cluster: ClusterProcesses, kafka: Any) -> None:
         seconds = self._options.seconds
         servers = ",".join(broker.wal_server for broker in cluster.brokers)
-        # With the replicas: one Apache Kafka serves all cases, and a topic keeps those that it was created with.
+        # The name includes the number of replicas: one Apache Kafka serves all cases, and a topic keeps the replicas
+        # that it was created with.
         topic = f"{case.replicas}-{case.durability}-{case.acks}-{case.size_bytes}-{case.in_flight}"
         self._note("append stream", case, run(append_stream(servers, f"wal-{topic}", case, seconds)))
         self._note("librdkafka", case, librdkafka(cluster.bootstrap, f"kafka-{topic}", case, seconds))
@@ -108,8 +111,11 @@ def print_table(rows: dict[tuple[str, Case | None], Measured]) -> None:
 
 
 def print_goals(rows: dict[tuple[str, Case | None], Measured]) -> None:
-    """One in flight at `disk` on one broker, against a bare echo and a bare sync; `memory` on three, against Apache
-    Kafka's producer that waits for each record."""
+    """Prints the goals.
+
+    One is one append in flight at `disk` on one broker, against a bare echo plus a bare sync. The other is `memory` on
+    three brokers, against Apache Kafka's producer when it waits for each record.
+    """
     sync = rows["bare sync of the device", None].at(50)
     for (name, case), found in rows.items():
         if name == "append stream" and case is not None and case.durability == "disk" and case.in_flight == 1:

@@ -1,4 +1,4 @@
-"""Who appends: the append stream, librdkafka. With one in flight or many, for some seconds."""
+"""Load drivers: the append stream and librdkafka, with one or many appends in flight, for a number of seconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ CREATE_PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """One configuration to measure."""
+
     durability: str
     acks: str
-    """`leader` or `all`"""
+    """`leader` or `all`."""
     size_bytes: int
     in_flight: int
     replicas: int
@@ -28,29 +30,34 @@ class Case:
 
 @dataclass(slots=True)
 class Measured:
+    """The latencies of one subject."""
+
     latencies_s: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def rate(self) -> float:
+        """Appends per second."""
         return rate(len(self.latencies_s), self.seconds)
 
     def at(self, percent: float) -> float:
-        """Milliseconds."""
+        """Returns a percentile of the latencies in milliseconds."""
         ordered = sorted(self.latencies_s)
         return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] * 1000 if ordered else 0.0
 
     def add(self, other: Measured) -> None:
+        """Adds the measurements of another round."""
         self.latencies_s += other.latencies_s
         self.seconds += other.seconds
 
 
 def _retention_ms(case: Case) -> int | None:
-    """What is in memory alone is given up soon: all cases and rounds share a gigabyte of it."""
+    """Returns a short retention for `memory`, because all cases and rounds share 1 GB of memory."""
     return 3_000 if case.durability == "memory" else None
 
 
 async def append_stream(servers: str, topic: str, case: Case, seconds: float) -> Measured:
+    """Appends through the append stream."""
     log = await Log.open(
         servers,
         topic,
@@ -78,7 +85,7 @@ async def append_stream(servers: str, topic: str, case: Case, seconds: float) ->
 def librdkafka(
     bootstrap: str, topic: str, case: Case, seconds: float, configs: dict[str, str] | None = None
 ) -> Measured:
-    """Idempotent where that is asked of acks=all: what the append stream promises, no more and no less."""
+    """Writes with librdkafka. With acks=all it is idempotent, which is exactly what the append stream guarantees."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 

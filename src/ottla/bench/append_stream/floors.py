@@ -1,4 +1,4 @@
-"""The floors: one message there and back over grpcio, one durable write of a block. Both measured in the same run."""
+"""The floors: a round trip of one message over grpcio, and one durable write of a block, both from the same run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same(message: bytes) -> bytes:
 
 @contextmanager
 def echo_server() -> Iterator[str]:
-    """grpcio's own asyncio server, in a process of its own, that sends back what it gets."""
+    """Runs grpcio's own asyncio server in a separate process, which echoes every message."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there,), daemon=True)
@@ -56,6 +56,7 @@ async def _serve_echo(pipe: Connection) -> None:
 
 
 async def echo_latencies_s(address: str, size_bytes: int, count: int) -> list[float]:
+    """Measures round trips of a message, one at a time."""
     import grpc
 
     message = bytes(size_bytes)
@@ -72,7 +73,7 @@ async def echo_latencies_s(address: str, size_bytes: int, count: int) -> list[fl
 
 
 def sync_latencies_s(directory: Path, count: int) -> list[float]:
-    """As the journal writes: one block to a file that is written already, direct where the file system allows."""
+    """Measures writes of one block into a written file, as the journal's: with direct I/O if the file system allows."""
     path = directory / "floor"
     blocks = 1024
     path.write_bytes(bytes(BLOCK_BYTES * blocks))

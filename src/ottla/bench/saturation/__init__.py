@@ -1,1 +1,1 @@
-"""Offered load above capacity: what a cluster acknowledges, and how long other clients wait meanwhile."""
+"""Offered load above capacity: how much a cluster acknowledges, and how long other clients wait meanwhile."""

@@ -1,9 +1,9 @@
-"""Offers a cluster more than it can take, and measures what it acknowledges and how long other clients wait.
+"""Offers a cluster more load than it can take, and measures its goodput and the waits of other clients.
 
     python -m ottla.bench.saturation [--quick] [--only PATTERN] [--seconds S] [--durability disk|cache|memory] [--list]
 
-Three brokers, RF 3, acks=all. For each size, number of partitions and kind of producer the peak is measured first; then
-0.5, 1, 1.5, 2 and 3 times that is offered. docs/benchmarks.md says how to read the table.
+Three brokers, RF 3, acks=all. For each record size, number of partitions and kind of producer, the peak is measured
+first; then 0.5, 1, 1.5, 2 and 3 times the peak is offered. docs/benchmarks.md explains how to read the table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
 def measure_all(
     console: Console, plan: list[Configuration], terms: Terms, directory: Path
 ) -> tuple[list[Row], list[str]]:
-    """Rows are printed as they are measured. A configuration that fails is left out and named."""
+    """Prints rows as they are measured. A configuration that fails is skipped and reported."""
     rows: list[Row] = []
     failures: list[str] = []
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Measures one configuration: a cluster of its own, its peak, then each load."""
+"""Measures one configuration on its own cluster: first the peak, then each load."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPLICAS = 3
 MIN_IN_SYNC = 2
 READY_S = 120.0
 PEAK_WINDOWS_BYTES = (4 << 20, 16 << 20)
-"""Records of all producers together that are not acknowledged. The better of the two measurements is the peak."""
+"""Unacknowledged bytes of all producers together. The better of the two measurements is the peak."""
 BURST_QUEUE_BYTES = 2 << 30
 IN_FLIGHT_MAX = 1_000_000
 OFFSETS_TIMEOUT_S = 20.0
@@ -41,7 +41,7 @@ TIMESTAMP_AHEAD_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all configurations have in common."""
+    """The parameters that all configurations share."""
 
     seconds: float
     durability: str
@@ -52,14 +52,14 @@ class Terms:
 
 
 class Generators:
-    """The processes of the load generators and of the probe, kept for all rows."""
+    """The processes of the load generators and of the probe, which all rows share."""
 
     def __init__(self, producers: int) -> None:
         self.producers = [Worker() for _ in range(producers)]
         self.probe = Worker()
 
     def kill(self) -> None:
-        """Calls that are under way end with an error. Nothing can be called afterwards."""
+        """Kills the processes. Calls in progress end with an error, and no further call is possible."""
         for worker in (*self.producers, self.probe):
             worker.kill()
 
@@ -69,7 +69,7 @@ class Generators:
 
 
 class Experiment:
-    """One configuration on a new cluster."""
+    """Measures one configuration on a new cluster."""
 
     def __init__(
         self,
@@ -87,9 +87,11 @@ class Experiment:
         self._written = 0
 
     def prepare(self) -> None:
+        """Creates the topics."""
         segment_bytes = max(SEGMENT_BYTES_MIN, LOG_BYTES // self._configuration.partitions)
-        # Old segments are reused, so that page-cache pages are too: in a virtual machine the first touch of a page that
-        # was given back to the host costs more than the broker does, and grows with the data written so far.
+        # Recycle old segments, and with them their pages in the page cache: in a virtual machine, the first touch of a
+        # page that was given back to the host costs more than the broker does, and this cost grows with the data
+        # written so far.
         settings = {
             "ottla.durability": self._terms.durability,
             "min.insync.replicas": str(MIN_IN_SYNC),
@@ -103,7 +105,7 @@ class Experiment:
             wait_until_in_sync(self._cluster.bootstrap, topic, REPLICAS)
 
     def measure(self, on_row: Callable[[Measured], None]) -> list[Measured]:
-        """All loads, in order, as long as the brokers answer. Calls `on_row` after each."""
+        """Measures all loads in order, as long as the brokers answer. Calls `on_row` after each."""
         found: list[Measured] = []
         peak = 0.0
         for load in self._configuration.loads:
@@ -140,7 +142,7 @@ class Experiment:
     def _run(
         self, meeting: Rendezvous, probing: Probing, offers: Sequence[Offer]
     ) -> tuple[list[Offered], Probed, int, int]:
-        """What the producers and the probe report, how often the ISR shrank, and the memory of the largest broker."""
+        """Returns the reports of producers and probe, the number of ISR shrinks, and the largest broker's memory."""
         memory_bytes = 0
         with ThreadPoolExecutor(len(offers) + 1) as threads:
             probed = threads.submit(self._generators.probe.call, probe, probing)
@@ -209,11 +211,11 @@ class Experiment:
         return Probing(list(found.addresses.values()), PROBE_TOPIC, leaders, timestamp_ms, meeting)
 
     def _memory_bytes(self) -> int:
-        """Of the broker that has most."""
+        """Returns the memory of the largest broker."""
         return max((resident_bytes(broker.pid) for broker in self._cluster.brokers if broker.running), default=0)
 
     def _written_since(self) -> int | None:
-        """By how much the end offsets have grown since the last row; None if the leaders do not answer."""
+        """Returns how much the end offsets have grown since the last row, or None if the leaders do not answer."""
         try:
             offsets = end_offsets(self._cluster.bootstrap, TOPIC, self._configuration.partitions, OFFSETS_TIMEOUT_S)
         except Exception:
@@ -224,7 +226,7 @@ class Experiment:
 
 
 def measured_seconds(load: Load, results: Sequence[Offered]) -> float:
-    """A peak and a burst are measured until the last record is resolved, every other load while it is offered."""
+    """Returns the measured time: until the last record is resolved for a peak or a burst, else while it is offered."""
     if load.name in (PEAK, BURST):
         return max(result.last_acknowledged_s for result in results)
     return max(result.offered_s for result in results)
@@ -237,7 +239,7 @@ def measure_configuration(
     directory: Path,
     on_row: Callable[[Measured], None],
 ) -> list[Measured]:
-    """On three new brokers, which are killed afterwards."""
+    """Measures a configuration on three new brokers, which are killed afterwards."""
     arguments = ["--log-level", "warning"]
     with ClusterProcesses(
         directory / "cluster", BROKERS, config=BROKER_SETTINGS, arguments=arguments, ready_timeout_s=READY_S

@@ -1,4 +1,4 @@
-"""Watches the in-sync replicas of topics: how often a partition lost one."""
+"""Watches the in-sync replicas of topics, and counts how often a partition loses one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ InSync = Mapping[Place, frozenset[int]]
 
 
 def shrinks_between(before: InSync, after: InSync) -> int:
-    """How many partitions have lost a replica that was in sync. Partitions that are new do not count."""
+    """Returns how many partitions have lost an in-sync replica. New partitions do not count."""
     return sum(1 for place, members in after.items() if before.get(place, frozenset()) - members)
 
 
 class InSyncWatch:
-    """Asks for metadata ten times a second, in a thread, while it is entered."""
+    """Polls the metadata ten times a second, in a thread, while the context is entered."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         self._bootstrap = bootstrap
@@ -32,7 +32,7 @@ class InSyncWatch:
         self._last: InSync = {}
         self.shrinks = 0
         self.unanswered = 0
-        """Requests for metadata that failed."""
+        """The number of metadata requests that failed."""
 
     def _run(self) -> None:
         while not self._ended.is_set():

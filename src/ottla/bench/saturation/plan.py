@@ -1,4 +1,4 @@
-"""The configurations of the saturation benchmark and the loads that each is offered. Pure."""
+"""The configurations of the saturation benchmark, and the loads of each. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SIZES = {"1 KB": 1024, "10 KB": 10 * 1024, "100 KB": 100 * 1024, "1 MB": 1_000_000}
-"""The largest one is below the 1,048,588 bytes that a broker takes in one batch by default."""
+"""The largest size is below the 1,048,588 bytes that a broker accepts in one batch by default."""
 PARTITIONS = (1, 10, 100)
 FACTORS = (0.5, 1.0, 1.5, 2.0, 3.0)
 PEAK = "peak"
@@ -17,15 +17,15 @@ BURST_RECORD_BYTES = 500 * 1024
 BURST_SIZE = "500 KB"
 
 START_S = 4.0
-"""Estimate: start the brokers and create the topics of a configuration."""
+"""Estimated time to start the brokers and create the topics of a configuration."""
 SETTLE_S = 1.5
-"""Estimate: wait for outstanding records and read the end offsets after a row."""
+"""Estimated time to wait for outstanding records and read the end offsets after a row."""
 BURST_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One row: a multiple of the measured peak, or the measurement of the peak, or the burst."""
+    """The load of one row: a multiple of the measured peak, or the measurement of the peak, or the burst."""
 
     name: str
     factor: float = 0.0
@@ -33,12 +33,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
+    """A record size, a number of partitions and a kind of producer, with the loads to offer."""
+
     size: str
     record_bytes: int
     partitions: int
     is_idempotent: bool
     loads: tuple[Load, ...]
-    """The first one measures the peak."""
+    """The first load measures the peak."""
 
     @property
     def name(self) -> str:
@@ -65,7 +67,7 @@ def factor_name(factor: float) -> str:
 
 
 def configurations(quick: bool = False) -> list[Configuration]:
-    """All of them. The quick ones are the corners: small and large records, one partition and many."""
+    """Returns all configurations, or for a quick run the corners: small and large records, one partition and many."""
     factors = (1.0, 3.0) if quick else FACTORS
     loads = (Load(PEAK), *(Load(factor_name(factor), factor) for factor in factors))
     sizes = ("1 KB", "1 MB") if quick else tuple(SIZES)
@@ -81,7 +83,7 @@ def configurations(quick: bool = False) -> list[Configuration]:
 
 
 def chosen(found: Sequence[Configuration], pattern: str | None) -> list[Configuration]:
-    """The configurations with a row that the regular expression finds. Their other rows are left out.
+    """Returns the configurations with a row that matches the regular expression, without their other rows.
 
     The measurement of the peak stays, because the other loads are multiples of it. Raises ValueError if no row is left.
     """

@@ -1,12 +1,12 @@
-"""The probe: a client with connections of its own that measures how long others wait while the cluster is loaded.
+"""The probe: a client with its own connections that measures how long others wait while the cluster is loaded.
 
-It runs in a process of its own. For each broker, one connection sends ApiVersions and Metadata in turn every 5 ms. For
+It runs in a separate process. For each broker, one connection sends ApiVersions and Metadata in turn every 5 ms. For
 each partition of the probe's topic, one connection to its leader writes one small record with acks=all every 20 ms.
 
-A connection has one request under way. If a reply is late, the requests that became due meanwhile are added as if they
-had been sent, so a stall shows in all percentiles (no coordinated omission). They are not sent later: a reply that
-takes a little longer than the interval would otherwise make every later request look later still. If the process itself
-wakes up late, because the machine is busy, the delay is reported as `late_max_ms`.
+A connection has one request in flight. If a reply is late, the requests that became due meanwhile are counted as if
+they had been sent, so that a stall shows in all percentiles (no coordinated omission). They are not sent later:
+otherwise a reply that takes slightly longer than the interval would delay every later request further. If the process
+itself wakes up late because the machine is busy, the delay is reported as `late_max_ms`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Address = tuple[str, int]
 
 @dataclass(slots=True)
 class Waits:
-    """How long the requests of one kind waited."""
+    """The waits of the requests of one kind."""
 
     latencies: Histogram = field(default_factory=Histogram)
     late_max_us: int = 0
@@ -57,34 +57,38 @@ class Waits:
 
 @dataclass(slots=True)
 class Probed:
+    """The results of the probe."""
+
     requests: Waits = field(default_factory=Waits)
     produces: Waits = field(default_factory=Waits)
 
 
 @dataclass(frozen=True, slots=True)
 class Probing:
+    """The parameters of the probe."""
+
     brokers: Sequence[Address]
     topic: str
     leaders: Mapping[int, Address]
-    """The address of the leader of each partition of the topic."""
+    """The address of each partition's leader."""
     timestamp_ms: int
     meeting: Rendezvous
     name: str = "probe"
 
 
 class Pace:
-    """When the next request is due. In seconds of one clock; pure."""
+    """Schedules requests, in seconds of one clock. Pure."""
 
     def __init__(self, begin: float, every_s: float) -> None:
         self.due = begin
         self._interval = every_s
 
     def late_s(self, now: float) -> float:
-        """How late a request is sent, on the account of this process."""
+        """Returns how late a request is sent because of this process."""
         return max(0.0, now - self.due)
 
     def replied(self, sent: float, now: float) -> list[float]:
-        """The latencies that count: of the request, and of those that became due while it was under way."""
+        """Returns the latencies to count: of the request, and of those that became due while it was in flight."""
         waited_s = now - sent
         missed = range(1, int(waited_s / self._interval) + 1)
         self.due = max(self.due + self._interval, now)
@@ -154,7 +158,7 @@ def _frame(api: ClientApi, body: Mapping[str, object]) -> bytes:
 
 
 class _Line(threading.Thread):
-    """One connection, its requests in turn."""
+    """One connection, which sends its requests in turn."""
 
     def __init__(
         self,
@@ -177,7 +181,7 @@ class _Line(threading.Thread):
         self.waits = Waits()
 
     def connect(self) -> None:
-        """Exchanges each request once. Raises OSError if the broker does not answer."""
+        """Connects and exchanges each request once. Raises OSError if the broker does not answer."""
         self._caller = self._new_caller()
         for _ in range(2):
             self._caller.exchange(next(self._frames))

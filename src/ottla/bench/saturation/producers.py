@@ -1,6 +1,6 @@
-"""Load generators: librdkafka producers that offer records at a rate, whatever became of the ones before.
+"""Load generators: librdkafka producers that offer records at a rate, whatever happens to the earlier ones.
 
-Each runs in a process of its own. Its queue is bounded: a record that finds it full is shed, counted, and never sent.
+Each runs in its own process with a bounded queue. A record that finds the queue full is shed: counted, but never sent.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 4 << 20
 CHUNK_RECORDS = 1000
 PAUSE_S = 0.002
-"""The shortest wait between two chunks: records that become due meanwhile are offered together."""
+"""The shortest wait between two chunks; records that become due meanwhile are offered together."""
 MESSAGE_BYTES_MAX = 1_048_588
 METADATA_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one producer does in one row."""
+    """The load of one producer in one row."""
 
     bootstrap: str
     topic: str
     record_bytes: int
     is_idempotent: bool
     seconds: float
-    """How long records are offered. 0: until `records_max` are handed over."""
+    """How long records are offered. 0 means until `records_max` are handed over."""
     rate: float = 0.0
-    """Records a second. 0: as many as fit into the queue."""
+    """Records per second. 0 means as many as fit into the queue."""
     records_max: int = 0
-    """0: no limit."""
+    """0 means no limit."""
     partitions: int = 1
-    """Each gets one record before the start, so that the client is connected to all leaders."""
+    """Each partition gets one record before the start, so that the client is connected to all leaders."""
     name: str = ""
     meeting: Rendezvous | None = None
-    """Where all producers of a row start together. None: start at once."""
+    """Where all producers of a row start together. None starts at once."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of librdkafka, above the ones that every producer has."""
+    """librdkafka settings that override those of every producer."""
     wait_s: float = 60.0
-    """How long to wait at the end for records that are not acknowledged."""
+    """How long to wait at the end for unacknowledged records."""
 
 
 @dataclass(slots=True)
 class Offered:
-    """What became of the records of one producer."""
+    """The outcome of the records of one producer."""
 
     warm_up: int = 0
-    """Acknowledged before the start. Not in the other figures."""
+    """Acknowledged before the start. Not included in the other figures."""
     offered: int = 0
-    """Due in the measured time: accepted by the client's queue, or shed."""
+    """Due in the measured time, and either accepted by the client's queue or shed."""
     shed: int = 0
     acknowledged_in_time: int = 0
-    """Within the measured time: the goodput."""
+    """Acknowledged within the measured time: the goodput."""
     acknowledged: int = 0
     failed: int = 0
     unresolved: int = 0
     """Neither acknowledged nor failed when the wait ended."""
     last_acknowledged_s: float = 0.0
-    """Since the start, when the last outstanding record was resolved."""
+    """When the last outstanding record was resolved, since the start."""
     offered_s: float = 0.0
-    """The measured time: from the start until the last record was offered."""
+    """The measured time, from the start until the last record was offered."""
     errors: Counter[str] = field(default_factory=Counter)
 
 
@@ -76,6 +76,7 @@ NICENESS = 10
 
 
 def queue_settings(queue_bytes: int) -> dict[str, Any]:
+    """Returns the librdkafka settings that bound a producer's queue."""
     return {
         "queue.buffering.max.kbytes": max(queue_bytes >> 10, 1024),
         "queue.buffering.max.messages": 200_000,
@@ -83,7 +84,7 @@ def queue_settings(queue_bytes: int) -> dict[str, Any]:
 
 
 def producer_settings(offer: Offer) -> dict[str, Any]:
-    """Defaults of librdkafka apart from acks, the size limit and the time after which a record has failed."""
+    """Returns librdkafka's defaults, except for acks, the size limit and the delivery timeout."""
     return {
         "bootstrap.servers": offer.bootstrap,
         "acks": "all",
@@ -97,8 +98,8 @@ def producer_settings(offer: Offer) -> dict[str, Any]:
 
 
 def offer_records(offer: Offer) -> Offered:
-    """Returns when every record is acknowledged or has failed, or `wait_s` after the last one was offered."""
-    # Load comes from other machines, as a rule: here the generators must not take the processor from the brokers.
+    """Offers records. Returns when each is acknowledged or has failed, or `wait_s` after the last one was offered."""
+    # Load usually comes from other machines, so the generators must not take CPU time from the brokers here.
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     return _Generator(offer).run()
 
@@ -139,7 +140,7 @@ class _Generator:
         return result
 
     def _warm_up(self) -> None:
-        """Raises RuntimeError if a record is not acknowledged."""
+        """Sends a record to each partition. Raises RuntimeError if one is not acknowledged."""
         for partition in range(self._offer.partitions):
             self._producer.produce(self._offer.topic, self._value[:100], partition=partition, callback=self._on_failure)
         left = self._producer.flush(self._offer.wait_s)
@@ -148,11 +149,11 @@ class _Generator:
         self._result.warm_up = self._offer.partitions
 
     def _acknowledged(self) -> int:
-        """Everything the client took, without what it still holds and what it gave up."""
+        """Returns the number of acknowledged records: all that the client accepted but queued and failed ones."""
         return self._accepted - len(self._producer) - self._result.failed
 
     def _at_a_rate(self, begin: float) -> None:
-        """The n-th record is due n/rate seconds after the start. Records that are due are offered, or shed."""
+        """Offers records on schedule, or sheds them. The n-th record is due n/rate seconds after the start."""
         offer, result = self._offer, self._result
         total = max(round(offer.rate * offer.seconds), 1)
         while True:
@@ -172,13 +173,13 @@ class _Generator:
             self._wait(wait_s)
 
     def _wait(self, wait_s: float) -> None:
-        """Serves delivery reports meanwhile."""
+        """Waits while serving delivery reports."""
         deadline = time.monotonic() + wait_s
         while (left_s := deadline - time.monotonic()) > 0:
             self._producer.poll(left_s)
 
     def _as_fast_as_possible(self, begin: float) -> None:
-        """Waits for room in the queue: nothing is shed."""
+        """Sends records as fast as possible. Waits for room in the queue, so that nothing is shed."""
         offer, result = self._offer, self._result
         while not (offer.seconds and time.monotonic() - begin >= offer.seconds):
             count = self._chunk
@@ -192,7 +193,7 @@ class _Generator:
             self._producer.poll(0)
 
     def _hand_over(self, count: int) -> int:
-        """Returns how many the client's queue had room for. Raises RuntimeError for any other refusal."""
+        """Returns how many records the client's queue had room for. Raises RuntimeError for any other rejection."""
         from confluent_kafka import KafkaError
 
         messages: list[dict[str, Any]] = [{"value": self._value, "callback": self._on_failure} for _ in range(count)]

@@ -1,6 +1,6 @@
-"""Starts processes together: each arrives when it is connected, and all begin at one moment.
+"""Starts processes together: each arrives when it is connected, and all begin at the same moment.
 
-Without it, a slow start of a process on a busy machine would be measured as a slow cluster.
+Without it, the slow start of a process on a busy machine would be measured as a slow cluster.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 POLL_S = 0.01
 LEAD_S = 0.2
-"""From the moment when all have arrived to the start: every process has seen the file by then."""
+"""The time from the last arrival to the start, in which every process sees the file."""
 TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """In a directory of its own, which exists. Sent to the processes that meet there."""
+    """A meeting point in its own directory, which exists. It is sent to the processes that meet there."""
 
     directory: Path
 
@@ -31,7 +31,7 @@ class Rendezvous:
         return self.directory / "end"
 
     def arrive(self, name: str) -> float:
-        """Waits for the others and returns when to start, in the time of `time.monotonic`, which processes share."""
+        """Waits for the others and returns the start time of `time.monotonic`, which processes share."""
         (self.directory / f"arrived-{name}").touch()
         deadline = time.monotonic() + TIMEOUT_S
         while not self._start.exists():
@@ -41,7 +41,7 @@ class Rendezvous:
         return float(self._start.read_text(encoding="ascii"))
 
     def begin(self, count: int, is_hopeless: Callable[[], bool]) -> None:
-        """Starts when so many have arrived, or at once if one of them will not, so that the rest can end."""
+        """Starts when `count` processes have arrived, or at once if one never will, so that the others can end."""
         deadline = time.monotonic() + TIMEOUT_S
         while len(list(self.directory.glob("arrived-*"))) < count and not is_hopeless():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""From what producers and the probe saw to the figures of a row, and the property that all rows should have. Pure."""
+"""Computes the figures of a row from the reports of producers and probe, and checks the property of all rows. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ PROBE_MAX_MS = 250.0
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything that was observed in one row."""
+    """All observations of one row."""
 
     configuration: Configuration
     load: Load
     seconds: float
-    """The measured time. Goodput is what was acknowledged in it. A peak and a burst last until all is acknowledged."""
+    """The measured time, in which acknowledged records count as goodput.
+
+    A peak and a burst last until everything is acknowledged.
+    """
     offered: Sequence[Offered]
     written: int | None
-    """By how much the log end offsets grew. None: they could not be read."""
+    """The growth of the log end offsets, or None if they could not be read."""
     shrinks: int
     probed: Probed
     memory_bytes: int = 0
-    """The most that one broker had."""
+    """The peak memory of any broker."""
     ended_brokers: int = 0
-    """Broker processes that ended."""
+    """The number of broker processes that ended."""
 
     @property
     def acknowledged_in_time(self) -> int:
@@ -92,7 +95,7 @@ def _waits(name: str, waits: Waits) -> dict[str, float]:
 
 
 def rows_of(measured: Sequence[Measured], durability: str) -> list[Row]:
-    """The rows of one configuration. Their ratio is to the highest goodput among them."""
+    """Returns the rows of one configuration. Their ratio is to the highest goodput among them."""
     peak = max((each.records_per_s for each in measured), default=0.0)
     rows = []
     for each in measured:
@@ -109,7 +112,7 @@ def rows_of(measured: Sequence[Measured], durability: str) -> list[Row]:
 
 
 def share_of_expected(row: Measured, peak: float) -> float:
-    """Goodput as a share of what should be acknowledged: what was offered, or the peak if that is less."""
+    """Returns goodput as a share of the expected goodput: the offered load, or the peak if that is less."""
     offered = rate(sum(each.offered for each in row.offered), row.seconds)
     expected = peak if row.load.name in (PEAK, BURST) else min(offered, peak)
     return per(row.records_per_s, expected)
@@ -122,13 +125,13 @@ class Check:
     what: str
     is_kept: bool
     worst: str
-    """The row that is furthest from it, and its figure."""
+    """The worst row and its figure."""
     broken: int
     rows: int
 
 
 def checks_of(rows: Sequence[Row]) -> list[Check]:
-    """Empty without rows."""
+    """Checks the property. Returns an empty list if there are no rows."""
     if not rows:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The rows of the saturation benchmark and its checks, in a terminal."""
+"""Prints the rows of the saturation benchmark and its checks in a terminal."""
 
 from __future__ import annotations
 

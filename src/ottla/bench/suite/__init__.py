@@ -1,1 +1,1 @@
-"""`ottla bench`: any number of configurations, on Ottla and beside it on other brokers, measured the same way."""
+"""`ottla bench`: measures any number of configurations, on Ottla and on other brokers, in the same way."""

@@ -1,4 +1,4 @@
-"""Which combinations of a matrix are measured: all of them, or few that still show every pair of values once."""
+"""Chooses the combinations of a matrix to measure: all of them, or a few that cover every pair of values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from ottla.bench.suite.settings import Value
 Factors = Mapping[str, Sequence[Value]]
 Chosen = dict[str, Value]
 Allowed = Callable[[Mapping[str, Value]], bool]
-"""Whether values go together. Called with some of the factors too: then, whether nothing is wrong yet."""
+"""Returns whether values are compatible. With only some of the factors, returns whether there is no conflict yet."""
 
 
 class Cover(NamedTuple):
+    """A set of combinations that covers all pairs of values."""
+
     rows: list[Chosen]
     impossible: int
-    """How many pairs no allowed combination has."""
+    """How many pairs occur in no allowed combination."""
 
 
 class _Pair(NamedTuple):
@@ -28,16 +30,16 @@ class _Pair(NamedTuple):
 
 
 def full_product(factors: Factors, allowed: Allowed) -> list[Chosen]:
-    """Every combination that is allowed; the last factor changes fastest."""
+    """Returns every allowed combination; the last factor changes fastest."""
     rows = (dict(zip(factors, values, strict=True)) for values in product(*factors.values()))
     return [row for row in rows if allowed(row)]
 
 
 def pairwise(factors: Factors, allowed: Allowed) -> Cover:
-    """Few combinations, such that each two values of two factors meet in one of them, if they can meet at all.
+    """Returns a few combinations in which every two values of two factors occur together, if they are compatible.
 
-    Greedy: a row begins with a pair that is not covered, then each factor gets the value that covers most. Always the
-    same rows for the same factors.
+    The algorithm is greedy: a row begins with an uncovered pair, and then each factor gets the value that covers most.
+    The same factors always give the same rows.
     """
     if len(factors) < 2:
         return Cover(full_product(factors, allowed), 0)
@@ -71,7 +73,7 @@ def _pairs_in(row: Mapping[str, int], factors: Factors) -> Iterator[_Pair]:
 def _complete(
     factors: Factors, allowed: Allowed, begun: Mapping[str, int], left: Mapping[_Pair, None]
 ) -> dict[str, int] | None:
-    """A whole row with these positions, or None if there is none. Tries first what covers most."""
+    """Returns a complete row with these positions, or None if there is none. Tries the values that cover most first."""
     if not allowed({name: factors[name][at] for name, at in begun.items()}):
         return None
     name = next((each for each in factors if each not in begun), None)

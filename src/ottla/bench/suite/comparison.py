@@ -1,4 +1,4 @@
-"""Two runs side by side."""
+"""Compares two runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ottla.bench.suite.statistics import Ratio, unpaired_ratio
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """The change of one figure between two runs."""
+
     target: str
     label: str
     figure: str
@@ -21,7 +23,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """A change counts if the repetitions of the two runs do not overlap."""
+        """Returns the verdict. A change counts if the repetitions of the two runs do not overlap."""
         if not self.ratio.is_clear:
             return "within the noise"
         return "better" if (self.ratio.ratio > 1) == FIGURES[self.figure].higher_is_better else "worse"
@@ -44,7 +46,7 @@ class Change:
 
 
 def compare_results(earlier: Results, later: Results) -> list[Change]:
-    """What both have: the same configuration on a target of the same name."""
+    """Compares what both runs have: the same configuration on a target of the same name."""
     found = []
     for at, cell in later.cells.items():
         before = earlier.cells.get(at)

@@ -1,4 +1,4 @@
-"""`results.csv`: a line for each measurement, configuration first."""
+"""Writes `results.csv`: a line for each measurement, with the configuration first."""
 
 from __future__ import annotations
 

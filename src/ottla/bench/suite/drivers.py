@@ -1,4 +1,4 @@
-"""Which driver does what: functions of modules, called in processes of their own."""
+"""The drivers, as module-level functions that are called in separate processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from ottla.bench.suite.loads import Consumed, ConsumerLoad, Produced, ProducerLo
 
 
 class Driver(NamedTuple):
+    """The functions and requirements of a driver."""
+
     produce: Callable[[ProducerLoad], Produced]
     consume: Callable[[ConsumerLoad], Consumed]
     needs_jars: bool = False
     package: str = ""
-    """To be imported, beside what Ottla needs anyway."""
+    """The package to import, besides Ottla's own dependencies."""
     extra: str = ""
-    """Of Ottla's, which brings that package."""
+    """The extra of Ottla that installs the package."""
 
 
 DRIVERS = {
@@ -33,7 +35,7 @@ DRIVERS = {
 
 
 def missing_for(names: Iterable[str]) -> str | None:
-    """What has to be installed for these drivers: a sentence."""
+    """Returns a sentence that says what to install for these drivers, or None if nothing is missing."""
     for name in names:
         driver = DRIVERS[name]
         if driver.package and find_spec(driver.package) is None:
@@ -42,7 +44,10 @@ def missing_for(names: Iterable[str]) -> str | None:
 
 
 def get_ready(name: str) -> None:
-    """Called first in each process, so that neither imports nor garbage are in the way later: it lives for seconds."""
+    """Imports the driver's package and disables garbage collection, so that neither disturbs the measurement later.
+
+    Each process calls it first. It lives only for seconds.
+    """
     gc.disable()
     if package := DRIVERS[name].package:
         import_module(package)

@@ -9,10 +9,12 @@ from ottla.bench.suite.results_of_run import Results
 
 
 class Failure(NamedTuple):
+    """A row or a target that could not be measured."""
+
     what: str
     """The target and the row."""
     reason: str
-    """Of the last repetition that failed."""
+    """The reason of the last failed repetition."""
     extent: str
     """How many repetitions failed. Empty for a target that could not be started."""
 
@@ -22,7 +24,7 @@ class Failure(NamedTuple):
 
 
 def failures_of(results: Results) -> list[Failure]:
-    """Rows without any measurement first. A repetition that was measured later, in another run, is no failure."""
+    """Returns the failures, rows without any measurement first. Repetitions measured by a later run are excluded."""
     found = [Failure(f"{target} on {storage}", why, "") for (target, storage), why in results.unavailable.items()]
     failed = [cell for cell in results.cells.values() if cell.failures]
     for cell in sorted(failed, key=lambda cell: bool(cell.figures)):

@@ -1,4 +1,4 @@
-"""The figures of a measurement: their names, units last, and what they mean."""
+"""The figures of a measurement, with their meanings. Names end with units."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
+    """How a figure is shown."""
+
     heading: str
     meaning: str
     higher_is_better: bool = False
     divide_by: float = 1.0
-    """From what is stored to what is shown."""
+    """Converts the stored value into the shown one."""
 
 
 FIGURES = {
@@ -44,6 +46,7 @@ FIGURES = {
 
 
 def shown(name: str, value: float) -> str:
+    """Formats the value of a figure."""
     scaled = value / FIGURES[name].divide_by
     if abs(scaled) >= 1000:
         return f"{scaled:,.0f}"

@@ -1,4 +1,4 @@
-"""From what drivers and the sampler report to figures."""
+"""Computes figures from the reports of the drivers and the sampler."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from ottla.bench.suite.loads import Consumed, Produced
 
 
 class Costs(Protocol):
+    """The resource usage of processes over time."""
+
     def cpu_s(self, group: str, begin_ns: int, end_ns: int) -> float: ...
 
     def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]: ...
 
 
 def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, float]:
-    """The time is from the first client's begin to the last one's end."""
+    """Computes the figures of producers. The time runs from the first client's begin to the last client's end."""
     begin_ns, end_ns = min(each.begin_ns for each in produced), max(each.end_ns for each in produced)
     seconds = (end_ns - begin_ns) / 1e9
     records, value_bytes = sum(each.records for each in produced), sum(each.value_bytes for each in produced)
@@ -42,7 +44,7 @@ def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, fl
 
 
 def _latencies(produced: Sequence[Produced]) -> dict[str, float]:
-    """Of all clients together; of tools that tell percentiles only, the worst client's."""
+    """Returns latencies of all clients together, or those of the worst client if the tool reports percentiles only."""
     told = [each.percentiles_us for each in produced if each.percentiles_us]
     if told:
         return {name: max(each[name] for each in told) for name in told[0]}

@@ -1,4 +1,4 @@
-"""What a target makes of a configuration: its topics' settings, and what it cannot do at all. Pure."""
+"""Maps a configuration to a target: the settings of its topics, and what the target does not support. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ottla.bench.suite.matrix import TargetPlan
 from ottla.bench.suite.settings import Configuration, count, durability_of, number
 
 MEMORY_BYTES_KEPT = 512 << 20
-"""Of a topic in memory, half of what a broker keeps there by default: a log in its steady state, old records go."""
+"""The size of a topic in memory, half of a broker's default, which makes a steady state that deletes old records."""
 
 
 def problem_on(target: TargetPlan, configuration: Configuration) -> str | None:
-    """Why this configuration cannot be measured there."""
+    """Returns why this configuration cannot be measured on the target, or None if it can."""
     durability = durability_of(configuration)
     if target.speaks == "kafka" and durability == "memory":
         return "Apache Kafka has no topics that are kept in memory alone"
@@ -28,7 +28,7 @@ def _has_consumers(configuration: Configuration) -> bool:
 
 
 def topic_configs(target: TargetPlan, configuration: Configuration) -> dict[str, str]:
-    """By Kafka's names. `disk` is: on stable storage before it is acknowledged, on every replica."""
+    """Returns topic settings under Kafka's names. `disk` means synced on every replica before it is acknowledged."""
     replication = count(configuration, "topic.replication")
     found = {
         "min.insync.replicas": str(count(configuration, "topic.min_insync") or replication // 2 + 1),
@@ -40,7 +40,7 @@ def topic_configs(target: TargetPlan, configuration: Configuration) -> dict[str,
     if target.speaks == "ottla":
         found["ottla.durability"] = durability
         if durability == "memory":
-            # A full memory refuses records: a fast producer would wait for the end of its retries.
+            # When its memory is full, a broker rejects records, and a fast producer would wait until its retries end.
             found["retention.bytes"] = str(MEMORY_BYTES_KEPT // count(configuration, "topic.partitions"))
     elif durability == "disk":
         found["flush.messages"] = "1"

@@ -1,4 +1,4 @@
-"""Goals as ratios of one target to another, `records_per_s >= 1.5`, or of its own: `own share_of_row >= 0.9`."""
+"""Goals for the ratio of two targets, `records_per_s >= 1.5`, or for one target, `own share_of_row >= 0.9`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FORM = re.compile(r"\s*(own\s+)?(\w+)\s*(<=|>=)\s*(\d+(?:\.\d+)?)\s*x?\s*")
 
 @dataclass(frozen=True, slots=True)
 class RatioGoal:
-    """Shown beside the ratio; a benchmark never fails because of it."""
+    """A goal, shown beside the ratio. A benchmark never fails because of it."""
 
     figure: str
     at_least: bool
     bound: float
     is_own: bool = False
-    """Of the subject's figure itself."""
+    """Whether the goal is for the subject's figure itself."""
 
     def is_met(self, ratio: float) -> bool:
         return ratio >= self.bound if self.at_least else ratio <= self.bound
@@ -29,7 +29,7 @@ class RatioGoal:
 
 
 def parse_goal(text: str) -> RatioGoal | str:
-    """The goal, or what is wrong with the text."""
+    """Returns the goal, or what is wrong with the text."""
     form = _FORM.fullmatch(text)
     if form is None:
         return f'"{text}" is not a goal like "records_per_s >= 1.5"'

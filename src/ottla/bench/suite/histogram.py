@@ -1,8 +1,8 @@
-"""Latencies in a log-linear histogram: every value within 0.1% of what it was, in little memory, mergeable.
+"""A log-linear histogram of latencies: small, mergeable, and accurate to within 0.1%.
 
-The shape of an HDR histogram: below 2,048 each microsecond has a bucket of its own; from there each power of two is cut
-into 1,024 equal ones. Written here because it is called for each record: the package of that name took 1.7 us a value
-where this one took 0.4, and needs setuptools to run.
+It has the shape of an HDR histogram: below 2,048 each microsecond has its own bucket; above that, each power of two is
+divided into 1,024 equal buckets. It is written here because it is called for each record: the package of that name took
+1.7 us per value where this one took 0.4, and needs setuptools at run time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HALF = _EXACT >> 1
 
 
 def bucket_of(value: int) -> int:
-    """Values below zero count as zero: clocks of two processes may differ by an instant."""
+    """Returns the bucket of a value. Negative values count as zero: clocks of two processes may differ slightly."""
     if value < _EXACT:
         return max(value, 0)
     shift = value.bit_length() - EXACT_BITS
@@ -24,7 +24,7 @@ def bucket_of(value: int) -> int:
 
 
 def highest_in(bucket: int) -> int:
-    """The largest value that falls into a bucket."""
+    """Returns the largest value that falls into a bucket."""
     if bucket < _EXACT:
         return bucket
     shift = bucket // _HALF - 1
@@ -32,7 +32,7 @@ def highest_in(bucket: int) -> int:
 
 
 class Histogram:
-    """Of whole microseconds."""
+    """A histogram of whole microseconds."""
 
     __slots__ = ("counts", "largest_us")
 
@@ -55,7 +55,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int:
-        """The value that this share of all values does not exceed. 0 without values."""
+        """Returns the value that this share of all values does not exceed, or 0 if there are no values."""
         rank = max(1, -int(-share * self.count // 1))
         for bucket in sorted(self.counts):
             rank -= self.counts[bucket]

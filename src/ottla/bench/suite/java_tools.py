@@ -1,4 +1,4 @@
-"""Kafka's own perf tools, in a JVM of their own for each measurement."""
+"""Kafka's own performance tools, each measurement in its own JVM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ottla.bench.suite.settings import Configuration, count
 
 HEAP_MB = 256
 WARM_UP_SHARE = 0.2
-"""Of a load by count: so many records more are written first."""
+"""For a load by count, the share of records written in addition, before the measurement."""
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 REPORT_MS = 3_600_000
 
@@ -49,7 +49,7 @@ def producer_properties(configuration: Configuration) -> dict[str, str]:
 
 
 def produce(load: ProducerLoad) -> Produced:
-    """Latencies are the tool's own: from the call of `send`, in whole milliseconds."""
+    """Runs the producer tool. Latencies are the tool's own: from the call of `send`, in whole milliseconds."""
     _, measured = load.phases()
     records = measured.offered()
     warm_up = int(load.rate * load.warm_up_s) or int(records * WARM_UP_SHARE)
@@ -74,7 +74,7 @@ def produce(load: ProducerLoad) -> Produced:
 
 
 def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> Produced:
-    """From the last summary, which is that of the steady state if there was a warm-up."""
+    """Parses the last summary, which is that of the steady state if there was a warm-up."""
     summaries = _SUMMARY.findall(output)
     if not summaries:
         raise LoadFailedError(f"the Java perf tool said nothing that is understood: {output[-500:]}")
@@ -99,7 +99,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
 
 
 def consume(load: ConsumerLoad) -> Consumed:
-    """Of the whole topic; the time is the tool's own, without that of joining a group."""
+    """Runs the consumer tool on the whole topic. The time is the tool's own, without that of joining a group."""
     assert load.ends is not None, "the Java tool reads what is already there"
     records = sum(load.ends.values()) - sum(load.offsets.values())
     command = [require_java(), f"-Xmx{HEAP_MB}m", QUIET, "-cp", f"{load.libraries}/*"]
@@ -111,7 +111,7 @@ def consume(load: ConsumerLoad) -> Consumed:
 
 
 def consumed_from(output: str, ended_ns: int, expected: int) -> Consumed:
-    """From its only line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, records/s."""
+    """Parses the only line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, records/s."""
     fields = output.strip().splitlines()[-1].split(", ") if output.strip() else []
     try:
         megabytes, records, fetch_ms = float(fields[2]), int(fields[4]), float(fields[7])

@@ -1,4 +1,4 @@
-"""Apache Kafka in processes of its own: KRaft, one or three brokers that are controllers too, small heaps."""
+"""Runs Apache Kafka in separate processes: KRaft, one or three combined brokers and controllers, small heaps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ JVM_OPTIONS = (
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-"""As Kafka's own start script has them."""
+"""The options of Kafka's own start script."""
 
 
 class KafkaCluster:
-    """Usable as a context manager, which kills the processes."""
+    """An Apache Kafka cluster. As a context manager, it kills the processes at the end."""
 
     def __init__(self, directory: Path, count: int, *, heap_mb: int, config: Mapping[str, str]) -> None:
         self._directory = directory
@@ -60,7 +60,7 @@ class KafkaCluster:
         return [*JVM_OPTIONS, f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m"]
 
     def format(self) -> None:
-        """What an operator does once, before the first start."""
+        """Formats the storage, as an operator does once before the first start."""
         self._directory.mkdir(parents=True, exist_ok=True)
         cluster_id = new_cluster_id(os.urandom)
         for node, settings in enumerate(self.settings, 1):
@@ -79,7 +79,7 @@ class KafkaCluster:
             )
 
     def start(self) -> Self:
-        """Returns when all of them are in the metadata."""
+        """Starts the brokers and waits until all of them are in the metadata."""
         for node in range(1, len(self.settings) + 1):
             command = [*self._command("kafka.Kafka", *self.jvm_options), str(self._settings_path(node))]
             with self._log_path(node).open("ab") as log:
@@ -139,7 +139,7 @@ class KafkaCluster:
 
 
 def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:
-    """As Kafka makes them: never with a hyphen in front, which its own tools would take for an option."""
+    """Returns a cluster id as Kafka does: never with a leading hyphen, which its own tools would take for an option."""
     while (found := base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")).startswith("-"):
         pass
     return found
@@ -148,7 +148,7 @@ def new_cluster_id(random_bytes: Callable[[int], bytes]) -> str:
 def node_settings(
     node: int, port: int, controller_port: int, voters: str, count: int, directory: Path
 ) -> dict[str, str]:
-    """Kafka's defaults, but for what a cluster of this size cannot do without."""
+    """Returns Kafka's defaults, except for settings that a cluster of this size requires."""
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: resolved by Maven into a cache folder, once."""
+"""Resolves Apache Kafka's jars with Maven into a cache directory, once."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ JAVA_MAJOR_MIN = 17
 
 
 class KafkaUnavailableError(Exception):
-    """Apache Kafka cannot be had here. Says why."""
+    """Apache Kafka is not available here. The message says why."""
 
 
 def kafka_version() -> str:
-    """The one that the pom names."""
+    """Returns the version that the pom names."""
     found = re.search(r"<artifactId>kafka_2\.13</artifactId>\s*<version>([^<]+)<", POM.read_text(encoding="utf-8"))
     assert found is not None, "the pom names Kafka's version"
     return found.group(1)
 
 
 def kafka_libraries() -> Path:
-    """The folder of the jars. Fetches them if they are not there, which takes a minute or two."""
+    """Returns the directory of the jars. Downloads them if they are missing, which takes a minute or two."""
     require_java()
     try:
         return resolved_jars(POM, f"kafka-{kafka_version()}")
@@ -34,7 +34,7 @@ def kafka_libraries() -> Path:
 
 
 def require_java() -> str:
-    """Its path."""
+    """Returns the path of Java. Raises KafkaUnavailableError if it is missing or too old."""
     java = shutil.which("java")
     if java is None:
         raise KafkaUnavailableError(f"there is no java, and Apache Kafka needs Java {JAVA_MAJOR_MIN} or newer")

@@ -18,7 +18,7 @@ CONSUMER_SETTINGS = {
     "group.id": "ottla-bench",
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
-    # The default of a second leaves a fast reader without records between its fetches.
+    # With the default of one second, a fast reader would run out of records between its fetches.
     "fetch.queue.backoff.ms": 2,
     "fetch.wait.max.ms": 100,
 }
@@ -41,7 +41,7 @@ def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
     found = Consumed(begin_ns=time.monotonic_ns())
     progress = ReadingProgress(load, time.monotonic())
     timed = load.ends is None and is_stamped(load.configuration)
-    """What was written long ago has no latency."""
+    """Records that were written long ago have no latency."""
     while not progress.is_done():
         messages = _what_is_there(consumer)
         now_ns = time.monotonic_ns()
@@ -57,14 +57,16 @@ def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
 
 
 def _what_is_there(consumer: Consumer) -> list[Message]:
-    """As soon as there is one: a call for many waits until it has them all, or until its time is over."""
+    """Returns messages as soon as there is one. A call for many would wait until it has them all or times out."""
     messages: list[Message] = consumer.consume(1, POLL_S)
     return messages + consumer.consume(RECORDS_A_CALL, 0) if messages else messages
 
 
 def _check(messages: list[Message]) -> None:
-    """Without a line of Python for each record, as below: it is the brokers that are measured, and they share the
-    machine."""
+    """Raises LoadFailedError on an error.
+
+    Like `_positions`, it runs no line of Python per record, because the measured brokers share the machine.
+    """
     from confluent_kafka import Message
 
     error = next(filter(None, map(Message.error, messages)), None)
@@ -73,7 +75,7 @@ def _check(messages: list[Message]) -> None:
 
 
 def _positions(messages: list[Message]) -> dict[int, int]:
-    """What comes next, by partition."""
+    """Returns the next offset of each partition."""
     from confluent_kafka import Message
 
     last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
@@ -81,7 +83,7 @@ def _positions(messages: list[Message]) -> dict[int, int]:
 
 
 def _time(messages: list[Message], now_ns: int, load: ConsumerLoad, found: Consumed) -> None:
-    """From when a record was due."""
+    """Records latencies from when each record was due."""
     add = found.latencies.add
     for message in messages:
         due_ns = stamp_of(message.value() or b"")

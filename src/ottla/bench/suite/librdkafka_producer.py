@@ -50,7 +50,7 @@ def producer_settings(configuration: Configuration) -> dict[str, Any]:
 
 
 def produce(load: ProducerLoad) -> Produced:
-    """Everything that was sent is acknowledged when this returns, or named in the failures."""
+    """Writes a load. When it returns, every record is acknowledged or named in the failures."""
     return _Writer(load).run()
 
 
@@ -98,7 +98,7 @@ class _Writer:
             self._produced.failures.append(str(error))
 
     def _streaming(self, phase: Phase) -> int:
-        """As fast as it takes them: when its buffer is full, this waits for room."""
+        """Writes as fast as the client accepts records. Waits for room when its buffer is full."""
         deadline_ns = phase.deadline_ns(time.monotonic_ns())
         sent = 0
         while (now_ns := time.monotonic_ns()) < deadline_ns and sent < phase.records_max:
@@ -121,12 +121,12 @@ class _Writer:
             self._producer.poll(POLL_S)
 
     def _queue(self, messages: list[dict[str, Any]]) -> int:
-        """How many there was room for; the others say why not."""
+        """Returns how many messages there was room for. The others carry the reason."""
         queued: int = self._producer.produce_batch(self._load.topic, messages)
         return queued
 
     def _at_a_rate(self, phase: Phase) -> int:
-        """Each record has its moment. One that leaves late is late: its latency counts from when it was due."""
+        """Sends each record at its due time. The latency of a late record counts from when it was due."""
         with self._polling():
             return self._send_when_due(phase)
 
@@ -145,7 +145,7 @@ class _Writer:
         return sent
 
     def _send_due(self, dues_ns: Sequence[int]) -> None:
-        """In one call, or the client would be what cannot keep up. The first, which is the latest, is timed for all."""
+        """Sends records in one call, so that the client keeps up. The first, which is the latest, is timed for all."""
         messages = []
         for due_ns in dues_ns:
             key, value = next(self._records)
@@ -157,7 +157,7 @@ class _Writer:
 
     @contextmanager
     def _polling(self) -> Iterator[None]:
-        """In a thread, so that an acknowledgement is noted when it comes and not when the next record is due."""
+        """Polls in a thread, so that an acknowledgement is recorded on arrival, not when the next record is due."""
         ended = threading.Event()
 
         def poll() -> None:
@@ -202,7 +202,7 @@ class _Writer:
 
 
 def _chunk(records: Sequence[PreparedRecord]) -> tuple[list[dict[str, Any]], int]:
-    """Messages as the client takes many at once, and the size of their values. The first one will be timed."""
+    """Returns messages for the client's batch call, and the size of their values. The first one will be timed."""
     messages = [
         {"value": record.value} if record.key is None else {"key": record.key, "value": record.value}
         for record in records
@@ -211,7 +211,7 @@ def _chunk(records: Sequence[PreparedRecord]) -> tuple[list[dict[str, Any]], int
 
 
 def _is_to_be_sent_again(message: dict[str, Any]) -> bool:
-    """Whether there was no room for it. Raises if it was refused for good."""
+    """Returns whether there was no room for a message. Raises LoadFailedError if it was rejected for good."""
     from confluent_kafka import KafkaError
 
     error = message.pop("_error", None)

@@ -1,4 +1,4 @@
-"""What the drivers are told and what they report. Moments are of the monotonic clock, which all processes share."""
+"""The parameters and the reports of the drivers. Times are of the monotonic clock, which all processes share."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from ottla.bench.suite.settings import Configuration, count, number
 FLUSH_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 60.0
 BUFFER_BYTES = 32 << 20
-"""What a producer may hold back: small enough that its last flush is short."""
+"""The size of a producer's buffer, small enough that its last flush is short."""
 LATENCY_EVERY = 50
-"""Of records written as fast as possible, one in so many is timed. At a rate, and one by one, all are."""
+"""When records are written as fast as possible, one in this many is timed. At a rate or one by one, all are."""
 
 
 class LoadFailedError(Exception):
-    """A driver could not do what it was told."""
+    """A driver could not run its load."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerLoad:
+    """The load of one producer."""
+
     bootstrap: str
     topic: str
     configuration: Configuration
     client: int
-    """Which of the clients: 0, 1, ..."""
+    """The number of the client: 0, 1, ..."""
     warm_up_s: float
     start_at_ns: int
     """When all clients begin."""
     libraries: str = ""
-    """The folder of Kafka's jars, for the Java tool."""
+    """The directory of Kafka's jars, for the Java tool."""
 
     @property
     def rate(self) -> float:
-        """This client's share; 0 is as fast as it goes."""
+        """This client's share of the rate. 0 means as fast as possible."""
         return number(self.configuration, "producer.rate") / count(self.configuration, "producer.clients")
 
     @property
@@ -53,7 +55,7 @@ class ProducerLoad:
         return self.start_at_ns + int(self.warm_up_s * 1e9)
 
     def phases(self) -> tuple[Phase, Phase]:
-        """The warm-up, and what is measured."""
+        """Returns the warm-up and the measured phase."""
         warm_up = Phase(self.rate, duration_s=self.warm_up_s)
         if self.records:
             return warm_up, Phase(self.rate, records=self.records)
@@ -75,49 +77,51 @@ class Phase(NamedTuple):
         return self.records or (1 << 62)
 
     def due_ns(self, begin_ns: int, at: int) -> int:
-        """When the record at this place is to leave, whatever became of those before it."""
+        """Returns when the record at this index is due, whatever happens to the earlier ones."""
         return begin_ns + int(at * 1e9 / self.rate)
 
     def due_count(self, begin_ns: int, now_ns: int) -> int:
-        """How many are due by now."""
+        """Returns how many records are due by now."""
         found = int((now_ns - begin_ns) * self.rate / 1e9) + 2
         while found and self.due_ns(begin_ns, found - 1) > now_ns:
             found -= 1
         return found
 
     def offered(self) -> int:
-        """How many are due in all, at a rate."""
+        """Returns how many records are due in total, at a rate."""
         return self.records or int(self.rate * self.duration_s)
 
 
 @dataclass(slots=True)
 class Produced:
-    """Of the measured time, but for `sent_in_all`."""
+    """Results of the measured time, except for `sent_in_all`."""
 
     records: int = 0
     value_bytes: int = 0
     begin_ns: int = 0
     end_ns: int = 0
     sent_in_all: int = 0
-    """With those of the warm-up: so many must be in the log."""
+    """Includes the warm-up. So many records must be in the log."""
     offered: int = 0
     has_rate: bool = False
     latencies: Histogram = field(default_factory=Histogram)
     percentiles_us: dict[str, float] = field(default_factory=dict)
-    """From a tool that tells these only."""
+    """Set by a tool that reports percentiles only."""
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLoad:
+    """The load of one consumer."""
+
     bootstrap: str
     topic: str
     configuration: Configuration
     offsets: Mapping[int, int]
-    """Where to begin, by partition."""
+    """The start offset of each partition."""
     start_at_ns: int
     ends: Mapping[int, int] | None
-    """Where to stop; None if `ends_file` will say."""
+    """The end offset of each partition; None if `ends_file` will have it."""
     ends_file: str = ""
     measured_from_ns: int = 0
     libraries: str = ""
@@ -125,13 +129,15 @@ class ConsumerLoad:
 
 @dataclass(slots=True)
 class Consumed:
+    """The results of one consumer."""
+
     records: int = 0
     value_bytes: int = 0
     begin_ns: int = 0
     end_ns: int = 0
     latencies: Histogram = field(default_factory=Histogram)
     history: list[tuple[int, int, int]] = field(default_factory=list)
-    """When, how many records and how many bytes of values it had by then."""
+    """Times, with the number of records and of value bytes read by then."""
 
     def note(self, now_ns: int, records: int, value_bytes: int) -> None:
         self.records += records
@@ -140,7 +146,7 @@ class Consumed:
         self.history.append((now_ns, self.records, self.value_bytes))
 
     def since(self, begin_ns: int) -> Consumed:
-        """What came after a moment."""
+        """Returns the results after a moment."""
         earlier = [each for each in self.history if each[0] < begin_ns]
         _, records, value_bytes = earlier[-1] if earlier else (0, 0, 0)
         left = (self.records - records, self.value_bytes - value_bytes)
@@ -148,7 +154,7 @@ class Consumed:
 
 
 def wait_until(moment_ns: int) -> int:
-    """Returns the time then: later, if it is past already."""
+    """Sleeps until a moment and returns the time then, which is later if the moment has passed already."""
     left_ns = moment_ns - time.monotonic_ns()
     if left_ns > 0:
         time.sleep(left_ns / 1e9)

@@ -1,4 +1,4 @@
-"""A matrix: what is to be measured, on which targets, how often. Pure; `matrix_file` reads one from TOML."""
+"""A matrix: what to measure, on which targets, and how often. Pure; `matrix_file` reads one from TOML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TargetPlan:
     kind: TargetKind
     brokers: int = 1
     bootstrap: str = ""
-    """Of brokers that run already."""
+    """The addresses of brokers that run already."""
     flavour: str = ""
-    """What those are, ottla or kafka: which names their topics' settings have."""
+    """The kind of those brokers, ottla or kafka, which determines the names of topic settings."""
     heap_mb: int = 512
     config: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the brokers, by Kafka's names."""
+    """Settings of the brokers, under Kafka's names."""
 
     @property
     def speaks(self) -> str:
@@ -60,6 +60,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
+    """The content of a matrix file."""
+
     name: str
     targets: tuple[TargetPlan, ...]
     about: str = ""
@@ -67,9 +69,9 @@ class Matrix:
     repetitions: int = 3
     warm_up_s: float = 1.0
     target_warm_up_s: float = 0.0
-    """Load on a target that has just started, before anything is measured: a JVM compiles meanwhile."""
+    """Load on a target that has just started, before anything is measured, so that a JVM can compile its code."""
     alone: bool = False
-    """Only the target that is measured runs."""
+    """Runs only the target being measured."""
     subject: str = ""
     peer: str = ""
     """Ratios are those of the subject to the peer."""
@@ -78,12 +80,12 @@ class Matrix:
     entries: tuple[Entry, ...] = ()
     excluded: tuple[Mapping[str, Value], ...] = ()
     goals: tuple[RatioGoal, ...] = ()
-    """Of every row that has none of its own."""
+    """The goals of every row that has none of its own."""
     start_goals: tuple[RatioGoal, ...] = ()
 
 
 def rows_of(matrix: Matrix) -> list[Row]:
-    """Each configuration once, in the order of the file."""
+    """Returns each configuration once, in file order."""
     if matrix.combine == "list":
         found = [row for entry in matrix.entries for row in _rows_of_entry(matrix, entry)]
     else:
@@ -110,7 +112,7 @@ def _rows_of_entry(matrix: Matrix, entry: Entry) -> list[Row]:
 
 
 def is_allowed(matrix: Matrix, chosen: Mapping[str, Value], *, is_whole: bool) -> bool:
-    """Of a part only what is chosen so far and what is fixed can conflict: other factors are still open."""
+    """Returns whether values are compatible. In a partial row, only chosen and fixed values can conflict."""
     open_factors = () if is_whole else [name for name in matrix.factors if name not in chosen]
     known = {name: value for name, value in whole(matrix, chosen).items() if name not in open_factors}
     if conflict_in(known) is not None:
@@ -119,12 +121,12 @@ def is_allowed(matrix: Matrix, chosen: Mapping[str, Value], *, is_whole: bool) -
 
 
 def whole(matrix: Matrix, chosen: Mapping[str, Value]) -> dict[str, Value]:
-    """With everything that was not chosen."""
+    """Adds the values of all settings that were not chosen."""
     return {**DEFAULTS, **matrix.fixed, **chosen}
 
 
 def label_of(chosen: Mapping[str, Value]) -> str:
-    """Short, for people: names without their group."""
+    """Returns a short label for people, with names that lack their group."""
     parts = []
     for name, value in chosen.items():
         short = name.rpartition(".")[2].replace("_", " ")
@@ -137,6 +139,6 @@ def _text(value: Value) -> str:
 
 
 def key_of(configuration: Mapping[str, Any]) -> str:
-    """The same for the same configuration, in any run; a default that is written out changes nothing."""
+    """Returns a key that identifies a configuration across runs. Writing out a default does not change it."""
     differing = {name: value for name, value in configuration.items() if DEFAULTS.get(name) != value}
     return hashlib.sha256(json.dumps(differing, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Reads a matrix from TOML. A mistake is named with its line and the nearest name that exists."""
+"""Reads a matrix from TOML. An error message names the line and the nearest existing name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 
 
 class MatrixError(Exception):
-    """The file does not describe a matrix. The message names the file, the line and what is wrong."""
+    """The file does not describe a matrix. The message names the file, the line and the mistake."""
 
 
 def read_matrix(path: Path) -> Matrix:
@@ -38,7 +38,7 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def parse_matrix(text: str, path: Path) -> Matrix:
-    """`path` is for messages, and for files that the matrix names: they are looked for beside it."""
+    """Parses a matrix. `path` is for messages, and for the files that the matrix names relative to it."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:
@@ -115,7 +115,7 @@ class _Reader:
         return TargetPlan(name=name, **found, config=config)
 
     def _factors(self, tree: Mapping[str, Any], where: KeyPath) -> dict[str, Sequence[Value]]:
-        """The settings of a table with their values, one or several."""
+        """Returns the settings of a table, each with one or several values."""
         found: dict[str, Sequence[Value]] = {}
         for name, value in _flat(tree):
             path = (*where, *name.split("."))
@@ -183,7 +183,7 @@ class _Reader:
             self._fail(("producer",), f"no combination is left to measure: {reason}")
 
     def _check_rates(self, matrix: Matrix) -> None:
-        """Rows and targets that rates are taken from exist."""
+        """Checks that the rows and targets whose rates are used exist."""
         rows = rows_of(matrix)
         labels = [row.label for row in rows if not row.configuration["producer.rate_of"]]
         names = ["", *(target.name for target in matrix.targets)]

@@ -1,4 +1,4 @@
-"""Jars of other people's systems: resolved by Maven into a cache folder, once."""
+"""Resolves the jars of other systems with Maven into a cache directory, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAVEN_TIMEOUT_S = 900.0
 
 
 class MavenUnavailableError(Exception):
-    """The jars cannot be had here. Says why."""
+    """The jars are not available here. The message says why."""
 
 
 def cache_directory() -> Path:
@@ -24,13 +24,13 @@ def cache_directory() -> Path:
 
 
 def cached_jars(pom: Path, name: str) -> Path:
-    """Where they are, if they were fetched: a pom that has changed since has a folder of its own."""
+    """Returns the directory of the jars, if they were downloaded. A changed pom gets another directory."""
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
     return cache_directory() / f"{name}-{digest}"
 
 
 def resolved_jars(pom: Path, name: str, *, only: Sequence[str] = ()) -> Path:
-    """The folder of the jars that a pom asks for, or of those artifacts alone. Fetches them if they are not there."""
+    """Returns the directory of the jars that a pom names, or of the artifacts in `only`. Downloads them if missing."""
     folder = cached_jars(pom, name)
     if folder.exists():
         return folder
@@ -43,7 +43,7 @@ def resolved_jars(pom: Path, name: str, *, only: Sequence[str] = ()) -> Path:
         _fetch(maven, pom, draft, only)
         draft.rename(folder)
     except OSError:
-        if not folder.exists():  # or somebody else was faster
+        if not folder.exists():  # unless another process was faster
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One measurement: a topic of its own, clients in processes of their own, and what it cost everybody."""
+"""One measurement: a new topic, clients in separate processes, and the cost for all processes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ottla.bench.suite.sampler import Sampler
 from ottla.bench.suite.settings import DEFAULTS, Configuration, count, number
 
 LEAD_S = 0.5
-"""From the order to the start, so that all clients are connected when the first begins."""
+"""The time between the command and the start, in which all clients connect."""
 STORED_RECORD_BYTES = 1024
 GROWING_S = 5.0
-"""A log whose end has not moved for so long has what it gets."""
+"""If the end of a log has not moved for this long, no more records are expected."""
 
 
 class Measurement:
-    """Use it once."""
+    """One measurement, to be used once."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Measurement:
         warm_up_s: float,
         other_pids: Callable[[], Sequence[int]] = tuple,
     ) -> None:
-        """`other_pids` are of brokers that run beside it and are not measured."""
+        """`other_pids` returns the processes of brokers that run beside the target and are not measured."""
         self._target = target
         self._configuration = configuration
         self._topic = topic
@@ -52,19 +52,19 @@ class Measurement:
         self._all_workers: list[Worker] = []
 
     def run(self) -> dict[str, float]:
-        """The figures. Raises LoadFailedError if records were refused or are not there."""
+        """Returns the figures. Raises LoadFailedError if records were rejected or are missing."""
         self._target.create_topic(self._topic, self._configuration)
         with self._stack:
             self._stack.callback(self._delete_topic)
             try:
                 return self._measure()
             except BaseException:
-                for worker in self._all_workers:  # nobody waits for what they still do
+                for worker in self._all_workers:  # nobody waits for their calls
                     worker.kill()
                 raise
 
     def _delete_topic(self) -> None:
-        with suppress(OSError, RefusedError):  # the brokers may be gone; what is left goes with their data
+        with suppress(OSError, RefusedError):  # if the brokers are gone, the topic is removed with their data
             self._target.delete_topic(self._topic)
 
     def _measure(self) -> dict[str, float]:
@@ -110,7 +110,10 @@ class Measurement:
         return end_offsets(self._target.bootstrap, self._topic, self._partitions)
 
     def _ends_with(self, records: int) -> dict[int, int]:
-        """When they have grown to so many, or do not grow any more: without acks=all, copies may come after."""
+        """Returns the end offsets once they cover `records`, or once they stop growing.
+
+        Without acks=all, replication may complete later.
+        """
         found, grown_at_s = self._ends(), time.monotonic()
         while sum(found.values()) < records and time.monotonic() < grown_at_s + GROWING_S:
             time.sleep(0.05)
@@ -120,7 +123,7 @@ class Measurement:
         return found
 
     def _store_first(self, worker: Worker) -> None:
-        """What the topic has before anything is measured."""
+        """Writes the records that the topic holds before anything is measured."""
         stored_bytes = number(self._configuration, "topic.stored_mb") * 1e6
         if stored_bytes:
             records = int(stored_bytes / STORED_RECORD_BYTES)
@@ -155,7 +158,7 @@ class Measurement:
         start_at_ns: int,
         ends_file: Path,
     ) -> list[Future[Consumed]]:
-        """Each reads every n-th partition."""
+        """Starts the consumers. Each reads every n-th partition."""
         measured_from_ns = start_at_ns + int(self._warm_up_s * 1e9) if ends is None else 0
         futures = []
         for at, worker in enumerate(workers):
@@ -175,7 +178,7 @@ class Measurement:
         return futures
 
     def _read_back(self, threads: ThreadPoolExecutor, workers: list[Worker], ends: dict[int, int]) -> dict[str, float]:
-        """All that the topic has, from its first record on."""
+        """Reads the whole topic from its first record."""
         if self._configuration["consumers.read"] == "disk":
             self._target.drop_page_cache()
         with Sampler({"brokers": self._target.pids}) as sampler:
@@ -186,7 +189,7 @@ class Measurement:
             return consumed_figures(consumed, sampler)
 
     def _check(self, produced: Sequence[Produced], sent: int, stored: int) -> None:
-        """Nothing that was acknowledged may be missing. With acks=0 nothing is promised."""
+        """Raises LoadFailedError if an acknowledged record is missing. With acks=0 nothing is guaranteed."""
         failures = [failure for each in produced for failure in each.failures]
         if failures:
             raise LoadFailedError(f"records were refused: {failures[0]}")

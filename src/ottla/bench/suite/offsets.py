@@ -1,4 +1,4 @@
-"""How many records a topic's partitions have."""
+"""Reads the end offsets of a topic's partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.client import Consumer
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int, timeout_s: float | None = None) -> dict[int, int]:
-    """Raises TimeoutError if there is a timeout and the brokers do not answer in time."""
+    """Returns the end offsets. Raises TimeoutError if the brokers do not answer within `timeout_s`."""
 
     async def ask() -> dict[int, int]:
         async with asyncio.timeout(timeout_s), Consumer(bootstrap) as consumer:

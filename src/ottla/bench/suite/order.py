@@ -1,4 +1,4 @@
-"""In which order cells are measured, and which are left out. Pure."""
+"""The order in which cells are measured, and the cells that are skipped. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ottla.bench.suite.matrix import Matrix, Row, TargetPlan, rows_of
 from ottla.bench.suite.settings import count, number
 
 AROUND_S = 2.5
-"""Processes, topics and checks of one measurement."""
+"""The overhead of one measurement: processes, topics and checks."""
 ASSUMED_PER_S = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One configuration on one target, once."""
+    """One measurement of one configuration on one target."""
 
     row: Row
     target: TargetPlan
@@ -36,6 +36,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
+    """A configuration that a target does not support."""
+
     label: str
     key: str
     target: str
@@ -48,9 +50,10 @@ def target_key(target: TargetPlan) -> str:
 
 
 def cells_of(matrix: Matrix) -> tuple[list[Cell], list[LeftOut]]:
-    """Interleaved: each repetition has everything once, and targets take turns, so that noise hits all of them.
+    """Returns the cells to measure and those left out. The cells are interleaved.
 
-    One storage after the other, since brokers start anew for each; with `alone`, one target after the other too.
+    Each repetition measures everything once, and targets take turns, so that noise affects all of them. Storages follow
+    one another, because brokers are restarted for each; with `alone`, targets follow one another too.
     """
     rows = rows_of(matrix)
     problems = [(row, target, problem_on(target, row.configuration)) for row in rows for target in matrix.targets]

@@ -104,7 +104,7 @@ class _Records:
             left -= size
 
     async def _timed(self, phase: Phase) -> None:
-        """One after the other, or each at its moment: then latencies count from that moment."""
+        """Sends records one after another, or each at its due time, from which the latency then counts."""
         begin_ns = time.monotonic_ns()
         deadline_ns = phase.deadline_ns(begin_ns)
         end = phase.offered() if phase.rate else phase.records_max
@@ -126,13 +126,13 @@ class _Records:
         return await self._producer.enqueue(self._load.topic, stamped(value, due_ns) if self._stamped else value, key)
 
     def _on_done(self, since_ns: int, future: asyncio.Future[RecordMetadata]) -> None:
-        """Failures are raised by the flush."""
+        """Records a latency. Failures are raised by the flush."""
         if not future.cancelled() and future.exception() is None:
             self._produced.latencies.add((time.monotonic_ns() - since_ns) // 1000)
 
 
 class _Tables:
-    """Latencies are those of whole tables."""
+    """Writes Arrow tables. Latencies are those of whole tables."""
 
     def __init__(self, load: ProducerLoad, producer: Producer, produced: Produced) -> None:
         self._load = load

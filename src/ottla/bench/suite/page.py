@@ -1,4 +1,4 @@
-"""`report.html`: one page with plots and tables, nothing from elsewhere."""
+"""Writes `report.html`: one page with charts and tables, without external resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ottla.bench.suite.views import Curve, Group, at_full_speed, latency_curves,
 PAGE_FILE = "report.html"
 RANKED = (("records_per_s", "throughput"), ("p99_us", "p99 latency"))
 BEHIND = 0.01
-"""Above this share of records that there was no room for, the load is more than the target takes."""
+"""If there was no room for more than this share of the records, the load exceeds the capacity of the target."""
 
 
 def write_page(directory: Path, results: Results) -> Path:
@@ -62,7 +62,7 @@ def _section(title: str, parts: Sequence[str]) -> list[str]:
 
 
 def _failed(results: Results) -> list[str]:
-    """First on the page: whoever reads figures must know which are missing."""
+    """Lists the failures first on the page, because readers must know which figures are missing."""
     failures = failures_of(results)
     if not failures:
         return []
@@ -135,7 +135,7 @@ def _throughput(group: Group, results: Results) -> str:
 
 
 def _latency(curves: Sequence[Curve]) -> str:
-    """Of acknowledgements; or end to end, where consumers read meanwhile."""
+    """Charts the latency of acknowledgements, or the end-to-end latency if consumers read at the same time."""
     end_to_end = all("end_to_end_p50_us" in cell.figures for curve in curves for cell in curve.cells)
     prefix = "end_to_end_" if end_to_end else ""
     series = []
@@ -165,7 +165,7 @@ def _titled(title: str, configuration: str) -> str:
 
 
 def _taken(curves: Sequence[Curve]) -> str:
-    """Where a target has enough: from there on the line is flat, if it holds what it takes."""
+    """Charts acknowledged against offered load. The line is flat above a target's capacity if its goodput is stable."""
     series = []
     for at, curve in enumerate(curves):
         found = [(cell, cell.summary("records_per_s")) for cell in curve.cells]
@@ -207,7 +207,7 @@ def _value(value: object) -> str:
 
 
 def _note(results: Results) -> str:
-    """What every word means that the table has."""
+    """Explains every term of the table."""
     names = [name for name in FIGURES if any(name in cell.figures for cell in results.cells.values())]
     meanings = [(FIGURES[name].heading, FIGURES[name].meaning) for name in names]
     meanings += [(name, SETTINGS[name].meaning) for name in results.varied() if name in SETTINGS]

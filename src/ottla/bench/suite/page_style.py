@@ -1,4 +1,4 @@
-"""How the report looks, on a light and on a dark screen."""
+"""The style sheet of the report, for light and dark screens."""
 
 STYLE = """
 :root { --text: #1b1f24; --quiet: #68707a; --line: #e1e4e8; --page: #ffffff; --met: #1f8a5b; --missed: #c2603f;

@@ -1,4 +1,4 @@
-"""The records of a load: values and keys, prepared before anything is measured, the same for the same seed."""
+"""The records of a load: values and keys, prepared before the measurement and equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ottla.bench.suite.settings import Configuration, count, number
 
 RING = 16_384
-"""So many records are prepared and sent round and round."""
+"""The number of records that are prepared and sent in a cycle."""
 DIFFERENT_VALUES_MAX = 1024
 VALUES_BYTES_MAX = 16 << 20
 STAMP_BYTES = 8
@@ -31,7 +31,7 @@ def prepare(configuration: Configuration, seed: int) -> list[PreparedRecord]:
 
 
 def values_of(configuration: Configuration, random: Random) -> list[bytes]:
-    """Lines of a file, or random capital letters as Kafka's own perf tool writes them."""
+    """Returns lines of a file, or random capital letters as Kafka's own performance tool writes them."""
     if name := str(configuration["producer.records_file"]):
         return lines_of(Path(name), count(configuration, "producer.records_file_count"))
     size = count(configuration, "producer.record_bytes")
@@ -58,7 +58,7 @@ def keys_of(configuration: Configuration, random: Random) -> Sequence[bytes | No
 
 
 def is_stamped(configuration: Configuration) -> bool:
-    """Whether values begin with the moment when they were due, for consumers that read meanwhile."""
+    """Returns whether values begin with the time when they were due, for consumers that read at the same time."""
     return (
         count(configuration, "consumers.clients") > 0
         and configuration["consumers.read"] == "tail"

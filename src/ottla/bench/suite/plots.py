@@ -1,6 +1,6 @@
-"""Plots of the report, as inline SVG: lines over an axis, repetitions with their median, ranges around one, and bars.
+"""Charts of the report as inline SVG: lines, repetitions with their median, ratios around one, and bars.
 
-Each has a title and, unless all of its marks are alike, a legend below it. Long labels are wrapped, not cut.
+Each chart has a title and, unless all its marks are alike, a legend below. Long labels are wrapped, not truncated.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ RIGHT = 20
 LINE_HEIGHT = 17
 LABEL_WIDTH = 330
 LABEL_CHARACTERS = 50
-"""As many fit into the width of a label."""
+"""The number of characters that fit into the width of a label."""
 WORD_HEIGHT = 13
 VALUE_WIDTH = 170
 CHARACTER_WIDTH = 6.2
-"""Of the font of the plots, on the safe side: how wide a legend's entry is."""
+"""A conservative width of a character in the font of the charts, to estimate the width of a legend's entry."""
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 
 Place = Callable[[float], float]
 
 
 class Series(NamedTuple):
+    """One line of a chart."""
+
     name: str
     points: Sequence[tuple[float, float]]
     colour: int
-    """0 to 7; the same for the same thing in all plots."""
+    """0 to 7; the same for the same thing in all charts."""
     hollow: Sequence[bool] = ()
-    """Points that are to be looked at with care."""
+    """Marks points to be read with care."""
     dash: str = ""
 
 
 class Axis(NamedTuple):
-    """Values to places. `low` and `high` are ticks."""
+    """Maps values to positions. `low` and `high` are ticks."""
 
     low: float
     high: float
@@ -49,14 +51,14 @@ class Axis(NamedTuple):
     is_log: bool
 
     def place(self, value: float) -> float:
-        """From 0 to 1."""
+        """Returns a position from 0 to 1."""
         if self.is_log:
             return math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
 
 def linear_axis(values: Sequence[float]) -> Axis:
-    """From zero to a round number above the highest."""
+    """Returns an axis from zero to a round number above the highest value."""
     top = max(values, default=0.0) or 1.0
     raw = top / 5
     power = 10.0 ** math.floor(math.log10(raw))
@@ -84,7 +86,7 @@ def lines_chart(
     log_y: bool = False,
     hollow_text: str = "",
 ) -> str:
-    """`hollow_text` says in the legend what hollow points mean."""
+    """Draws lines over an axis. `hollow_text` explains hollow points in the legend."""
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points]
     y_axis = log_axis(ys) if log_y else linear_axis(ys)
@@ -132,7 +134,7 @@ def _swatch(series: Series) -> str:
 
 
 def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[list[str], float]:
-    """Marks (drawn around (9, 0)) with what they mean, in as many lines as they need; and where the legend ends."""
+    """Returns a legend in as many lines as it needs, and where it ends. Marks are drawn around (9, 0)."""
     parts, x, y = [], left, top
     for mark, text in entries:
         width = 24 + len(text) * CHARACTER_WIDTH
@@ -144,7 +146,7 @@ def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple
 
 
 def _row_label(text: str, y: float) -> list[str]:
-    """To the left of a row whose middle is `y`, in as many lines as it needs."""
+    """Draws a label to the left of a row whose middle is `y`, in as many lines as it needs."""
     lines = label_lines(text)
     first = y + 4 - (len(lines) - 1) * WORD_HEIGHT / 2
     return [
@@ -158,7 +160,7 @@ def label_lines(text: str) -> list[str]:
 
 
 def row_places(labels: Sequence[str], top: float) -> tuple[list[float], float]:
-    """The middle of each row, and the end of the last."""
+    """Returns the middle of each row, and the end of the last one."""
     places, y = [], top
     for label in labels:
         height = max(LINE_HEIGHT, len(label_lines(label)) * WORD_HEIGHT + 6)
@@ -168,13 +170,15 @@ def row_places(labels: Sequence[str], top: float) -> tuple[list[float], float]:
 
 
 class SpreadRow(NamedTuple):
+    """A row of a spread chart."""
+
     label: str
     values: Sequence[float]
-    """One for each repetition."""
+    """One value for each repetition."""
 
 
 def spread_chart(title: str, rows: Sequence[SpreadRow], unit: str, colour: int) -> str:
-    """A row has its repetitions as points, a line from the lowest to the highest, and their median."""
+    """Draws each row with its repetitions as points, a line from the lowest to the highest, and their median."""
     axis = linear_axis([value for row in rows for value in row.values])
     right = WIDTH - VALUE_WIDTH
     places, bottom = row_places([row.label for row in rows], TOP + 6)
@@ -216,23 +220,25 @@ def _spread_marks(row: SpreadRow, y: float, x_of: Place, kind: str, unit: str, t
 
 
 def figure(title: str, parts: Sequence[str], height: float) -> str:
-    """The title is text of the page, where a long one goes on in a second line."""
+    """Wraps parts in a figure. The title is text of the page, so that a long one can wrap."""
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return "\n".join([f"<figure><figcaption>{escape(title)}</figcaption>", head, *parts, "</svg></figure>"])
 
 
 class RatioRow(NamedTuple):
+    """A row of a ratio chart."""
+
     label: str
     ratio: float
     low: float
     high: float
     goal: float | None
     verdict: str
-    """met, missed, or nothing."""
+    """met, missed, or empty."""
 
 
 def ratio_chart(title: str, rows: Sequence[RatioRow], left_text: str, right_text: str) -> str:
-    """Around one, on a logarithmic axis, so that twice and half lie equally far from it."""
+    """Draws ratios on a logarithmic axis around one, so that twice and half are equally far from it."""
     values = [value for row in rows for value in (row.ratio, row.low, row.high, row.goal or 1.0, 1.0)]
     axis = log_axis([*values, min(values) * 0.95, max(values) * 1.05])
     right = WIDTH - 70
@@ -282,6 +288,8 @@ def _ratio_row(row: RatioRow, y: float, x_of: Place) -> list[str]:
 
 
 class ShareRow(NamedTuple):
+    """A row of a shares chart."""
+
     label: str
     share: float
     text: str

@@ -1,4 +1,4 @@
-"""How far a consumer has come, and when it is done."""
+"""Tracks how far a consumer has read, and when it is done."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from ottla.bench.suite.loads import ConsumerLoad, LoadFailedError
 
 
 class ReadingProgress:
+    """The progress of one consumer."""
+
     def __init__(self, load: ConsumerLoad, now_s: float) -> None:
         self._positions = dict(load.offsets)
         self._ends = None if load.ends is None else dict(load.ends)
@@ -17,7 +19,7 @@ class ReadingProgress:
         self._last_news_s = now_s
 
     def advance(self, positions: Mapping[int, int], now_s: float) -> None:
-        """Next offsets, by partition."""
+        """Records the next offset of each partition."""
         self._positions.update(positions)
         self._last_news_s = now_s
 
@@ -25,7 +27,7 @@ class ReadingProgress:
         return self._ends is not None and all(self._positions[index] >= end for index, end in self._ends.items())
 
     def nothing_came(self, now_s: float, patience_s: float) -> None:
-        """Looks whether the producers have ended. Raises if records are missing for too long."""
+        """Checks whether the producers have ended. Raises LoadFailedError if records do not arrive for too long."""
         if self._ends is None and self._ends_file.exists():
             every = {int(index): end for index, end in json.loads(self._ends_file.read_text(encoding="utf-8")).items()}
             self._ends = {index: every[index] for index in self._positions}
@@ -34,7 +36,7 @@ class ReadingProgress:
 
 
 def write_ends(path: Path, ends: Mapping[int, int]) -> None:
-    """Whole or not at all: readers look for it meanwhile."""
+    """Writes the end offsets atomically, because readers poll for the file."""
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(ends), encoding="utf-8")
     draft.replace(path)

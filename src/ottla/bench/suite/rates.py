@@ -1,4 +1,4 @@
-"""Rates that are shares of what another row has reached: half of a peer's saturation, or more than a target takes."""
+"""Rates relative to the result of another row: half of a peer's saturation, or more than a target can take."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.bench.suite.store import Line
 
 
 def with_rate(configuration: Configuration, target: str, lines: Iterable[Line]) -> tuple[dict[str, Value], float]:
-    """The configuration with its rate, and what that row has reached so far (0 if the rate is a plain number)."""
+    """Returns the configuration with its rate, and the other row's result so far (0 if the rate is a plain number)."""
     label = configuration["producer.rate_of"]
     if not label:
         return dict(configuration), 0.0

@@ -1,4 +1,4 @@
-"""The lines of a run, put together: each configuration on each target with all its repetitions."""
+"""The results of a run: each configuration on each target with all its repetitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MeasuredCell:
     figures: dict[str, dict[int, float]] = field(default_factory=dict)
     """Values by figure and repetition."""
     failed: dict[int, str] = field(default_factory=dict)
-    """Why a repetition could not be measured. One that was measured later is not in here."""
+    """Why each repetition failed. A repetition that was measured later is not included."""
 
     @property
     def failures(self) -> list[str]:
@@ -32,7 +32,7 @@ class MeasuredCell:
 
     @property
     def repetitions(self) -> int:
-        """How many were measured."""
+        """Returns how many repetitions were measured."""
         return max(map(len, self.figures.values()), default=0)
 
     def summary(self, figure: str) -> Summary | None:
@@ -42,6 +42,8 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRatio:
+    """A ratio with its goal."""
+
     key: str
     label: str
     figure: str
@@ -50,19 +52,21 @@ class MeasuredRatio:
 
 
 class Results:
+    """All results of a run, read from its lines."""
+
     def __init__(self, lines: Iterable[Line]) -> None:
         self.cells: dict[tuple[str, str], MeasuredCell] = {}
-        """By configuration and target, in the order of the file."""
+        """The cells by configuration and target, in file order."""
         self.starts: dict[str, dict[str, list[float]]] = {}
         """Figures of every start, by target."""
         self.facts: dict[str, dict[str, Any]] = {}
         self.unavailable: dict[tuple[str, str], str] = {}
-        """Targets that could not be started, by name and storage, and why."""
+        """Why a target could not be started, by name and storage."""
         self.matrix: Line = {}
         self.runs: list[Line] = []
-        """Commit, machine and time of each run that is in here."""
+        """The commit, machine and time of each run included."""
         self.lines: list[Line] = []
-        """Of the cells that were measured."""
+        """The lines of the measured cells."""
         for line in lines:
             self._take(line)
         self._in_order()
@@ -129,25 +133,25 @@ class Results:
         return _goals(texts)
 
     def varied(self) -> list[str]:
-        """The settings that are not the same in all cells."""
+        """Returns the settings that differ between cells."""
         configurations = [cell.configuration for cell in self.cells.values()]
         return [name for name in configurations[0] if len({str(each.get(name)) for each in configurations}) > 1]
 
     def ratio(self, key: str, figure: str) -> Ratio | None:
-        """Of the subject to the peer."""
+        """Returns the ratio of the subject to the peer."""
         subject, peer = self.cells.get((key, self.subject)), self.cells.get((key, self.peer))
         if subject is None or peer is None:
             return None
         return paired_ratio(subject.figures.get(figure, {}), peer.figures.get(figure, {}))
 
     def own(self, key: str, figure: str) -> Ratio | None:
-        """The subject's figure itself, which is a share already."""
+        """Returns the subject's own figure, which is already a share."""
         cell = self.cells.get((key, self.subject))
         found = None if cell is None else cell.summary(figure)
         return None if found is None else Ratio(found.median, found.low, found.high)
 
     def ratios(self) -> list[MeasuredRatio]:
-        """Those with goals, or else those of the figures that say most."""
+        """Returns the ratios with goals, or if there are none, the ratios of the main figures."""
         found = []
         for key in self.keys:
             goals = {goal.figure: goal for goal in self.goals(key)}
@@ -161,7 +165,7 @@ class Results:
         return found + self._start_ratios()
 
     def without_ratio(self) -> list[tuple[str, str]]:
-        """Rows that have no ratio because a target failed: their labels, and the targets."""
+        """Returns the labels and the failed targets of rows that lack a ratio because a target failed."""
         found = []
         for key in self.keys:
             cells = [self.cells.get((key, target)) for target in (self.subject, self.peer)]
@@ -171,7 +175,7 @@ class Results:
         return found
 
     def _start_ratios(self) -> list[MeasuredRatio]:
-        """Starts are few and not in pairs."""
+        """Returns the ratios of start figures. Starts are few and not paired."""
         goals = {goal.figure: goal for goal in _goals(self.matrix.get("start_goals", []))}
         subject, peer = self.starts.get(self.subject, {}), self.starts.get(self.peer, {})
         found = []

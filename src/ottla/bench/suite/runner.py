@@ -1,4 +1,4 @@
-"""Runs a matrix: what is not measured yet, one cell after the other, each kept before the next begins."""
+"""Runs a matrix: measures the missing cells one after another, and stores each before the next begins."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Outcome:
+    """What was measured, and what failed."""
+
     measured: int = 0
     failures: list[str] = field(default_factory=list)
     unavailable: dict[str, str] = field(default_factory=dict)
-    """Targets that could not be had, and why."""
+    """Why a target was not available, by name."""
 
     @property
     def is_whole(self) -> bool:
@@ -35,6 +37,8 @@ class Outcome:
 
 
 class Runner:
+    """Measures the cells of a matrix."""
+
     def __init__(self, matrix: Matrix, store: Store, places: Places, run: Run, say: Say) -> None:
         self._matrix = matrix
         self._store = store
@@ -67,7 +71,7 @@ class Runner:
             return
         try:
             target = stage.get(cell.target, str(cell.row.configuration["storage"]))
-        except Exception as failure:  # whatever keeps it from running, others are measured, and this one is named
+        except Exception as failure:  # whatever the cause, this target is reported and the others are measured
             reason = failure_text(failure)
             self._outcome.unavailable[where] = reason
             storage = str(cell.row.configuration["storage"])
@@ -83,7 +87,7 @@ class Runner:
             figures = measurement.run()
             if reached:
                 figures["share_of_row"] = figures["records_per_s"] / reached
-        except Exception as failure:  # whatever it is, the other cells are measured, and this one is named
+        except Exception as failure:  # whatever the cause, this cell is reported and the others are measured
             stage.drop(target)
             sentence = failure_text(failure)
             self._outcome.failures.append(f"{cell.name}: {sentence}")
@@ -128,7 +132,7 @@ def place_name(cell: Cell) -> str:
 
 
 def matrix_line(matrix: Matrix, left_out: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a report needs beside the measurements."""
+    """Returns the line with what a report needs in addition to the measurements."""
     return {
         "kind": "matrix",
         "name": matrix.name,
@@ -147,7 +151,7 @@ def matrix_line(matrix: Matrix, left_out: list[dict[str, Any]]) -> dict[str, Any
 
 
 def failure_text(failure: Exception) -> str:
-    """One line: of a failure in a worker, what was raised there."""
+    """Returns one line. For a failure in a worker, it is the exception raised there."""
     text = str(failure).strip() or type(failure).__name__
     return text.splitlines()[-1] if isinstance(failure, WorkFailedError) else text.splitlines()[0]
 

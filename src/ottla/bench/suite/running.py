@@ -1,4 +1,4 @@
-"""Targets that run: Ottla's brokers, Apache Kafka's, or those that were there before."""
+"""Running targets: brokers of Ottla, of Apache Kafka, or brokers that were running already."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ QUIET = ("--log-level", "warning")
 
 
 class RunningTarget(ABC):
+    """The brokers of one target."""
+
     def __init__(self, plan: TargetPlan, directory: Path) -> None:
         self.plan = plan
         self.directory = directory
@@ -40,21 +42,21 @@ class RunningTarget(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Sets `started_at_s` to when the brokers' processes are started."""
+        """Starts the brokers. Sets `started_at_s` to when their processes were started."""
 
     @abstractmethod
     def end(self) -> None: ...
 
     @abstractmethod
     def pids(self) -> tuple[int, ...]:
-        """Of the brokers, if they run on this machine."""
+        """The processes of the brokers, if they run on this machine."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Version and settings, for the report."""
+        """The version and settings, for the report."""
 
     def create_topic(self, name: str, configuration: Configuration) -> None:
-        """Returns when every replica is in sync."""
+        """Creates a topic and waits until every replica is in sync."""
         replication = count(configuration, "topic.replication")
         configs = topic_configs(self.plan, configuration)
         with any_broker(self.bootstrap) as caller:
@@ -70,15 +72,16 @@ class RunningTarget(ABC):
         return max(map(resident_bytes, pids)) / 1e6 if pids else 0.0
 
     def drop_page_cache(self) -> None:
-        """Of the brokers' files, as far as they are written back: reads go to the disk then."""
+        """Drops the written-back pages of the brokers' files from the page cache, so that reads go to the disk."""
         os.sync()
         drop_page_cache_of(self.directory)
 
 
 def drop_page_cache_of(directory: Path) -> None:
-    """Drops the pages of all regular files below the directory. Ignores files that brokers remove or rename meanwhile.
+    """Drops all regular files below a directory from the page cache.
 
-    Other kinds of files have no pages: a named pipe refuses the advice, and opening one can block.
+    Ignores files that brokers remove or rename meanwhile. Other kinds of files have no pages: a named pipe rejects the
+    advice, and opening one can block.
     """
     for parent, _, names in os.walk(directory):
         for name in names:
@@ -94,6 +97,8 @@ def drop_pages_of(path: str) -> None:
 
 
 class OttlaTarget(RunningTarget):
+    """Brokers of Ottla."""
+
     def __init__(self, plan: TargetPlan, directory: Path) -> None:
         super().__init__(plan, directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -106,7 +111,7 @@ class OttlaTarget(RunningTarget):
             cluster = ClusterProcesses(
                 directory, plan.brokers, config=plan.config, arguments=QUIET, ready_timeout_s=READY_S
             )
-            self._brokers, self._start = cluster.brokers, cluster.start  # type: ignore[assignment] # both start it all
+            self._brokers, self._start = cluster.brokers, cluster.start  # type: ignore[assignment] # both start all
 
     @property
     def bootstrap(self) -> str:
@@ -121,7 +126,7 @@ class OttlaTarget(RunningTarget):
             raise
 
     def end(self) -> None:
-        """Its data is removed next: nothing needs to be flushed."""
+        """Kills the brokers. Nothing needs to be flushed, because the data is removed next."""
         for broker in self._brokers:
             if broker.running:
                 broker.kill()
@@ -135,6 +140,8 @@ class OttlaTarget(RunningTarget):
 
 
 class KafkaTarget(RunningTarget):
+    """Brokers of Apache Kafka."""
+
     def __init__(self, plan: TargetPlan, directory: Path) -> None:
         super().__init__(plan, directory)
         self._cluster = KafkaCluster(directory, plan.brokers, heap_mb=plan.heap_mb, config=plan.config)
@@ -167,7 +174,7 @@ class KafkaTarget(RunningTarget):
 
 
 class BootstrapTarget(RunningTarget):
-    """Brokers that somebody else runs. What they cost is not known."""
+    """Brokers that somebody else runs. Their resource usage is unknown."""
 
     @property
     def bootstrap(self) -> str:
@@ -191,11 +198,11 @@ KINDS: Mapping[str, type[RunningTarget]] = {"ottla": OttlaTarget, "kafka": Kafka
 
 
 def make_target(plan: TargetPlan, directory: Path) -> RunningTarget:
-    """Not started yet."""
+    """Returns a target that is not started yet."""
     return KINDS[plan.kind](plan, directory)
 
 
 def _without_places(settings: Mapping[str, str]) -> dict[str, str]:
-    """Ports and directories say nothing to a reader."""
+    """Removes ports and directories, which mean nothing to a reader."""
     places = ("log.dirs", "listeners", "advertised.listeners", "controller.quorum.voters")
     return {name: value for name, value in settings.items() if name not in places}

@@ -1,4 +1,4 @@
-"""What processes cost over time: CPU seconds and resident memory, looked at a few times a second."""
+"""Samples CPU time and resident memory of processes a few times a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Looks from a thread of its own. Groups are kept apart: brokers, clients, brokers of other targets."""
+    """Samples from its own thread. Groups are kept apart: brokers, clients, brokers of other targets."""
 
     def __init__(self, groups: Mapping[str, Callable[[], Iterable[int]]]) -> None:
         self._groups = groups
@@ -35,20 +35,21 @@ class Sampler:
             self.look()
 
     def look(self) -> None:
+        """Takes a sample of every process."""
         for name, pids in self._groups.items():
             for pid in pids():
                 try:
                     sample = Sample(time.monotonic_ns(), cpu_seconds_in_ticks(pid), resident_bytes(pid))
                 except (OSError, IndexError):
-                    continue  # it has ended
+                    continue  # the process has ended
                 self._samples[name][pid].append(sample)
 
     def cpu_s(self, group: str, begin_ns: int, end_ns: int) -> float:
-        """Of all processes of the group together."""
+        """Returns the CPU time of all processes of the group."""
         return sum(cpu_between(list(samples), begin_ns, end_ns) for samples in self._samples[group].values())
 
     def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]:
-        """Of each process of the group, the most that was seen meanwhile."""
+        """Returns the peak memory of each process of the group."""
         return [resident_max(list(samples), begin_ns, end_ns) for samples in self._samples[group].values()]
 
     def __enter__(self) -> Self:
@@ -65,7 +66,7 @@ class Sampler:
 
 
 def resident_max(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> int:
-    """From the last look before the time to the first after it: the time may be shorter than from look to look."""
+    """Returns the peak memory, with one sample on each side: the interval may be shorter than the sampling interval."""
     first = max(bisect_left(samples, begin_ns, key=lambda sample: sample.at_ns) - 1, 0)
     end = bisect_left(samples, end_ns, key=lambda sample: sample.at_ns) + 1
     return max((sample.resident_bytes for sample in samples[first:end]), default=0)
@@ -76,7 +77,7 @@ def cpu_between(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> float:
 
 
 def _cpu_at(samples: Sequence[Sample], at_ns: int) -> float:
-    """Between two looks it rises evenly; before the first and after the last it stands."""
+    """Interpolates linearly between two samples; before the first and after the last, the value is constant."""
     place = bisect_left(samples, at_ns, key=lambda sample: sample.at_ns)
     if not samples:
         return 0.0

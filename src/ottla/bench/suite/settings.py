@@ -1,4 +1,4 @@
-"""What a cell of a matrix can be told: one table of settings, with their types, defaults and meaning."""
+"""The settings of a matrix cell, with their types, defaults and meanings."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Literal
 Value = str | int | float | bool
 Kind = Literal["word", "count", "number", "flag", "acks", "path", "label"]
 Configuration = Mapping[str, Value]
-"""A value for each setting, by its dotted name."""
+"""The value of each setting, by its dotted name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
+    """One setting."""
+
     name: str
     kind: Kind
     default: Value
     meaning: str
     words: tuple[str, ...] = ()
-    """What it can be, if its kind is a word."""
+    """The possible values, if its kind is `word`."""
     least: float = 0
 
     def problem_with(self, value: object) -> str | None:
-        """Why it cannot have this value: the end of a sentence."""
+        """Returns why this value is invalid, as the end of a sentence."""
         match self.kind:
             case "word":
                 allowed = isinstance(value, str) and value in self.words
@@ -81,16 +83,16 @@ SETTINGS = {
                 " files are not in the page cache.", ("tail", "log", "disk")),
     )
 }  # fmt: skip
-"""By name, in the order of the report's columns."""
+"""The settings by name, in the order of the report's columns."""
 
 DEFAULTS: dict[str, Value] = {setting.name: setting.default for setting in SETTINGS.values()}
 IN_FLIGHT_IDEMPOTENT_MAX = 5
 
 
 def conflict_in(configuration: Mapping[str, Value]) -> str | None:
-    """Why these values do not go together, whatever the target. Settings that are missing conflict with nothing.
+    """Returns why these values are incompatible, whatever the target. Missing settings conflict with nothing.
 
-    Called with parts of a configuration too, so a rule looks only at settings that are there.
+    It is also called with partial configurations, so a rule looks only at settings that are present.
     """
     get = configuration.get
     if get("producer.idempotence") is True:
@@ -130,7 +132,7 @@ def _conflict_of_driver(configuration: Mapping[str, Value]) -> str | None:
 
 
 def has_rate(configuration: Mapping[str, Value]) -> bool:
-    """Of its own, or that of another row."""
+    """Returns whether the load has a rate, its own or that of another row."""
     return bool(configuration.get("producer.rate") or configuration.get("producer.rate_of"))
 
 

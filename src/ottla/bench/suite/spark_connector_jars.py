@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka connector, which is not in PySpark's wheel: by Maven, into a cache folder, once."""
+"""Resolves the jars of Spark's own Kafka connector, which PySpark's wheel lacks, with Maven into a cache directory."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ NEEDED = (
     "kafka-clients",
     "commons-pool2",
 )
-"""What Spark does not have itself: a second copy of what it has would only be in the way."""
+"""The jars that Spark lacks; a second copy of those it has would only get in the way."""
 
 
 def connector_version() -> str:
-    """The one that the pom names."""
+    """Returns the version that the pom names."""
     found = re.search(r"<artifactId>spark-sql-kafka[^<]*</artifactId>\s*<version>([^<]+)<", POM.read_text("utf-8"))
     assert found is not None, "the pom names the connector's version"
     return found.group(1)
 
 
 def connector_libraries() -> Path:
-    """The folder of the jars. Fetches them if they are not there. MavenUnavailableError says why that cannot be."""
+    """Returns the directory of the jars. Downloads missing ones, or raises MavenUnavailableError with the reason."""
     return resolved_jars(POM, _name(), only=NEEDED)
 
 
 def cached_connector() -> Path | None:
-    """The same, without fetching anything."""
+    """Returns the directory of the jars, or None if they were not downloaded."""
     folder = cached_jars(POM, _name())
     return folder if folder.exists() else None
 
 
 def class_path(folder: Path) -> str:
-    """For `spark.driver.extraClassPath`."""
+    """Returns the class path for `spark.driver.extraClassPath`."""
     return os.pathsep.join(map(str, sorted(folder.glob("*.jar"))))
 
 

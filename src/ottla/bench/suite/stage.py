@@ -1,4 +1,4 @@
-"""The targets that run at a moment: started when they are first needed, ended when another storage comes."""
+"""The running targets: started when first needed, and ended when another storage is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla.client import Producer
 
 REPLICAS_MAX = 3
 Started = Callable[[TargetPlan, str, dict[str, float], dict[str, Any]], None]
-"""Target, storage, figures of the start, facts."""
+"""Called with the target, the storage, the figures of the start, and the facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Places:
 
 @dataclass(slots=True)
 class Stage:
-    """Usable as a context manager, which ends everything and removes its data."""
+    """The running targets. As a context manager, it ends all of them and removes their data at the end."""
 
     matrix: Matrix
     places: Places
@@ -44,7 +44,7 @@ class Stage:
     _running: dict[tuple[str, str], RunningTarget] = field(default_factory=dict)
 
     def get(self, plan: TargetPlan, storage: str) -> RunningTarget:
-        """Started, and warm."""
+        """Returns a target that is started and warmed up."""
         place = "disk" if storage == "memory" else storage
         if (found := self._running.get((plan.name, place))) is not None:
             return found
@@ -74,7 +74,7 @@ class Stage:
         return tuple(pid for other in self._running.values() if other is not target for pid in other.pids())
 
     def drop(self, target: RunningTarget) -> None:
-        """One that failed: the next measurement starts a new one."""
+        """Ends a failed target, so that the next measurement starts a new one."""
         for key, found in list(self._running.items()):
             if found is target:
                 self._end(key)
@@ -95,7 +95,7 @@ class Stage:
 
 
 def start_figures(target: RunningTarget) -> dict[str, float]:
-    """How long it took from the start of the processes to the first acknowledged write, on as many copies as it has."""
+    """Measures the time from process start to the first acknowledged write on all replicas, and the idle memory."""
     if target.plan.kind == "bootstrap":
         return {}
     topic = f"bench-first-{time.time_ns()}"

@@ -1,4 +1,4 @@
-"""Medians, spreads, ratios of interleaved repetitions, and which setting matters how much. Pure."""
+"""Medians, spreads, ratios of interleaved repetitions, and the effects of settings. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ottla.bench.suite.settings import Value
 
 
 class Summary(NamedTuple):
+    """The median and the range of repetitions."""
+
     median: float
     low: float
     high: float
@@ -19,31 +21,33 @@ class Summary(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """How far the repetitions lie apart, as a share of the median."""
+        """The range of the repetitions as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
 
 class Ratio(NamedTuple):
+    """A ratio with its range over the repetitions."""
+
     ratio: float
     low: float
     high: float
 
     @property
     def is_clear(self) -> bool:
-        """Every repetition says the same: more, or less."""
+        """Whether every repetition agrees: more, or less."""
         return self.low > 1 or self.high < 1
 
 
 class Effect(NamedTuple):
-    """What one setting does to a figure."""
+    """The effect of one setting on a figure."""
 
     setting: str
     best: Value
     worst: Value
     factor: float
-    """The figure with the best value over that with the worst, all else being mixed alike (geometric means)."""
+    """The figure with the best value over that with the worst, averaged over all other settings (geometric means)."""
     share: float
-    """Of the variation between all cells (of the logarithm): 0 is none, 1 all of it."""
+    """The share of the variation between all cells (of the logarithm), from 0 to 1."""
 
 
 def summary(values: Sequence[float]) -> Summary:
@@ -53,20 +57,20 @@ def summary(values: Sequence[float]) -> Summary:
 
 
 def paired_ratio(subject: Mapping[int, float], peer: Mapping[int, float]) -> Ratio | None:
-    """Of values by repetition. Those of one repetition were measured one after the other, so noise hits both."""
+    """Returns the ratio by repetition, whose values were measured back to back, so that noise affects both."""
     ratios = [subject[at] / peer[at] for at in sorted(subject.keys() & peer.keys()) if peer[at] > 0]
     return Ratio(median(ratios), min(ratios), max(ratios)) if ratios else None
 
 
 def unpaired_ratio(later: Sequence[float], earlier: Sequence[float]) -> Ratio | None:
-    """Of two runs. The range is the widest that any two repetitions give."""
+    """Returns the ratio of two runs. Its range is the widest that any two repetitions give."""
     if not later or not earlier or min(earlier) <= 0:
         return None
     return Ratio(median(later) / median(earlier), min(later) / max(earlier), max(later) / min(earlier))
 
 
 def effects(cells: Sequence[tuple[Mapping[str, Value], float]]) -> list[Effect]:
-    """The settings that differ between cells, those that explain most first."""
+    """Returns the effects of the settings that differ between cells, the strongest first."""
     usable = [(configuration, math.log(value)) for configuration, value in cells if value > 0]
     if len(usable) < 2:
         return []
@@ -88,12 +92,12 @@ def effects(cells: Sequence[tuple[Mapping[str, Value], float]]) -> list[Effect]:
 
 
 def _level(value: Value) -> Value:
-    """So that yes and 1 are two levels: Python takes True for 1."""
+    """Keeps yes and 1 apart, because True equals 1 in Python."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
 def time_left_s(done: Sequence[tuple[float, float]], left_estimates_s: Sequence[float]) -> float:
-    """From (estimated, real) seconds of what is done. Estimates are corrected by how wrong they were so far."""
+    """Returns the time left, correcting estimates by their error in `done`, which has (estimated, real) seconds."""
     estimated = sum(estimate for estimate, _ in done)
     correction = sum(real for _, real in done) / estimated if estimated > 0 else 1.0
     return sum(left_estimates_s) * correction

@@ -1,4 +1,4 @@
-"""Where results are kept: one JSON line for each measurement, on the disk before the next one begins."""
+"""Stores results: one JSON line for each measurement, durable before the next one begins."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ Line = dict[str, Any]
 
 
 class Store:
+    """The results file of a run."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / RESULTS_FILE
 
     def append(self, run: Run, line: Line) -> None:
-        """Durable when this returns. What a crash has cut in two before stays a line of its own."""
+        """Appends a line, which is durable on return. A line that a crash has truncated stays a line of its own."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             if file.seek(0, os.SEEK_END) and not _ends_whole(file.fileno()):
@@ -34,7 +36,7 @@ class Store:
         return list(read_lines(self.path))
 
     def set_aside(self) -> Path | None:
-        """For a fresh start. Nothing is thrown away."""
+        """Renames the results for a fresh start. Nothing is deleted."""
         if not self.path.exists():
             return None
         number = 1
@@ -49,7 +51,7 @@ def _ends_whole(descriptor: int) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Oldest first. A line that was cut is left out."""
+    """Yields the lines, oldest first. Skips a truncated line."""
     if not path.exists():
         return
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -62,7 +64,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def done_cells(lines: list[Line]) -> set[tuple[str, str, int]]:
-    """What need not be measured again. Failures are tried again."""
+    """Returns the cells that need not be measured again. Failed cells are retried."""
     return {
         (line["key"], line["target_key"], line["repetition"])
         for line in lines

@@ -1,4 +1,4 @@
-"""The results as tables in a terminal."""
+"""Prints the results as tables in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITING = ("records_per_s", "mb_per_s", "p50_us", "p99_us", "p999_us", "behind_s
            "brokers_cpu_s_per_gb", "broker_memory_mb")  # fmt: skip
 READING = ("read_records_per_s", "read_mb_per_s", "end_to_end_p50_us", "end_to_end_p99_us", "end_to_end_p999_us",
            "read_brokers_cpu_s_per_gb")  # fmt: skip
-"""Everything else is in the page and in the files."""
+"""All other figures are in the page and in the files."""
 OFTEN_NOTHING = ("behind_share",)
 LABEL_WIDTH_MAX = 52
 

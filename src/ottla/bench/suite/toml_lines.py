@@ -1,4 +1,4 @@
-"""On which line of a TOML file a key stands. The standard library's reader does not say."""
+"""Finds the line of a key in a TOML file, which the standard library's parser does not report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 Path = tuple[str | int, ...]
-"""Tables and keys from the top; a number is the place in an array of tables."""
+"""Tables and keys from the top; a number is the index in an array of tables."""
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""")
@@ -14,7 +14,7 @@ _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 
 
 def lines_of_keys(text: str) -> dict[Path, int]:
-    """Every table and key that begins a line."""
+    """Returns the line of every table and key that begins a line."""
     found: dict[Path, int] = {}
     table: Path = ()
     counts: dict[Path, int] = {}
@@ -34,7 +34,7 @@ def lines_of_keys(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int | None:
-    """The line of the key, or of the innermost table that has it."""
+    """Returns the line of the key, or of the innermost table that contains it."""
     for end in range(len(path), 0, -1):
         if (line := lines.get(path[:end])) is not None:
             return line

@@ -1,4 +1,4 @@
-"""What the report shows: which lines belong into one plot. Pure."""
+"""Groups the cells of a report into charts. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ottla.bench.suite.statistics import Effect, effects
 
 LINES_MAX = 8
 RATES = "producer.rate"
-"""How the names of all settings of the rate begin."""
+"""The prefix of all settings of the rate."""
 
 
 class Group(NamedTuple):
-    """Cells of one plot, and what they have in common."""
+    """The cells of one chart, and what they have in common."""
 
     title: str
     cells: list[MeasuredCell]
 
 
 class Curve(NamedTuple):
-    """Cells that differ in their rate alone, lowest first."""
+    """Cells that differ only in their rate, lowest first."""
 
     label: str
     target: str
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 
 
 def throughput_groups(results: Results) -> list[Group]:
-    """At most so many lines a plot: apart is what differs most, so that the lines of a plot lie close together."""
+    """Groups cells into charts of limited size, split by the strongest setting, so that rows of a chart are similar."""
     found = []
     for target in results.targets:
         cells = [cell for at, cell in results.cells.items() if at[1] == target and "mb_per_s" in cell.figures]
@@ -41,7 +41,7 @@ def throughput_groups(results: Results) -> list[Group]:
 
 
 def at_full_speed(cells: list[MeasuredCell]) -> list[MeasuredCell]:
-    """Those without a rate: with one, throughput is what was asked for. If all have one, all of them."""
+    """Returns the cells without a rate, since a rate fixes the throughput. If all have one, returns all of them."""
     return [cell for cell in cells if not cell.configuration["producer.rate"]] or cells
 
 
@@ -62,13 +62,13 @@ def _split(title: str, cells: list[MeasuredCell], common: str) -> list[Group]:
 
 
 def ranked(cells: Sequence[MeasuredCell], figure: str) -> list[Effect]:
-    """Which settings matter for a figure, most first."""
+    """Returns the effects of settings on a figure, the strongest first."""
     usable = [(cell.configuration, found.median) for cell in cells if (found := cell.summary(figure)) is not None]
     return effects(usable)
 
 
 def latency_curves(results: Results) -> list[list[Curve]]:
-    """Those of one configuration together, one for each target."""
+    """Returns the curves of each configuration, one for each target."""
     together: dict[str, dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
     for cell in results.cells.values():
         if cell.configuration["producer.rate"] and "p50_us" in cell.figures:
