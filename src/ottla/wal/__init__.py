@@ -21,7 +21,7 @@ from ottla.wal.errors import (
     UnknownOutcomeError,
     WalError,
 )
-from ottla.wal.log import Log
+from ottla.wal.log import Limits, Log
 from ottla.wal.sync_log import SyncLog
 from ottla.wal.values import Entry, LogSettings, Tail
 
@@ -29,6 +29,7 @@ __all__ = [
     "Entry",
     "FencedError",
     "InvalidRequestError",
+    "Limits",
     "Log",
     "LogClosedError",
     "LogNotFoundError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
@@ -33,10 +33,18 @@ class Limits:
     """Maximum number of unacknowledged bytes; further appends are rejected."""
 
 
-def _bytes(data: bytes) -> bytes:
+def as_bytes(data: bytes) -> bytes:
     """Returns the data as bytes, copied if the caller could change it later. Raises TypeError for anything that is not
     a buffer, such as a str."""
     return data if type(data) is bytes else memoryview(data).tobytes()
+
+
+def as_rows(data: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Returns the records of one append as bytes. Raises TypeError like `as_bytes`, and ValueError without records."""
+    rows = tuple(map(as_bytes, data))
+    if not rows:
+        raise ValueError("there is nothing to append")
+    return rows
 
 
 class Log:
@@ -117,15 +125,17 @@ class Log:
         With `expected_end`, the record is appended only if the log ends there; otherwise the future fails with
         UnexpectedEndError. Raises TooMuchInFlightError if too many bytes are unacknowledged: `ready` waits for room.
         """
-        return self._writing().append((_bytes(data),), expected_end)
+        return self.append_rows((as_bytes(data),), expected_end)
 
     async def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
         """Appends all records atomically and contiguously. Returns the range of their offsets."""
-        rows = tuple(map(_bytes, data))
-        if not rows:
-            raise ValueError("there is nothing to append")
-        first = await self._writing().append(rows, expected_end)
+        rows = as_rows(data)
+        first = await self.append_rows(rows, expected_end)
         return range(first, first + len(rows))
+
+    def append_rows(self, rows: Sequence[bytes], expected_end: int | None = None) -> asyncio.Future[int]:
+        """Appends all records like `append_many`, without waiting. The future resolves to the offset of the first."""
+        return self._writing().append(rows, expected_end)
 
     async def ready(self) -> None:
         """Waits until there is room for another append."""

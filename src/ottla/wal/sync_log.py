@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ottla.wal.errors import LogClosedError, TooMuchInFlightError, WalError
-from ottla.wal.log import AcksName, Limits, Log
+from ottla.wal.errors import LogClosedError, TooMuchInFlightError
+from ottla.wal.log import AcksName, Limits, Log, as_bytes, as_rows
 from ottla.wal.values import Entry, LogSettings, Tail
 
 T = TypeVar("T")
@@ -33,10 +33,11 @@ class SyncLog:
     def __init__(self, loop: _LoopThread, log: Log) -> None:
         self._loop = loop
         self._log = log
-        self._queue: deque[tuple[bytes, int | None, Future[int]]] = deque()
+        self._queue: deque[tuple[tuple[bytes, ...], int | None, Future[int]]] = deque()
         self._slots = threading.BoundedSemaphore(_WAITING_MAX)
         self._guard = threading.Lock()
         self._is_draining = False
+        self._is_closed = False
 
     @classmethod
     def open(
@@ -80,14 +81,27 @@ class SyncLog:
 
     def append(self, data: bytes, *, expected_end: int | None = None) -> Future[int]:
         """Appends one record. The future resolves to its offset once it is acknowledged. Blocks while too many bytes
-        are unacknowledged."""
+        are unacknowledged. A future that is cancelled before its record is sent takes it out of the queue."""
+        return self._enqueue((as_bytes(data),), expected_end)
+
+    def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
+        """Appends all records atomically and contiguously. Returns the range of their offsets."""
+        rows = as_rows(data)
+        first = self._enqueue(rows, expected_end).result()
+        return range(first, first + len(rows))
+
+    def _enqueue(self, rows: tuple[bytes, ...], expected_end: int | None) -> Future[int]:
+        """Queues an append for the loop's thread. One queue for all keeps the order of each thread's calls."""
         future: Future[int] = Future()
         self._slots.acquire()
         with self._guard:
-            self._queue.append((data, expected_end, future))
+            if self._is_closed:
+                self._slots.release()
+                raise LogClosedError("the log was closed")
+            self._queue.append((rows, expected_end, future))
             is_first, self._is_draining = not self._is_draining, True
-        if is_first:
-            self._loop.start(self._drain())
+            if is_first:
+                self._loop.start(self._drain())
         return future
 
     async def _drain(self) -> None:
@@ -97,32 +111,23 @@ class SyncLog:
                 if not self._queue:
                     self._is_draining = False
                     return
-                data, expected_end, future = self._queue.popleft()
+                rows, expected_end, future = self._queue.popleft()
+            self._slots.release()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                appended = await self._append_when_ready(data, expected_end)
-            except WalError as error:
+                appended = await self._append_when_ready(rows, expected_end)
+            except Exception as error:  # whatever it is, the caller waits for it
                 future.set_exception(error)
             else:
                 appended.add_done_callback(lambda done, future=future: _pass_on(done, future))  # type: ignore[misc] # a default binds it
-            finally:
-                self._slots.release()
 
-    async def _append_when_ready(self, data: bytes, expected_end: int | None) -> asyncio.Future[int]:
+    async def _append_when_ready(self, rows: tuple[bytes, ...], expected_end: int | None) -> asyncio.Future[int]:
         while True:
             try:
-                return self._log.append(data, expected_end=expected_end)
+                return self._log.append_rows(rows, expected_end)
             except TooMuchInFlightError:
                 await self._log.ready()
-
-    def append_many(self, data: Iterable[bytes], *, expected_end: int | None = None) -> range:
-        """Appends all records atomically and contiguously. Returns the range of their offsets."""
-        rows = tuple(data)
-
-        async def append() -> range:
-            await self._log.ready()
-            return await self._log.append_many(rows, expected_end=expected_end)
-
-        return self._loop.call(append())
 
     def flush(self) -> None:
         """Waits until no append is unacknowledged. Appends may have succeeded or failed; their futures tell."""
@@ -179,9 +184,24 @@ class SyncLog:
 
     def close(self) -> None:
         """Closes the handle. Unacknowledged records may or may not be in the log; call `flush` first to find out."""
-        if self._loop.is_running:
-            self._loop.call(self._log.close())
-            self._loop.end()
+        with self._guard:
+            was_closed, self._is_closed = self._is_closed, True
+            queued = list(self._queue)
+            self._queue.clear()
+        if was_closed:
+            return
+        for _, _, future in queued:
+            self._slots.release()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(LogClosedError("the log was closed"))
+        self._loop.call(self._end())
+        self._loop.end()
+
+    async def _end(self) -> None:
+        """Closes the log and lets an append that waits for room fail."""
+        await self._log.close()
+        while self._is_draining:  # noqa: ASYNC110 - it ends in this turn of the loop or the next
+            await asyncio.sleep(0)
 
     def __enter__(self) -> Self:
         return self
