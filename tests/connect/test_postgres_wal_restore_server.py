@@ -190,6 +190,25 @@ def test_a_server_that_goes_back_or_ahead_gets_what_it_asks_for(
     assert len(recovery.servers()) == 1
 
 
+def test_a_segment_that_was_taken_is_given_again(story: Story, recovery: Recovery, tmp_path: Path) -> None:
+    """At the end of a recovery PostgreSQL asks again for the last segment, which it has renamed away itself."""
+    *_, first, second, third, last = story.segments()
+    recovery.take(first)
+    until(lambda: recovery.ready() == [second.name, third.name], "it reads ahead up to the end")
+    for segment in (second, third, third, last, third, last, last):
+        assert recovery.take(segment) == story.content(segment, tmp_path / "file"), segment.name
+
+
+def test_a_log_of_another_database_is_refused(story: Story, recovery: Recovery) -> None:
+    """Also by what is read ahead: its segments would have the right names."""
+    words = recovery.command.split("--system-id ", 1)
+    recovery.command = f"{words[0]}--system-id 4711 {words[1].split(' ', 1)[1]}"
+    for _ in range(2):
+        assert recovery.ask(story.segments()[0].name) == FATAL
+        assert "this log does not hold the WAL of this database" in recovery.said
+        assert recovery.ready() == []
+
+
 def test_a_killed_restore_server_is_started_again(story: Story, recovery: Recovery, tmp_path: Path) -> None:
     segments = story.segments()
     for number, segment in enumerate(segments):

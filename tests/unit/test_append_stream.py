@@ -27,8 +27,10 @@ from ottla.wal import (
     TrimmedError,
     UnavailableError,
     UnexpectedEndError,
+    reader,
 )
 from ottla.wal.log import Limits
+from ottla.wire.wal_calls import ReadReply, decode_read_reply
 
 SHORT = Limits(patience_s=0.5)
 
@@ -58,6 +60,28 @@ async def test_appends_have_the_offsets_of_their_order(servers: str) -> None:
             (3002, b"c"),
         ]
         assert [entry.data async for entry in log.read(1, 3)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("durability", ["memory", "disk"])
+async def test_a_read_of_one_record_sends_no_other(
+    servers: str, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search by bisection reads one record at a time, each of which may be followed by megabytes."""
+    replies: list[bytes] = []
+
+    def recorded(message: bytes) -> ReadReply:
+        replies.append(message)
+        return decode_read_reply(message)
+
+    monkeypatch.setattr(reader, "decode_read_reply", recorded)
+    async with await Log.open(servers, f"one-{durability}", create=LogSettings(durability=durability)) as log:
+        for number, size in enumerate([10, 200_000, 10, 90_000, 90_000, 10, 10]):
+            await log.append(b"%d" % number * size)
+        for number, size in enumerate([10, 200_000, 10, 90_000, 90_000, 10, 10]):
+            replies.clear()
+            assert [entry.data async for entry in log.read(number, number + 1)] == [b"%d" % number * size]
+            assert sum(map(len, replies)) < size + 200
+        assert [entry.offset async for entry in log.read(1, 6)] == [1, 2, 3, 4, 5]
 
 
 async def test_cuts_lose_nothing_and_double_nothing(servers: str, seed: int) -> None:

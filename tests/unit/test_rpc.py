@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.rpc.channel import Channel
 from ottla.rpc.frames import FrameSplitter, data_header, window_update
-from ottla.rpc.messages import framed
+from ottla.rpc.messages import PREFIX_BYTES, MessageSplitter, framed
 from ottla.rpc.server import Call, RpcServer, unary
 from ottla.rpc.status import RpcError, Status
 from ottla.rpc.stream import STREAM_WINDOW_BYTES, Receiver
@@ -35,10 +35,60 @@ def test_frames_come_in_order_however_they_are_cut(
     )
     splitter = FrameSplitter(100, has_preface=has_preface)
     parts = [part for at in range(0, len(sent), step) for part in splitter.feed(sent[at : at + step])]
-    again = b"".join(body if not stream else data_header(stream, len(body)) + body for stream, body in parts)
-    assert again == sent
     plain = [(stream, body) for kind, flags, stream, body in frames if (kind, flags) == (0, 0)]
-    assert [part for part in parts if part[0]] == plain
+    assert joined(parts) == joined(
+        [(0, preface)]
+        + [
+            (stream, body)
+            if (kind, flags) == (0, 0)
+            else (0, len(body).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + body)
+            for kind, flags, stream, body in frames
+        ]
+    )
+    if step >= len(sent):
+        assert [part for part in parts if part[0]] == plain
+
+
+def joined(parts: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Without empty parts; neighbours of one stream in one piece, as a DATA frame may arrive in several."""
+    found: list[tuple[int, bytes]] = []
+    for stream, body in parts:
+        if body and found and found[-1][0] == stream:
+            found[-1] = stream, found[-1][1] + body
+        elif body:
+            found.append((stream, body))
+    return found
+
+
+def test_the_bytes_of_a_data_frame_are_passed_on_as_they_arrive() -> None:
+    splitter = FrameSplitter(100, has_preface=False)
+    sent = data_header(1, 6) + b"abcdef" + data_header(3, 2) + b"gh" + window_update(1, 9)
+    assert splitter.feed(sent[:9]) == []
+    assert splitter.feed(sent[9:12]) == [(1, b"abc")]
+    assert splitter.feed(sent[12:-1]) == [(1, b"def"), (3, b"gh")]
+    assert splitter.feed(sent[-1:]) == [(0, window_update(1, 9))]
+
+
+@given(st.lists(st.binary(max_size=9000), max_size=6), st.integers(1, 12_000))
+def test_messages_come_in_order_however_they_are_cut(messages: list[bytes], step: int) -> None:
+    sent = b"".join(map(framed, messages))
+    splitter = MessageSplitter(9000)
+    found: list[bytes] = []
+    for at in range(0, len(sent), step):
+        found += splitter.feed(sent[at : at + step])
+        whole = sum(PREFIX_BYTES + len(each) for each in found)
+        assert splitter.buffered_bytes == min(at + step, len(sent)) - whole
+    assert found == messages
+
+
+def test_a_message_in_tiny_parts_takes_no_more_memory_than_its_size() -> None:
+    splitter = MessageSplitter(1 << 20)
+    splitter.feed(framed(bytes(100_000))[:PREFIX_BYTES])
+    for _ in range(49_999):
+        assert splitter.feed(b"ab") == []
+    assert len(splitter._parts) == 1
+    assert splitter.feed(b"ab") == [b"ab" * 50_000]
+    assert splitter.buffered_bytes == 0
 
 
 def test_a_frame_that_is_too_large_is_refused_when_it_says_so() -> None:
@@ -97,6 +147,39 @@ async def test_a_receiver_that_holds_back_stops_its_sender_and_no_other() -> Non
     with pytest.raises(RpcError, match="there is no method") as unknown:
         await channel.unary("/t/Nothing", b"", 20)
     assert unknown.value.status == Status.UNIMPLEMENTED
+    channel.close()
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("size_bytes", [300_000, 1_000_000, 5_000_000])
+async def test_a_receiver_slower_than_its_sender_holds_little(size_bytes: int) -> None:
+    """It is done with one message after the other. Large messages arrive in parts, some of which are credited early."""
+    streams: list[Holding] = []
+
+    def hold(call: Call) -> Receiver:
+        streams.append(Holding(call))
+        return streams[-1]
+
+    async def echo(message: bytes) -> bytes:
+        return message
+
+    server = RpcServer({"/t/Hold": hold, "/t/Echo": unary("Echo", echo)})
+    channel = await Channel.connect(f"127.0.0.1:{await server.start('127.0.0.1', 0)}")
+    stream = channel.call("/t/Hold", Receiver())
+    count = 60_000_000 // size_bytes
+    for _ in range(count):
+        stream.send(bytes(size_bytes))
+    for number in range(count):
+        for _ in range(2000):
+            await channel.unary("/t/Echo", b"", 20)
+            if streams[0].held:
+                break
+        for _ in range(5):
+            await channel.unary("/t/Echo", b"", 20)
+        assert sum(map(len, streams[0].held)) <= STREAM_WINDOW_BYTES + 2 * size_bytes, number
+        streams[0].call.stream.credit(len(streams[0].held.pop(0)))
+    held = streams[0].call.stream
+    assert (held.early_credit_bytes, held.uncredited_bytes, held.buffered_bytes) == (0, 0, 0)
     channel.close()
     await server.stop(0)
 

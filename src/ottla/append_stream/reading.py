@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.broker.partition import Partition
 
 READ_BYTES = 1 << 20
+RECORD_BYTES = 64 << 10
+"""A read of a few records looks for so many bytes of each at first: a search by bisection reads one at a time."""
 UNSENT_BYTES_MAX = 2 << 20
 
 
@@ -85,7 +87,7 @@ class ReadStream(Receiver):
                 return WalFailure(Code.UNAVAILABLE, "the broker stops")
             if not partition.is_led_here or partition.deleted:
                 return self._service.logs.not_led(request.log)
-            outcome = partition.read(offset, READ_BYTES, committed_only=True)
+            outcome = partition.read(offset, _size_to_read(offset, until), committed_only=True)
             if isinstance(outcome, ColdRead):
                 outcome = await partition.read_cold(outcome)
             if isinstance(outcome, Refused):
@@ -126,11 +128,18 @@ class ReadStream(Receiver):
             partition.unwatch(id(self))
 
 
+def _size_to_read(offset: int, until: int | None) -> int:
+    return READ_BYTES if until is None else min(READ_BYTES, (until - offset) * RECORD_BYTES)
+
+
 def _reply(partition: Partition, request: ReadRequest, read: Slice, offset: int, until: int | None) -> ReadReply:
     end = partition.last_stable_offset
     aborted = partition.log.transactions.aborted.between(offset, read.next_offset)
     if request.as_batches and not aborted:
-        return ReadReply(record_batches=b"".join(read.buffers), next_offset=read.next_offset, committed_end=end)
+        if until is not None and read.next_offset > until:
+            read = _before(read, until)
+        found = read.buffers[0] if len(read.buffers) == 1 else b"".join(read.buffers)
+        return ReadReply(record_batches=found, next_offset=read.next_offset, committed_end=end)
     spans = [(each.producer_id, each.first_offset, each.last_offset) for each in aborted]
     batches = [batch for batch in _batches(read) if not _is_aborted(batch, spans)]
     if request.as_batches:
@@ -146,6 +155,12 @@ def _reply(partition: Partition, request: ReadRequest, read: Slice, offset: int,
         if until is None or record.offset < until
     ]
     return ReadReply(entries=entries, next_offset=read.next_offset, committed_end=end)
+
+
+def _before(read: Slice, until: int) -> Slice:
+    """The batches of the slice that have a record before `until`; where the slice ends stays the same."""
+    kept = [batch.data for batch in _batches(read) if batch.header.base_offset < until]
+    return Slice([memoryview(data) for data in kept], sum(map(len, kept)), read.next_offset)
 
 
 def _batches(read: Slice) -> Iterable[Batch]:

@@ -69,7 +69,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameSplitter(FRAME_BYTES_MAX, has_preface=not is_client)
         self._window_bytes = CONNECTION_WINDOW_BYTES + DEFAULT_WINDOW_BYTES
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         """To be written, in this order, before what `h2` has."""
         self._to_pump: dict[int, Stream] = {}
         self._is_flushing = False
@@ -148,9 +148,10 @@ class Http2Connection(asyncio.Protocol):
         self.flush()
 
     def credit(self, stream: Stream, size_bytes: int) -> None:
-        if size_bytes <= 0:
-            return
-        size_bytes = min(size_bytes, stream.uncredited_bytes)
+        """So much has been received and is done with. What was credited early is not credited again."""
+        early = min(size_bytes, stream.early_credit_bytes)
+        stream.early_credit_bytes -= early
+        size_bytes = min(size_bytes - early, stream.uncredited_bytes)
         stream.uncredited_bytes -= size_bytes
         stream.credit_due_bytes += size_bytes
         if self.lost is None and stream.credit_due_bytes >= CREDIT_BYTES_MIN:
@@ -235,7 +236,7 @@ class Http2Connection(asyncio.Protocol):
             pieces, self._pieces = self._pieces, []
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
-    def write(self, *frames: bytes) -> None:
+    def write(self, *frames: bytes | memoryview) -> None:
         """Behind what `h2` has to say by now."""
         before = self.http2.data_to_send()
         if before:
@@ -328,9 +329,13 @@ class Http2Connection(asyncio.Protocol):
         except RpcError as error:
             self.on_bad_message(stream, error)
             return
-        # Whoever holds a message back holds its size back, as far as it came in this frame: what came before was
-        # credited at once, else a message above the window could never come.
-        self.credit(stream, size - sum(map(len, messages)))
+        # A receiver that holds a message back holds its credit back. Parts of a message are credited when they arrive,
+        # otherwise one above the window could never be whole; that is deducted from the credits that follow.
+        surplus = size - sum(map(len, messages))
+        if surplus >= 0:
+            self.credit(stream, surplus)
+        else:
+            stream.early_credit_bytes -= surplus
         for message in messages:
             stream.receiver.on_message(message)
 

@@ -47,6 +47,7 @@ class Stream:
         "_splitter",
         "_trailers",
         "credit_due_bytes",
+        "early_credit_bytes",
         "has_ended",
         "id",
         "is_over",
@@ -59,7 +60,7 @@ class Stream:
     def __init__(self, connection: Http2Connection, stream_id: int, receiver: Receiver, message_bytes_max: int) -> None:
         self._connection = connection
         self._splitter = MessageSplitter(message_bytes_max)
-        self._out: deque[bytes] = deque()
+        self._out: deque[bytes | memoryview] = deque()
         self._trailers: Headers | None = None
         self._ends = False
         self.id = stream_id
@@ -71,6 +72,8 @@ class Stream:
         """What the peer may send yet."""
         self.credit_due_bytes = 0
         """Given, and not told yet: small amounts are told together."""
+        self.early_credit_bytes = 0
+        """Credited for a message before it was whole, and to be deducted from the next credits."""
         self.has_ended = False
         """The peer sends nothing more."""
         self.is_over = False
@@ -133,14 +136,16 @@ class Stream:
         elif had_some:
             self.receiver.on_drained()
 
-    def _take(self, room: int) -> bytes:
-        """Several small messages go into one frame."""
-        out, taken, size = self._out, [], 0
+    def _take(self, room: int) -> bytes | memoryview:
+        """Several small messages go into one frame. The frames of a large one are views of it, not copies."""
+        out, size = self._out, 0
+        taken: list[bytes | memoryview] = []
         while out and size + len(out[0]) <= room:
             size += len(out[0])
             taken.append(out.popleft())
         if size < room and out and not taken:
-            taken, out[0] = [out[0][:room]], out[0][room:]
+            view = memoryview(out[0])
+            taken, out[0] = [view[:room]], view[room:]
             size = room
         self.unsent_bytes -= size
         return taken[0] if len(taken) == 1 else b"".join(taken)

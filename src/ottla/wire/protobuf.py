@@ -12,7 +12,7 @@ VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 _MASK = (1 << 64) - 1
 _SIGN = 1 << 63
 
-Value = int | bytes
+Value = int | bytes | memoryview
 
 
 class MalformedMessageError(ValueError):
@@ -45,7 +45,7 @@ def put_text(out: bytearray, number: int, text: str, *, always: bool = False) ->
     put_bytes(out, number, text.encode(), always=always)
 
 
-def get_varint(data: bytes, at: int) -> tuple[int, int]:
+def get_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     try:
         while True:
@@ -75,7 +75,12 @@ def unsigned(value: Value) -> int:
 
 
 def content(value: Value) -> bytes:
-    if not isinstance(value, bytes):
+    return bytes(view(value))
+
+
+def view(value: Value) -> bytes | memoryview:
+    """The content without a copy, if the message was a memoryview."""
+    if isinstance(value, int):
         raise MalformedMessageError("bytes were expected")
     return value
 
@@ -87,8 +92,8 @@ def text(value: Value) -> str:
         raise MalformedMessageError("a text is not UTF-8") from None
 
 
-def fields(data: bytes, at: int = 0) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field; integers as they are in 64 bits."""
+def fields(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Value]]:
+    """Number and value of each field; integers as they are in 64 bits. Those of a memoryview are views of it."""
     end = len(data)
     while at < end:
         key, at = get_varint(data, at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.wire.protobuf import Value, content, fields, put_bytes, put_int, put_text, signed, text, unsigned
+from ottla.wire.protobuf import Value, content, fields, put_bytes, put_int, put_text, signed, text, unsigned, view
 from ottla.wire.wal_append import WalFailure, decode_failure, encode_failure
 
 
@@ -103,7 +103,7 @@ class WalEntry(NamedTuple):
 
 class ReadReply(NamedTuple):
     entries: Sequence[WalEntry] = ()
-    record_batches: bytes = b""
+    record_batches: bytes | memoryview = b""
     next_offset: int = 0
     committed_end: int = 0
     failure: WalFailure | None = None
@@ -127,15 +127,16 @@ def encode_read_reply(reply: ReadReply) -> bytearray:
 
 def decode_read_reply(message: bytes) -> ReadReply:
     entries: list[WalEntry] = []
-    batches, next_offset, committed_end, failure = b"", 0, 0, None
-    for number, value in fields(message):
+    batches: bytes | memoryview = b""
+    next_offset, committed_end, failure = 0, 0, None
+    for number, value in fields(memoryview(message)):
         match number:
             case 1:
                 found = dict(fields(content(value)))
                 entry = WalEntry(signed(found.get(1, 0)), signed(found.get(2, 0)), content(found.get(3, b"")))
                 entries.append(entry)
             case 2:
-                batches = content(value)
+                batches = view(value)
             case 3:
                 next_offset = signed(value)
             case 4:

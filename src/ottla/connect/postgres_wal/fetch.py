@@ -30,9 +30,7 @@ async def fetch_file(
     log: ReadableLog, name: str, path: Path, system_id: int, segment_bytes: int, *, up_to_gap: bool
 ) -> bool:
     """False, and no file, if the log does not have it. Raises PostgresError for whatever is not that."""
-    last = await last_entry(log)
-    if last is None or last.entry.system_id != system_id:
-        raise RefusedError("this log does not hold the WAL of this database")
+    await check_database(log, system_id)
     timeline = timeline_of_history_name(name)
     if timeline is not None:
         history = await history_file(log, timeline)
@@ -47,6 +45,13 @@ async def fetch_file(
     if not found:
         path.unlink()
     return found
+
+
+async def check_database(log: ReadableLog, system_id: int) -> None:
+    """Raises RefusedError if the log is of another database, or empty."""
+    last = await last_entry(log)
+    if last is None or last.entry.system_id != system_id:
+        raise RefusedError("this log does not hold the WAL of this database")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:

@@ -1,5 +1,6 @@
 """Segments of WAL read from the log ahead of the server that will ask for them.
 
+The first request begins a run with the segment that it asks for; each following segment is read from the same stream.
 Only whole segments of one timeline are prepared: all their bytes are in the log, so they can never change. The last
 segment of the log, and one in which timelines meet, are assembled when they are asked for. A whole segment is renamed
 into the directory `ready`, from where restore_command may take it without a word.
@@ -15,8 +16,8 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from ottla.connect.postgres_wal.failures import PostgresError
 from ottla.connect.postgres_wal.log_port import ReadableLog
@@ -28,14 +29,13 @@ SPOOL_BYTES = 256 << 20
 AHEAD_MIN = 2
 LOOK_EVERY_S = 0.02
 """For space, when the spool is full."""
-WRITE_BYTES = 1 << 20
 _LAST_LSN = Lsn(2**64 - 1)
 
 OpenLog = Callable[[], AbstractAsyncContextManager[ReadableLog]]
 
 
 class Prefetch:
-    """A run of segments, written in `spool` and moved to `ready`. One coroutine calls `start`, `take` and `stop`."""
+    """A run of segments, written in `spool` and moved to `ready`. One coroutine calls its methods."""
 
     def __init__(
         self,
@@ -55,22 +55,26 @@ class Prefetch:
         self._ready: dict[Segment, Path] = {}
         self._next: Segment | None = None
         self._running: asyncio.Task[None] | None = None
+        self._failure: PostgresError | OSError | None = None
+        self._log_ended_in: Segment | None = None
         self._published = asyncio.Event()
         self._taken = asyncio.Event()
 
-    async def start(self, first: Segment) -> None:
-        """Prepares segments from `first` on, and forgets those before."""
-        await self.stop()
-        self._next = first
-        self._running = asyncio.create_task(self._run(first))
-
     async def take(self, segment: Segment, path: Path) -> bool:
-        """Moves the segment to `path`, once it is whole. False if it is not one that this run prepares."""
-        for older in [each for each in self._ready if each.first_lsn < segment.first_lsn]:
-            self._ready.pop(older).unlink(missing_ok=True)
-            self._taken.set()
+        """Moves the segment to `path`, once it is whole. False if it is not one that the run prepares.
+
+        The first call begins a run with its segment, and raises PostgresError or OSError if that fails.
+        """
+        is_first = self._running is None
+        if is_first:
+            await self._start(segment)
+        self._forget_before(segment)
         while segment not in self._ready:
-            if segment != self._next or self._running is None or self._running.done():
+            if segment != self._next or self._running is None:
+                return False
+            if self._running.done():
+                if is_first and self._failure is not None:
+                    raise self._failure
                 return False
             self._published.clear()
             published = asyncio.ensure_future(self._published.wait())
@@ -79,6 +83,26 @@ class Prefetch:
         move(self._ready.pop(segment), path)
         self._taken.set()
         return True
+
+    async def go_on_after(self, segment: Segment) -> None:
+        """Begins a run with the next segment. Nothing is to be read ahead if the log ended in this one."""
+        if segment != self._log_ended_in:
+            await self._start(segment.next)
+
+    def _forget_before(self, segment: Segment) -> None:
+        """Removes the files before it, and forgets those that restore_command took by itself."""
+        for older in [each for each in self._ready if each.first_lsn < segment.first_lsn]:
+            self._ready.pop(older).unlink(missing_ok=True)
+        self._forget_taken()
+        self._taken.set()
+
+    def _forget_taken(self) -> None:
+        self._ready = {each: path for each, path in self._ready.items() if path.exists()}
+
+    async def _start(self, first: Segment) -> None:
+        await self.stop()
+        self._next, self._failure, self._log_ended_in = first, None, None
+        self._running = asyncio.create_task(self._run(first))
 
     async def stop(self) -> None:
         if self._running is not None:
@@ -90,11 +114,12 @@ class Prefetch:
         self._next = self._running = None
 
     async def _run(self, first: Segment) -> None:
-        """Until the log's end as of now. A failure ends it too: whoever asks for the segment reads the log again, and
-        reports what is wrong with it."""
+        """Until the log's end as of now. A failure ends it too. The request that began the run reports it; a later
+        request reads the log again, and reports what is wrong then."""
         try:
             await self._prepare(first)
         except (PostgresError, OSError) as failure:
+            self._failure = failure
             print(
                 f"reading ahead ended before {self._next and self._next.name}: {failure}", file=sys.stderr, flush=True
             )
@@ -110,14 +135,15 @@ class Prefetch:
             async for piece in await stack.enter_async_context(aclosing(found)):
                 data = piece.data
                 while (left := segment.end_lsn - (piece.end - len(data))) <= len(data):
-                    file.write(data[:left])
+                    write_all(file, data[:left])
                     data = data[left:]
                     self._publish(segment, file)
                     segment = segment.next
                     file = await self._open(segment)
-                file.write(data)
+                write_all(file, data)
+            self._log_ended_in = segment
 
-    async def _open(self, segment: Segment) -> BinaryIO:
+    async def _open(self, segment: Segment) -> FileIO:
         """As soon as there is space for it."""
         self._next = segment
         while len(self._ready) >= self._ahead_max:
@@ -125,17 +151,17 @@ class Prefetch:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._taken.wait()
-            self._ready = {each: path for each, path in self._ready.items() if path.exists()}
+            self._forget_taken()
         return _create(self._part(segment))
 
-    def _publish(self, segment: Segment, file: BinaryIO) -> None:
+    def _publish(self, segment: Segment, file: FileIO) -> None:
         file.close()
         path = self._ready_directory / segment.name
         os.rename(self._part(segment), path)
         self._ready[segment] = path
         self._published.set()
 
-    def _discard(self, file: BinaryIO) -> None:
+    def _discard(self, file: FileIO) -> None:
         with contextlib.suppress(OSError):
             file.close()
         if self._next is not None:
@@ -145,8 +171,15 @@ class Prefetch:
         return self._spool / f"{segment.name}.part"
 
 
-def _create(path: Path) -> BinaryIO:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", WRITE_BYTES)
+def _create(path: Path) -> FileIO:
+    """Not buffered: pieces of WAL are large, and a buffer would copy each once more."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
+
+
+def write_all(file: FileIO, data: memoryview) -> None:
+    """A write to a file on a disk that fills up may take a part of the data."""
+    while data:
+        data = data[file.write(data) :]
 
 
 def move(file: Path, path: Path) -> None:

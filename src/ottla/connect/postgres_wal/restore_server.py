@@ -25,14 +25,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any
 
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
-from ottla.connect.postgres_wal.fetch import add_log_options, fetch_file, open_log
+from ottla.connect.postgres_wal.fetch import add_log_options, check_database, fetch_file, open_log
 from ottla.connect.postgres_wal.log_port import ReadableLog
-from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.positions import segment_of_name
 from ottla.connect.postgres_wal.prefetch import SPOOL_BYTES, Prefetch, move
 from ottla.connect.postgres_wal.restore_client import BOOT_ID, READY, SERVER_LOG, SOCKET, SPOOL
@@ -56,7 +55,7 @@ class RestoreServer:
         self._command = command
         self._spool = Path(SPOOL)
         self._prefetch = Prefetch(
-            self._open,
+            self._open_checked,
             self._spool,
             ready_directory(),
             segment_bytes=options.segment_bytes,
@@ -69,6 +68,12 @@ class RestoreServer:
 
     def _open(self) -> contextlib.AbstractAsyncContextManager[ReadableLog]:
         return open_log(self._options)
+
+    @contextlib.asynccontextmanager
+    async def _open_checked(self) -> AsyncGenerator[ReadableLog, None]:
+        async with self._open() as log:
+            await check_database(log, self._options.system_id)
+            yield log
 
     async def serve(self) -> None:
         """Until `over`, the end of the recovery, or nobody asks any more."""
@@ -121,7 +126,7 @@ class RestoreServer:
         if found:
             move(part, path)
             if segment is not None:
-                await self._prefetch.start(segment.next)
+                await self._prefetch.go_on_after(segment)
         return found
 
 
@@ -196,9 +201,7 @@ async def check(options: argparse.Namespace) -> None:
         if parent.exists() and not os.access(parent, os.X_OK):
             raise RefusedError(f"the directory {parent} is closed to this user: chmod o+x {shlex.quote(str(parent))}")
     async with open_log(options) as log:
-        last = await last_entry(log)
-    if last is None or last.entry.system_id != options.system_id:
-        raise RefusedError("this log does not hold the WAL of this database")
+        await check_database(log, options.system_id)
 
 
 async def serve(options: argparse.Namespace, command: list[str]) -> None:
