@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that follow from the code: the protocol, the configuration and the metrics."""
+"""Writes the pages of docs/ that are generated from the code: protocol, configuration, metrics, broken variants."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def main() -> None:
     pages = {
-        "protocol.md": render_protocol_table(),
-        "configuration.md": render_configuration(),
-        "metrics.md": render_metrics(),
+        "reference/protocol.md": render_protocol_table(),
+        "reference/configuration.md": render_configuration(),
+        "reference/metrics.md": render_metrics(),
     }
     for name, text in pages.items():
         (DOCS / name).write_text(text, encoding="utf-8")

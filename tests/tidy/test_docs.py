@@ -14,9 +14,9 @@ from ottla.model.config_docs import render as render_configuration
 from tests.tidy.tree import ROOT, files, relative
 
 GENERATED = {
-    "docs/protocol.md": render_protocol_table,
-    "docs/configuration.md": render_configuration,
-    "docs/metrics.md": render_metrics,
+    "docs/reference/protocol.md": render_protocol_table,
+    "docs/reference/configuration.md": render_configuration,
+    "docs/reference/metrics.md": render_metrics,
 }
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"\btest_\w+\b(?![*\w])")
@@ -48,11 +48,11 @@ def test_what_pages_name_is_there() -> None:
         assert not gone, relative(page)
 
 
-FOR_DEVELOPERS = ("docs/guarantee-tests.md", "docs/simulation.md", "docs/faults.md", "docs/adr/")
+FOR_DEVELOPERS = ("docs/internals/guarantee-tests.md", "docs/internals/simulation.md", "docs/internals/faults.md", "docs/adr/")
 
 
 def test_tables_for_users_name_no_tests() -> None:
-    """docs/guarantee-tests.md is the place for them."""
+    """docs/internals/guarantee-tests.md is the place for them."""
     for page in (path for path in files() if path.suffix == ".md" and not relative(path).startswith(FOR_DEVELOPERS)):
         rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
         assert [row for row in rows if NAMED_TEST.search(row)] == [], relative(page)
