@@ -122,7 +122,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	@touch $@
 
 docs-site: setup $(DOCS_INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "build/site/index.html"
 
 clean:

@@ -1,4 +1,4 @@
-"""Runs the scripts of docs/guides/testing.md and docs/reference/client.md as they stand; the former names every fixture."""
+"""Runs the scripts of docs/guides/testing.md and docs/reference/client.md; the first page names every fixture."""
 
 from __future__ import annotations
 
