@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DOCS_INSTALLED := .venv/.installed-docs
 # Named after the compiler, so that the extensions are built again once there is one.
 COMPILER := $(notdir $(or $(shell command -v $(CC) || command -v gcc || command -v clang),none))
 COMPILED := .venv/.compiled-by-$(COMPILER)
@@ -15,7 +16,7 @@ SPARK_TESTS := $(wildcard tests/spark)
 PARALLEL := -n 2
 
 .PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege check check-style check-types bench \
-	bench-append-stream bench-failover bench-kafka bench-saturation docs clean
+	bench-append-stream bench-failover bench-kafka bench-saturation docs docs-site clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -30,6 +31,7 @@ help:
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
+	@echo "make docs-site   builds the documentation into build/site and fails on a broken link"
 
 # Bytecode too: where Python is told to write none, every process would compile all of the package at its start.
 setup: $(COMPILED)
@@ -113,6 +115,15 @@ bench-kafka: setup
 
 docs: setup
 	$(BIN)/python scripts/generate_docs.py
+
+# Its packages are an extra of their own. Once they are installed, the build needs no network.
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --editable '.[docs]'
+	@touch $@
+
+docs-site: setup $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "build/site/index.html"
 
 clean:
 	rm -rf .venv .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""The cost of reading a segment that no cache holds: the figures behind "from disk" in docs/benchmarks.md.
+"""The cost of reading a segment that no cache holds: the figures behind "from disk" in docs/reference/benchmarks.md.
 
     python benchmarks/cold_reads.py [--directory DIR] [--mb 512] [--rounds 3] [--pause 5]
 

@@ -1,25 +1,30 @@
-"""Writes the generated pages of docs/: the protocol, the configuration and the metrics."""
+"""Writes the pages of docs/ that are generated from the code: protocol, configuration, metrics, broken variants."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ottla.handlers.registry import render_protocol_table
 from ottla.metrics.docs import render as render_metrics
 from ottla.model.config_docs import render as render_configuration
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.simulation.broken.table import render as render_broken_variants  # noqa: E402 the line above finds it
 
 
 def main() -> None:
     pages = {
-        "protocol.md": render_protocol_table(),
-        "configuration.md": render_configuration(),
-        "metrics.md": render_metrics(),
+        "docs/reference/protocol.md": render_protocol_table(),
+        "docs/reference/configuration.md": render_configuration(),
+        "docs/reference/metrics.md": render_metrics(),
+        "docs/internals/simulation.md": render_broken_variants(),
     }
     for name, text in pages.items():
-        (DOCS / name).write_text(text, encoding="utf-8")
-        print(f"wrote docs/{name}")
+        (ROOT / name).write_text(text, encoding="utf-8")
+        print(f"wrote {name}")
 
 
 if __name__ == "__main__":

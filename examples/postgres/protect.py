@@ -3,7 +3,7 @@
     python examples/postgres/protect.py
 
 Needs a PostgreSQL server's programs (`apt-get install postgresql`); it starts everything, and leaves nothing behind.
-docs/postgres.md has the same for a server of your own.
+docs/guides/postgres.md has the same for a server of your own.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def write_more(client_of: ClientOf, topic: str) -> WriteMore:
     return write
 
 
-# -- members -----------------------------------------------------------------------------------------------------------
+# -- members ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "protocol"), MEMBERS)
@@ -99,7 +99,7 @@ def test_a_group_goes_from_client_to_client(user_of: UserOf, write_more: WriteMo
         assert sorted(user_of(name).consume(group, topic, 6, protocol)) == sorted(written), (name, protocol)
 
 
-# -- administrators ----------------------------------------------------------------------------------------------------
+# -- administrators --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[CLASSIC, CONSUMER])

@@ -171,7 +171,7 @@ def test_places_where_nothing_is(world: World, transactions: Commands, fresh_top
     until_committed_is(world, topic, [b"open"])
 
 
-# -- transactions that hang --------------------------------------------------------------------------------------------
+# -- transactions that hang ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_a_transaction_that_hangs(unverified: World, after_marker: bool) -> None
     until_committed_is(unverified, topic, [*expected, b"open", b"open"], (0, 1))
 
 
-# -- other people's administrators -------------------------------------------------------------------------------------
+# -- other people's administrators -----------------------------------------------------------------------------------
 
 
 class JavaAdmin:

@@ -1,4 +1,4 @@
-"""The scripts of docs/testing.md and docs/client.md run as they stand, and the page names all that there is."""
+"""Runs the scripts of docs/guides/testing.md and docs/reference/client.md; the first page names every fixture."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from ottla.testing import Cluster
 from tests.pages import ROOT, Block, blocks
 
-TESTING = blocks("docs/testing.md")
-CLIENT = [block for block in blocks("docs/client.md") if "Sync" in block.text]
+TESTING = blocks("docs/guides/testing.md")
+CLIENT = [block for block in blocks("docs/reference/client.md") if "Sync" in block.text]
 WAIT_S = 120
 
 
@@ -42,7 +42,7 @@ def test_a_blocking_example_of_the_client_runs(ottla: Cluster, tmp_path: Path, b
 
 
 def test_the_page_names_every_fixture_method_and_property() -> None:
-    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
     names = [name for name in dir(Cluster) if not name.startswith("_")]
     fixtures = ["ottla", "ottla_cluster", "ottla_cluster_factory"]
     assert [name for name in [*names, *fixtures] if f"`{name}`" not in text and f"`{name}(" not in text] == []

@@ -88,7 +88,7 @@ def test_a_log_of_any_records_is_loaded(log: list[TransactionRecord]) -> None:
     coordinator.tick(Instant(1 << 40, 1 << 40))
 
 
-# -- a partition -------------------------------------------------------------------------------------------------------
+# -- a partition -----------------------------------------------------------------------------------------------------
 
 producer_ids = st.integers(1, 3)
 batches = st.builds(Batch, producer_ids, st.integers(0, 2), st.uuids(), st.booleans(), st.integers(0, 9))

@@ -1,4 +1,4 @@
-"""A simulated cluster for the tables of docs/guarantees.md: whole brokers and clients, and one failure at a time."""
+"""A simulated cluster for the tables of docs/reference/guarantees.md: whole brokers, clients, and one failure."""
 
 from __future__ import annotations
 

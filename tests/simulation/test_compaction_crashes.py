@@ -1,4 +1,4 @@
-"""The power fails at any operation of a compaction, and of the start after that (SAFETY 20)."""
+"""The power fails at any operation of a compaction, and of the start after that (safety: after-failover)."""
 
 from __future__ import annotations
 

@@ -123,7 +123,10 @@ def _log(bench: GuaranteeBench, name: str) -> FileLog:
 
 
 def test_a_broker_whose_journal_lost_entries_of_nobody_knows_which_log_leads_nothing_before_it_has_them_again() -> None:
-    """SAFETY 7. The last records of a log were in a block whose header is gone: by itself the log looks whole."""
+    """The last records of a log were in a block whose header is gone: by itself the log looks whole.
+
+    (safety: journal-blocks)
+    """
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
         world.run(create_another(bench), timeout_s=30)

@@ -43,7 +43,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert len(digests) == 1
 
 
-# -- what a read may find ----------------------------------------------------------------------------------------------
+# -- what a read may find --------------------------------------------------------------------------------------------
 
 
 def three_commits() -> Commits:

@@ -1,4 +1,4 @@
-"""The tables of docs/guarantees.md, row by row: a cluster of whole brokers on simulated machines, and one failure.
+"""The tables of docs/reference/guarantees.md, row by row: whole brokers on simulated machines, and one failure.
 
 Where a table says "kept", everything that was acknowledged is there. Where it says that something may be lost, the test
 brings the loss about: a promise that is not made must not look as if it were.
@@ -170,7 +170,7 @@ def test_a_leader_that_is_cut_off_acknowledges_nothing_more() -> None:
         assert found[: len(BEFORE)] == BEFORE
 
 
-# -- the examples of the case study: five replicas ---------------------------------------------------------------------
+# -- the examples of the case study: five replicas -------------------------------------------------------------------
 
 
 def test_five_replicas_of_which_three_must_be_in_sync_bear_two_failures_and_go_on() -> None:

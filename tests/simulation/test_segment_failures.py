@@ -1,4 +1,4 @@
-"""A segment file that fails is replaced; what was acknowledged is neither lost nor doubled (SAFETY 11)."""
+"""A segment file that fails is replaced; what was acknowledged is neither lost nor doubled (safety: failed-sync)."""
 
 from __future__ import annotations
 

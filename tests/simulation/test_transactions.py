@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert len(digests) == 1
 
 
-# -- what is checked of what clients know ------------------------------------------------------------------------------
+# -- what is checked of what clients know ----------------------------------------------------------------------------
 
 FIRST, SECOND = ("orders", 0, 0), ("payments", 1, 7)
 

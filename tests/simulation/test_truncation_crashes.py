@@ -1,4 +1,7 @@
-"""The power fails at any operation of a truncation, of what follows it, and of the start after that (SAFETY 5, 6)."""
+"""The power fails at any operation of a truncation, of what follows it, and of the start after that.
+
+(safety: journal-order, recovered-log)
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Pages that follow from the code are as the code is, and links between pages lead somewhere."""
+"""Generated pages are fresh, and everything that a page names exists: links, anchors, tests, files and safety rules."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,54 +12,172 @@ import pytest
 from ottla.handlers.registry import render_protocol_table
 from ottla.metrics.docs import render as render_metrics
 from ottla.model.config_docs import render as render_configuration
+from tests.simulation.broken.__main__ import VARIANTS
+from tests.simulation.broken.table import render as render_broken_variants
 from tests.tidy.tree import ROOT, files, relative
 
 GENERATED = {
-    "docs/protocol.md": render_protocol_table,
-    "docs/configuration.md": render_configuration,
-    "docs/metrics.md": render_metrics,
+    "docs/reference/protocol.md": render_protocol_table,
+    "docs/reference/configuration.md": render_configuration,
+    "docs/reference/metrics.md": render_metrics,
+    "docs/internals/simulation.md": render_broken_variants,
 }
-FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+PAGES = [path for path in files() if path.suffix == ".md"]
+SAFETY_PAGE = ROOT / "docs" / "internals" / "safety.md"
+FENCED = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    .*$", re.MULTILINE)
+CODE = re.compile(r"`[^`\n]*`")
+HEADING = re.compile(r"^(#{1,6}) (.+?)\s*$", re.MULTILINE)
 NAMED_TEST = re.compile(r"\btest_\w+\b(?![*\w])")
-NAMED_FILE = re.compile(r"\b(?:tests|src|scripts|benchmarks|deploy)/[\w./-]*\w\b(?![*\w])")
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+NAMED_FILE = re.compile(r"\b(?:tests|src|scripts|benchmarks|deploy|examples)/[\w./-]*\w\b(?![*\w])")
+NAMED_PAGE = re.compile(r"\bdocs/[\w./-]+\.md\b")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SAFETY = re.compile(r"\(safety: ([a-z][a-z, \n#/-]*?)[).:]")
+NUMBERED = re.compile(r"\b(?:SAFETY|DESIGN|DATAPATH|DATAPLANE)\s+\d")
+PROSE_LINE_MAX = 100
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def targets(page: Path) -> Iterator[tuple[str, str]]:
+    """Paths and anchors of the page's links, without those to other sites. A path is empty for the page itself."""
+    for target in LINK.findall(CODE.sub("", FENCED.sub("", text_of(page)))):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            yield path, anchor
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Those of the page's headings, as MkDocs and code hosts make them."""
+    found: set[str] = set()
+    for _, title in HEADING.findall(FENCED.sub("", text_of(page))):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
+        slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+        numbers = (f"{slug}_{number}" for number in range(1, 100))
+        found.add(slug if slug not in found else next(name for name in numbers if name not in found))
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_generated_pages_are_fresh(name: str) -> None:
     render: Callable[[], str] = GENERATED[name]
-    assert (ROOT / name).read_text(encoding="utf-8") == render(), "run 'make docs'"
+    assert text_of(ROOT / name) == render(), "run 'make docs'"
 
 
-@pytest.mark.parametrize("page", [path for path in files() if path.suffix == ".md"], ids=relative)
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
-    broken = [target for target in targets if not (page.parent / target).exists()]
-    assert not broken
+    broken = []
+    for path, anchor in targets(page):
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            broken.append(f"{path}: no such file")
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            broken.append(f"{path}#{anchor}: no such heading")
+    assert not broken, "\n".join(broken)
 
 
-def test_what_pages_name_is_there() -> None:
-    """A guarantee that names a test which nobody has is none."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in files() if relative(path).startswith("tests/"))
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"[\w./-]+\.md", text_of(ROOT / "mkdocs.yml")))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES if relative(path).startswith("docs/")}
+    assert listed == pages
+
+
+def test_pages_name_only_tests_and_files_that_exist() -> None:
+    """A guarantee that names a test which does not exist is not tested."""
+    sources = "".join(text_of(path) for path in files() if re.match(r"tests/.*\.py$", relative(path)))
     there = set(re.findall(r"def (test_\w+)", sources)) | {path.stem for path in files()}
-    for page in (path for path in files() if path.suffix == ".md" and path.name != "CHANGELOG.md"):
-        text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    for page in (path for path in PAGES if path.name != "CHANGELOG.md"):
+        text = FENCED.sub("", text_of(page))
         assert set(NAMED_TEST.findall(text)) <= there, relative(page)
         gone = {name for name in NAMED_FILE.findall(text) if not (ROOT / name).exists()}
         assert not gone, relative(page)
 
 
-FOR_DEVELOPERS = ("docs/guarantee-tests.md", "docs/simulation.md", "docs/faults.md", "docs/adr/")
+def test_pages_that_the_code_names_exist() -> None:
+    gone = [
+        f"{relative(path)}: {name}"
+        for path in files()
+        if path.suffix in {".py", ".pyx", ".pyi", ".proto", ".yml", ".properties", ".service", ".md"}
+        for name in NAMED_PAGE.findall(text_of(path))
+        if not (ROOT / name).exists()
+    ]
+    assert not gone, "\n".join(gone)
+
+
+FOR_DEVELOPERS = ("docs/internals/", "docs/adr/")
 
 
 def test_tables_for_users_name_no_tests() -> None:
-    """docs/guarantee-tests.md is the place for them."""
-    for page in (path for path in files() if path.suffix == ".md" and not relative(path).startswith(FOR_DEVELOPERS)):
-        rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    """docs/internals/guarantee-tests.md is the place for them."""
+    for page in (path for path in PAGES if not relative(path).startswith(FOR_DEVELOPERS)):
+        rows = [line for line in text_of(page).splitlines() if line.startswith("|")]
         assert [row for row in rows if NAMED_TEST.search(row)] == [], relative(page)
 
 
 def test_every_decision_is_listed() -> None:
     pages = {path.name for path in files() if relative(path).startswith("docs/adr/0")}
-    listed = set(LINK.findall((ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")))
-    assert pages == listed
+    assert pages == {path for path, _ in targets(ROOT / "docs" / "adr" / "README.md") if path[:1].isdigit()}
+
+
+@pytest.mark.parametrize("page", [path for path in PAGES if relative(path) not in GENERATED], ids=relative)
+def test_lines_of_prose_fit(page: Path) -> None:
+    """Tables, code and single words that are longer cannot be wrapped."""
+    long = [
+        f"{relative(page)}: {line[:60]}..."
+        for line in INDENTED.sub("", FENCED.sub("", text_of(page))).splitlines()
+        if len(line) > PROSE_LINE_MAX and not line.lstrip().startswith("|") and " " in line.strip()[2:PROSE_LINE_MAX]
+    ]
+    assert not long, "\n".join(long)
+
+
+# -- safety rules ----------------------------------------------------------------------------------------------------
+
+
+def referring() -> list[Path]:
+    """The files that may refer to a rule, but for this one, which has the patterns."""
+    suffixes = {".py", ".pyx", ".pyi", ".md", ".proto", ".toml"}
+    folders = ("src/", "tests/", "docs/", "examples/")
+    found = [path for path in files() if path.suffix in suffixes and relative(path).startswith(folders)]
+    return [path for path in found if path != Path(__file__).resolve()]
+
+
+def rule_names() -> set[str]:
+    return {title for level, title in HEADING.findall(text_of(SAFETY_PAGE)) if level == "###"}
+
+
+def test_every_safety_rule_that_is_referred_to_exists() -> None:
+    rules = rule_names()
+    unknown = [
+        f"{relative(path)}: {name!r}"
+        for path in referring()
+        for names in SAFETY.findall(text_of(path))
+        for name in (part.strip(" #\n") for part in re.sub(r"\n\s*#?", " ", names).split(","))
+        if name not in rules
+    ]
+    assert not unknown, "docs/internals/safety.md has no heading for:\n" + "\n".join(unknown)
+
+
+def test_safety_rules_are_referred_to_by_name() -> None:
+    numbered = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in referring()
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if NUMBERED.search(line)
+    ]
+    assert not numbered, "write (safety: NAME), with a name of docs/internals/safety.md:\n" + "\n".join(numbered)
+
+
+def test_safety_rules_name_their_broken_variants() -> None:
+    sections = re.split(r"^### (.+)$", text_of(SAFETY_PAGE), flags=re.MULTILINE)
+    texts = {name: " ".join(text.split()) for name, text in zip(sections[1::2], sections[2::2], strict=True)}
+    missing = [
+        f"{rule}: {variant.name}"
+        for variant in VARIANTS
+        for rule in variant.rule.split(", ")
+        if re.fullmatch(r"[a-z-]+", rule) and f'"{variant.name}"' not in texts.get(rule, "")
+    ]
+    assert not missing, "docs/internals/safety.md does not name:\n" + "\n".join(missing)

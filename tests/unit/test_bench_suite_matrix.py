@@ -132,6 +132,6 @@ def test_ready_files_are_valid(path: Path) -> None:
 
 
 def test_the_page_names_every_setting_and_every_ready_file() -> None:
-    page = (READY_FILES[0].parents[1] / "docs" / "bench-suite.md").read_text(encoding="utf-8")
+    page = (READY_FILES[0].parents[1] / "docs" / "guides" / "bench-suite.md").read_text(encoding="utf-8")
     assert [name for name in SETTINGS if f"| `{name}` |" not in page] == []
     assert [path.name for path in READY_FILES if f"`benchmarks/{path.name}`" not in page] == []

@@ -26,7 +26,7 @@ CLASSES = ["disk", "cache", "memory"]
 
 
 async def test_the_leader_epoch_grows_with_each_start() -> None:
-    """SAFETY 1: what a crash took back is never mistaken for what follows."""
+    """Records that a crash took back are never mistaken for those that follow (safety: one-history)."""
     bench = BrokerBench()
     await bench.create("t", 2)
     seen = []
@@ -67,7 +67,7 @@ async def test_no_producer_id_without_the_catalog() -> None:
     assert isinstance(await bench.until(bench.broker.allocate_producer_id()), int)
 
 
-# -- memory logs (SAFETY 25) -----------------------------------------------------------------------------------------
+# -- memory logs (safety: memory-loss) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", ["none", "all"])

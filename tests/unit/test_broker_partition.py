@@ -43,7 +43,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_appends_nothing(dur
 
 
 async def test_a_retry_waits_for_what_the_original_waits_for() -> None:
-    """SAFETY 21: the first is not durable yet, so neither is the answer to the second."""
+    """The first is not durable yet, so the second is not answered either (safety: duplicates)."""
     bench = BrokerBench()
     await bench.create("t")
     bench.disk.stall("journal")
@@ -151,7 +151,7 @@ async def test_offsets_out_of_range_and_offsets_to_come() -> None:
     bench.append("t", records=2)
     partition = bench.partition("t")
     assert isinstance(partition.read(0, 100), Slice)
-    # Between the watermark and the end there is nothing yet; that is not an error (SAFETY 20).
+    # Between the watermark and the end there is nothing yet; that is not an error (safety: after-failover).
     for offset in (3, 4, 5):
         assert partition.read(offset, 100) == Slice([], 0, offset)
     for offset in (-1, 6):

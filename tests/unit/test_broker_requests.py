@@ -51,7 +51,7 @@ async def client_of(bench: BrokerBench, *names: str) -> Client:
 
 
 async def test_a_reply_and_the_reply_to_its_retry_leave_with_the_acknowledgement() -> None:
-    """SAFETY 21."""
+    """A duplicate waits for what the original waits for (safety: duplicates)."""
     bench = BrokerBench()
     client = await client_of(bench)
     bench.disk.stall("journal")

@@ -98,7 +98,7 @@ async def test_first_use_creates_a_topic_if_that_is_allowed() -> None:
     assert refused.error is ErrorCode.unknown_topic_or_partition
 
 
-# -- the class is fixed (SAFETY 26) ----------------------------------------------------------------------------------
+# -- the class is fixed (safety: topic-identity) ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", ["cache", "memory"])

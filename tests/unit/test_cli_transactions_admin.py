@@ -182,7 +182,7 @@ def test_a_coordinator_that_stays_away() -> None:
         run(broker, lambda admin: admin.describe_transaction("tx"), request_timeout_ms=300)
 
 
-# -- which of them hang ------------------------------------------------------------------------------------------------
+# -- which of them hang ----------------------------------------------------------------------------------------------
 
 
 def hanging(broker: Scripted) -> list[OpenTransaction]:
@@ -215,7 +215,7 @@ def test_nothing_open_asks_no_coordinator() -> None:
     assert not broker.asked[LIST]
 
 
-# -- ending them -------------------------------------------------------------------------------------------------------
+# -- ending them -----------------------------------------------------------------------------------------------------
 
 
 def test_fencing_waits_until_the_abort_is_complete() -> None:

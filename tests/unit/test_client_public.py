@@ -16,7 +16,7 @@ from ottla.client.producer import Producer
 from ottla.client.sync import SyncAdmin, SyncConsumer, SyncProducer, SyncTransaction
 from ottla.client.transaction import Transaction
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 ERRORS = sorted(
     name for name, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.ClientError)
 )

@@ -130,7 +130,7 @@ def test_a_coordinator_that_goes_before_the_decision(bench: ClusterBench, versio
 
 
 def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBench, version: int) -> None:
-    """The transaction is complete only then: all markers come before its end (SAFETY 24)."""
+    """The transaction is complete only then: all markers come before its end (safety: last-stable-offset)."""
     leader = bench.leader(TOPIC)
     name = next(name for name in map(str, range(100)) if _is_led_by_others(bench, name, leader))
     session = Session(bench, name, version=version)
@@ -158,7 +158,7 @@ def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBen
 
 
 def test_no_marker_before_the_decision_is_committed(bench: ClusterBench, version: int) -> None:
-    """Not even on the coordinator's own broker: a failover could still undo it (SAFETY 24)."""
+    """Not even on the coordinator's own broker: a failover could still undo it (safety: last-stable-offset)."""
     leader = bench.leader(TOPIC)
     name = next(name for name in map(str, range(100)) if not _is_led_by_others(bench, name, leader))
     session = Session(bench, name, version=version)

@@ -133,8 +133,10 @@ def test_followers_know_the_same(bench: ClusterBench, durability: str) -> None:
 
 
 def test_a_marker_that_not_everybody_has_ends_nothing(bench: ClusterBench, durability: str) -> None:
-    """Readers of the old leader do not see it as committed, and for the next leader the transaction is open (SAFETY
-    24). The old leader cuts the marker off."""
+    """Readers of the old leader do not see it as committed, and for the next leader the transaction is open.
+
+    The old leader truncates the marker (safety: last-stable-offset).
+    """
     old = begin(bench, durability)
 
     async def produce() -> None:
@@ -211,7 +213,10 @@ class SlowAtFirst:
 
 
 def test_a_connection_waits_for_the_coordinator_of_its_first_batch(bench: ClusterBench) -> None:
-    """What comes behind it on the connection is not looked at before, so that it keeps its place (SAFETY 22)."""
+    """Later requests of the connection are not handled before it, so that records keep their order.
+
+    (safety: produce-order)
+    """
     leader = begin(bench, "disk")
     verifier = bench.broker(leader).verifier = SlowAtFirst()
 

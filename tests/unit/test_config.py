@@ -172,5 +172,5 @@ def test_a_string_is_taken_as_it_is() -> None:
 
 
 def test_the_configuration_table_is_fresh() -> None:
-    written = (ROOT / "docs" / "configuration.md").read_text()
-    assert written == render(), "run: python -m ottla.model.config_docs > docs/configuration.md"
+    written = (ROOT / "docs" / "reference" / "configuration.md").read_text()
+    assert written == render(), "run: python -m ottla.model.config_docs > docs/reference/configuration.md"

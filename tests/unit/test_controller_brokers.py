@@ -1,4 +1,7 @@
-"""Registration and what a new incarnation keeps (SAFETY 1-3), draining, failures, who controls."""
+"""Registration and what a new incarnation keeps, draining, failures, who controls.
+
+(safety: one-history, isr-incarnations, lost-incarnation)
+"""
 
 from __future__ import annotations
 

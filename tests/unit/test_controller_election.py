@@ -1,4 +1,7 @@
-"""Elections, one rule of ADR 7 and of SAFETY 1-4 at a time."""
+"""Elections, one rule of ADR 7 at a time.
+
+(safety: one-history, isr-incarnations, lost-incarnation, eligible-replicas)
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def cluster(*broker_ids: int) -> Store:
     return store
 
 
-# -- who is alive (SAFETY 2, 3) -------------------------------------------------------------------------------------
+# -- who is alive (safety: isr-incarnations, lost-incarnation) -------------------------------------------------------
 
 
 def test_a_member_is_alive_if_its_broker_kept_what_it_had_then() -> None:
@@ -103,7 +106,7 @@ def test_whoever_returns_empty_does_not() -> None:
 
 
 def test_a_leader_of_an_older_incarnation_gets_a_new_epoch() -> None:
-    """Even the same broker, and though it kept everything: it may have forgotten what it sent out (SAFETY 1)."""
+    """Even the same broker that kept everything: it may have forgotten what it sent (safety: one-history)."""
     store = cluster(2)
     store.add_broker(1, epoch=2, kept=1)
     assert decided(store, partition("1 2", "1:1", epoch=5)) == partition("1 2", "1:2", isr="1:2 2", epoch=6)
@@ -128,7 +131,7 @@ def test_the_class_says_what_a_restart_keeps(durability: Durability, leader: int
     assert decided(store, partition("1 2", "1:1"), TopicRules(durability)).leader == leader
 
 
-# -- eligible replicas (SAFETY 4, KIP-966) --------------------------------------------------------------------------
+# -- eligible replicas, KIP-966 (safety: eligible-replicas) ----------------------------------------------------------
 
 
 def test_who_leaves_an_isr_below_the_minimum_is_eligible() -> None:
@@ -221,7 +224,7 @@ def test_a_memory_topic_goes_on_empty_once_every_copy_is_lost() -> None:
 
 
 def test_a_replica_that_fell_behind_begins_anew_when_those_in_sync_have_lost_everything() -> None:
-    """It is alive and has something, but not the end: to go on there would give offsets out twice (SAFETY 25)."""
+    """It is alive but lacks the end of the log: continuing there would reuse offsets (safety: memory-loss)."""
     store = Store()
     store.add_broker(1)
     store.add_broker(2, epoch=2)

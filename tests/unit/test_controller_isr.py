@@ -1,4 +1,7 @@
-"""A leader's own changes of its ISR (SAFETY 4, 15): what it writes, and what makes the write fail."""
+"""A leader's own changes of its ISR: what it writes, and what makes the write fail.
+
+(safety: eligible-replicas, isr-changes)
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller writes: elections first, many in one write, each fenced (SAFETY 17)."""
+"""What the controller writes: elections first, many in one write, each fenced (safety: controller-writes)."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_a_start_that_cannot_be_journaled_is_told_so() -> None:
     assert told[0] is not None
 
 
-# -- the tail cache (SAFETY 29) --------------------------------------------------------------------------------------
+# -- the tail cache (safety: reads) ----------------------------------------------------------------------------------
 
 
 def test_the_tail_is_bounded_over_all_logs() -> None:

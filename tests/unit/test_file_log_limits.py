@@ -14,7 +14,10 @@ SMALL_RING = JournalLimits(ring_bytes_max=64 * 1024, file_bytes_max=16 * 1024, g
 
 @pytest.mark.parametrize(("durability", "queue"), [("disk", "journal"), ("disk", "segment"), ("cache", "segment")])
 def test_a_disk_that_stands_still_does_not_fill_the_memory(durability: str, queue: QueueName) -> None:
-    """SAFETY 10: a full ring is back-pressure. Requests that timed out are answered, but their batches still wait."""
+    """A full ring is back-pressure: requests that timed out are answered, but their batches still wait.
+
+    (safety: journal-space)
+    """
     bench = LogBench(durability, limits=SMALL_RING, tail_bytes=1000, unwritten_bytes=512 * 1024)
     bench.disk.stall(queue)
     taken: list[bytes] = []

@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-# -- the order (SAFETY 10) -----------------------------------------------------------------------------------------
+# -- the order (safety: journal-space) -------------------------------------------------------------------------------
 
 
 def test_segment_then_directory_then_state_then_checkpoint(calls: list[str]) -> None:
@@ -191,7 +191,7 @@ def test_who_asks_during_a_round_gets_another() -> None:
     assert bench.journal.released_sequence > before
 
 
-# -- a sync or a write of a segment fails (SAFETY 11) --------------------------------------------------------------
+# -- a sync or a write of a segment fails (safety: failed-sync) ------------------------------------------------------
 
 
 @pytest.mark.parametrize("waiting", [False, True], ids=["one round", "another round waits"])
@@ -235,7 +235,7 @@ def test_a_failed_segment_is_written_anew_while_appends_go_on(operation: str) ->
 
 @pytest.mark.parametrize("batches_meanwhile", [0, 5, 60])
 def test_a_segment_that_is_written_anew_has_the_space_that_was_promised(batches_meanwhile: int) -> None:
-    """SAFETY 12: what is taken finds its place, although the disk is full by now."""
+    """Accepted records have their space, although the disk is full by now (safety: full-disk)."""
     bench = LogBench("disk", settings={"segment_bytes": str(1 << 20)})
     batches = bench.fill(batches=10)
     bench.disk.faults.fail_sync(path=SEGMENT)
@@ -360,7 +360,7 @@ def test_a_write_that_fails_for_good_does_not_keep_a_flush_waiting() -> None:
     assert bench.read_all(1) == other
 
 
-# -- a full disk (SAFETY 12) ---------------------------------------------------------------------------------------
+# -- a full disk (safety: full-disk) ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/state", "/data/checkpoint", "/journal/"])

@@ -110,7 +110,7 @@ async def test_what_does_not_fit_is_not_taken(bench: Bench, records: bytes) -> N
 
 
 async def test_an_answer_to_an_older_question_changes_nothing(bench: Bench) -> None:
-    """SAFETY 19."""
+    """A reply that no longer fits the request is not applied (safety: fetch-replies)."""
     asked = bench.following.next_fetch()
     assert asked is not None
     bench.take(batch(0, 2), watermark=2)

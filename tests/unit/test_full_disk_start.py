@@ -1,5 +1,5 @@
 """A start on a full disk: what was acknowledged is replayed into space that its segments have, and small files get what
-is kept back for them (SAFETY 12)."""
+is kept back for them (safety: full-disk)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def caller() -> AsyncIterator[Caller]:
         yield caller
 
 
-# -- finding the coordinator -------------------------------------------------------------------------------------------
+# -- finding the coordinator -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -80,7 +80,7 @@ async def test_the_coordinator_of_a_transactional_id(caller: Caller, version: in
     assert (topic.partition_count, topic.config.durability) == (50, Durability.DISK)
 
 
-# -- one member --------------------------------------------------------------------------------------------------------
+# -- one member ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -184,7 +184,7 @@ async def test_a_join_that_is_refused(caller: Caller, version: int) -> None:
     assert no_protocol.error_code is ErrorCode.inconsistent_group_protocol
 
 
-# -- leaving -----------------------------------------------------------------------------------------------------------
+# -- leaving ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -215,7 +215,7 @@ async def test_removing_several(caller: Caller, version: int) -> None:
     assert await member.heartbeat() is ErrorCode.unknown_member_id
 
 
-# -- several members ---------------------------------------------------------------------------------------------------
+# -- several members -------------------------------------------------------------------------------------------------
 
 
 async def test_members_wait_for_one_another(caller: Caller) -> None:
@@ -252,7 +252,7 @@ async def test_a_static_leader_that_comes_back(caller: Caller, version: int) -> 
     assert await member.heartbeat(member_id=old_id) is ErrorCode.fenced_instance_id
 
 
-# -- the end, and nonsense ---------------------------------------------------------------------------------------------
+# -- the end, and nonsense -------------------------------------------------------------------------------------------
 
 
 async def test_a_broker_that_stops_answers_those_who_wait(caller: Caller) -> None:

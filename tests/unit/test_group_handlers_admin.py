@@ -64,7 +64,7 @@ def assigned_in(reply: Any) -> set[tuple[UUID, int]]:
 UNCHANGED = {"rebalance_timeout": timedelta(milliseconds=-1), "subscribed_topic_names": None, "topic_partitions": None}
 
 
-# -- listing -----------------------------------------------------------------------------------------------------------
+# -- listing ---------------------------------------------------------------------------------------------------------
 
 
 async def _three_groups(caller: Caller) -> None:
@@ -122,7 +122,7 @@ async def test_a_broker_without_groups() -> None:
         assert caller.broker.topics.get("__consumer_offsets") is None
 
 
-# -- describing --------------------------------------------------------------------------------------------------------
+# -- describing ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -189,7 +189,7 @@ async def test_a_great_many_groups(caller: Caller) -> None:
     assert [each.group_state for each in reply.groups] == ["Dead"] * 500 + ["Stable"]
 
 
-# -- deleting ----------------------------------------------------------------------------------------------------------
+# -- deleting --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -209,7 +209,7 @@ async def test_deleting(caller: Caller, version: int) -> None:
     assert {each.group_id for each in listed.groups} == {"classic", "c"}
 
 
-# -- the consumer protocol ---------------------------------------------------------------------------------------------
+# -- the consumer protocol -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -151,7 +151,7 @@ async def test_the_group_without_a_name_has_offsets(caller: Caller) -> None:
     assert offsets_of(await fetch(caller, group="", topics=None)) == {("t", 0): 5}
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- who may ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
@@ -262,7 +262,7 @@ async def test_offsets_of_an_open_transaction(caller: Caller, version: int) -> N
     assert (partition.error_code, partition.committed_offset) == expected
 
 
-# -- deleting ----------------------------------------------------------------------------------------------------------
+# -- deleting --------------------------------------------------------------------------------------------------------
 
 
 async def _delete(caller: Caller, *wanted: tuple[str, int], group: str = "g") -> Any:
@@ -289,7 +289,7 @@ async def test_offsets_that_a_member_reads_on_from(caller: Caller) -> None:
     assert offsets_of(await fetch(caller, topics=None)) == {("t", 0): 5}
 
 
-# -- nonsense ----------------------------------------------------------------------------------------------------------
+# -- nonsense --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [COMMIT, FETCH])

@@ -141,7 +141,7 @@ async def test_a_regex_is_resolved_after_the_heartbeat_that_brings_it() -> None:
     assert again.assignment == frozenset({(named.id, 0), (matched.id, 0)})
 
 
-# -- the topic itself --------------------------------------------------------------------------------------------------
+# -- the topic itself ------------------------------------------------------------------------------------------------
 
 
 async def test_the_topic_is_made_once_and_as_it_should_be() -> None:

@@ -173,5 +173,5 @@ def test_every_handler_module_is_in_the_list() -> None:
 
 
 def test_the_protocol_table_is_fresh() -> None:
-    written = (ROOT / "docs" / "protocol.md").read_text()
-    assert written == render_protocol_table(), "run: python -m ottla.handlers.registry > docs/protocol.md"
+    written = (ROOT / "docs" / "reference" / "protocol.md").read_text()
+    assert written == render_protocol_table(), "run: python -m ottla.handlers.registry > docs/reference/protocol.md"

@@ -125,7 +125,7 @@ def test_an_operator_may_take_replicas_away_afterwards() -> None:
         assert is_placed(bench, OFFSETS_TOPIC, (1, 2))
 
 
-# -- which replicas are added -----------------------------------------------------------------------------------------
+# -- which replicas are added ----------------------------------------------------------------------------------------
 
 
 def store_with(replicas: list[Replicas], *brokers: tuple[int, str]) -> Store:

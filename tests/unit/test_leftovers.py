@@ -1,4 +1,7 @@
-"""What a start-up finds of topics that the catalog does not have: gone if they were deleted, else kept (SAFETY 26)."""
+"""Directories of topics that the catalog does not have: removed if the topic was deleted, else kept.
+
+(safety: topic-identity)
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_look_up_by_time_begins_at_the_start() -> None:
     assert found.offset >= 1
 
 
-# -- reserved offsets (SAFETY 25) ----------------------------------------------------------------------------------
+# -- reserved offsets (safety: memory-loss) --------------------------------------------------------------------------
 
 
 def test_no_offset_is_given_out_that_is_not_reserved() -> None:

@@ -148,7 +148,7 @@ def test_strangers_do_not_count() -> None:
 
 
 def test_it_stands_still_below_min_insync_replicas() -> None:
-    """SAFETY 4: else the last replica standing alone would decide what was committed."""
+    """Otherwise the last replica standing would decide alone what is committed (safety: eligible-replicas)."""
     machine = leader({1: 10})
     assert not machine.has_enough_in_sync
     assert not machine.on_own_progress(110, 110)
@@ -186,7 +186,7 @@ def test_a_follower_that_falls_behind_leaves() -> None:
 
 
 def test_a_follower_that_only_fetches_but_does_not_sync_leaves() -> None:
-    """SAFETY 14: the lag is measured on what counts."""
+    """The lag is measured on the synced end (safety: synced-ends)."""
     machine = leader({1: 10, 2: 20})
     machine.on_own_progress(110, 110)
     for now_ms in range(0, 1200, 100):

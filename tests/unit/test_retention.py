@@ -59,7 +59,7 @@ def test_a_retention_of_seconds(durability: str) -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_the_producers_outlive_their_segments(durability: str) -> None:
-    """SAFETY 21: a retry after the segment is gone is still a retry, after a restart too."""
+    """A retry after its segment was deleted is still a retry, also after a restart (safety: duplicates)."""
     bench = bench_of(durability, retention_ms="1000")
     for sequence in range(3):
         bench.append(producer=(7, 0, sequence))

@@ -79,7 +79,7 @@ def test_otherwise_one_by_one(case: str, syncs: list[str]) -> None:
 
 
 def test_a_failure_ends_the_start_and_the_next_one_writes_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never a second sync of the same pages (SAFETY 11): the system may call them clean."""
+    """Never a second sync of the same pages (safety: failed-sync): the system may call them clean."""
     bench, batches = filled(MANY)
     bench.crash("none")
     finish = SimSyncAll.finish

@@ -29,7 +29,7 @@ def booted(world: SimWorld, name: str, *, skew_ms: float = 0, drift_ppm: float =
     return host
 
 
-# -- clocks ------------------------------------------------------------------------------------------------------------
+# -- clocks ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_host_has_its_own_clock(world: SimWorld) -> None:
@@ -105,7 +105,7 @@ def test_time_and_chance_of_the_process_are_virtual() -> None:
     assert uuid.uuid4() != uuid.uuid4()
 
 
-# -- pause and crash ---------------------------------------------------------------------------------------------------
+# -- pause and crash -------------------------------------------------------------------------------------------------
 
 
 async def tick(host: SimHost, ticks: list[float]) -> None:

@@ -36,7 +36,7 @@ async def tick(host: SimHost, ticks: list[float]) -> None:
         ticks.append(host.world.now_s)
 
 
-# -- asyncio's primitives ----------------------------------------------------------------------------------------------
+# -- asyncio's primitives --------------------------------------------------------------------------------------------
 
 
 def test_a_day_passes_in_a_few_events(world: SimWorld) -> None:
@@ -162,7 +162,7 @@ def test_a_generator_that_was_left_early_is_closed(world: SimWorld) -> None:
     assert closed == [True]
 
 
-# -- order -------------------------------------------------------------------------------------------------------------
+# -- order -----------------------------------------------------------------------------------------------------------
 
 
 def test_callbacks_of_a_host_keep_their_order_and_timers_theirs(world: SimWorld) -> None:
@@ -220,7 +220,7 @@ def test_many_cancelled_timers_do_not_stay(world: SimWorld) -> None:
     assert len(host.loop._timers) < 1000
 
 
-# -- what nobody handles -----------------------------------------------------------------------------------------------
+# -- what nobody handles ---------------------------------------------------------------------------------------------
 
 
 def test_an_exception_in_a_callback_ends_the_run(world: SimWorld) -> None:
@@ -317,7 +317,7 @@ def test_threads_have_no_place(world: SimWorld) -> None:
         world.run(asyncio.to_thread(print))
 
 
-# -- determinism -------------------------------------------------------------------------------------------------------
+# -- determinism -----------------------------------------------------------------------------------------------------
 
 
 def noisy_world(seed: int) -> str:

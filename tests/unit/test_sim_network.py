@@ -31,7 +31,7 @@ def world() -> Iterator[SimWorld]:
         yield world
 
 
-# -- cuts --------------------------------------------------------------------------------------------------------------
+# -- cuts ------------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_stall_in_a_cut_and_arrive_after_it(world: SimWorld) -> None:
@@ -139,7 +139,7 @@ def test_resets_break_both_ends(world: SimWorld) -> None:
     assert not world.hosts["client"].sockets
 
 
-# -- hosts -------------------------------------------------------------------------------------------------------------
+# -- hosts -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_process_closes_its_connections(world: SimWorld) -> None:
@@ -216,7 +216,7 @@ def test_a_new_process_knows_nothing_of_old_connections(world: SimWorld) -> None
     assert client.events[-1] == "lost"
 
 
-# -- plans and determinism ---------------------------------------------------------------------------------------------
+# -- plans and determinism -------------------------------------------------------------------------------------------
 
 
 def test_a_plan_follows_from_its_seed() -> None:

@@ -148,7 +148,7 @@ async def test_a_commit_and_a_timeout(world: Watching) -> None:
     assert await world.ended() == {("commit", "producer"): 1, ("abort", "timeout"): 1}
 
 
-# -- those that hang ---------------------------------------------------------------------------------------------------
+# -- those that hang -------------------------------------------------------------------------------------------------
 
 
 async def hang(world: Watching) -> None:

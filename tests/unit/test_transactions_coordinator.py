@@ -73,7 +73,7 @@ def prepared(to: str = "t-0,t-1") -> tuple[Coordinated, WriteMarkers]:
     return world, world.markers.pop()
 
 
-# -- requests ----------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 def test_a_transactional_id_without_a_name_is_no_request() -> None:
@@ -148,7 +148,7 @@ def test_an_end_without_partitions_is_decided_and_complete_in_one_step() -> None
     assert world.transaction().started_ms == WALL_MS
 
 
-# -- markers -----------------------------------------------------------------------------------------------------------
+# -- markers ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_marker_says() -> None:
@@ -240,7 +240,7 @@ def test_a_coordinator_that_takes_over_sends_all_markers_with_its_epoch() -> Non
     assert world.markers == [effect._replace(coordinator_epoch=2)]
 
 
-# -- deadlines, loading ------------------------------------------------------------------------------------------------
+# -- deadlines, loading ----------------------------------------------------------------------------------------------
 
 
 def loaded(value: Transaction, elapsed_ms: int = 0, wall_ms: int = WALL_MS) -> TransactionCoordinator:

@@ -35,7 +35,7 @@ def log_of(*entries: Batch | Marker) -> PartitionLog:
     return log
 
 
-# -- markers -----------------------------------------------------------------------------------------------------------
+# -- markers ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_marker_that_would_change_nothing_is_found_where_it_is() -> None:
@@ -90,7 +90,7 @@ def test_which_markers_end_an_open_transaction(marker: Marker, error: ErrorCode 
     assert (verdict.error if isinstance(verdict, Refused) else verdict) == (error or TO_APPEND)
 
 
-# -- batches -----------------------------------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_epoch_does_not_go_on_with_the_transaction_of_the_old_one() -> None:
@@ -121,7 +121,7 @@ def test_batches_of_a_coordinator_have_no_sequence() -> None:
     assert table.judge_batch(1, 0, -1, is_transactional=True, guard=guard, transaction_version=2) is None
 
 
-# -- verification ------------------------------------------------------------------------------------------------------
+# -- verification ----------------------------------------------------------------------------------------------------
 
 
 def test_a_guard_is_shared_by_batches_of_one_epoch_and_no_others() -> None:
@@ -169,7 +169,7 @@ def test_a_guard_that_nobody_used_expires() -> None:
     assert len(table.verifications) == 0
 
 
-# -- ends --------------------------------------------------------------------------------------------------------------
+# -- ends ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_last_stable_offset_is_in_the_log() -> None:
@@ -210,7 +210,7 @@ def test_an_open_transaction_does_not_expire() -> None:
     assert table.expire(10**15) == []
 
 
-# -- the index of aborted transactions ---------------------------------------------------------------------------------
+# -- the index of aborted transactions -------------------------------------------------------------------------------
 
 
 def aborted_log() -> PartitionLog:
@@ -260,7 +260,7 @@ def test_what_lies_before_the_log_is_removed_from_the_index() -> None:
     assert [each.producer_id for each in log.table.aborted] == [3, 2]
 
 
-# -- snapshots ---------------------------------------------------------------------------------------------------------
+# -- snapshots -------------------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_is_the_table_as_of_an_offset() -> None:

@@ -143,7 +143,7 @@ async def test_a_marker_without_a_transaction(bench: Bench) -> None:
 
 
 async def test_a_coordinator_that_is_no_longer_the_one(bench: Bench) -> None:
-    """SAFETY 24: lower coordinator epochs are refused."""
+    """Markers of lower coordinator epochs are refused (safety: last-stable-offset)."""
     _, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     assert await peer.end((7, 0), commit=False, coordinator_epoch=5) == [NONE]

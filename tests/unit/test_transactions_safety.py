@@ -1,4 +1,5 @@
-"""SAFETY 21 to 24 as they hold for transactions, each sentence with a test. The ones that are not here are in
+"""Rules for producers and coordinators as they hold for transactions, each sentence with a test
+(safety: duplicates, produce-order, coordinators, last-stable-offset). The ones that are not here are in
 test_cluster_transactions.py (a connection waits with its first batch; a marker that is cut off opens the transaction
 again) and in test_cluster_transaction_coordinator.py (no marker before the decision, no end before all markers)."""
 

@@ -18,7 +18,7 @@ ANY = frozenset({ACKNOWLEDGED, CONTENT, DAMAGE})
 VARIANTS = (
     Variant(
         "skip the journal's truncate entries",
-        rule="SAFETY 5",
+        rule="journal-order",
         breaks="A start replays what was appended, also what a later truncation took back.",
         edits=(Edit(cuts.Cuts, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),),
         checkers=ANY,
@@ -27,7 +27,7 @@ VARIANTS = (
     ),
     Variant(
         "ignore the journal's lap",
-        rule="SAFETY 7",
+        rule="journal-blocks",
         breaks="What an earlier pass over a journal file left behind the present one counts as its continuation.",
         edits=(Edit(scan, "_counts", "and header.sequence > released", ""),),
         checkers=ANY,
@@ -36,7 +36,7 @@ VARIANTS = (
     ),
     Variant(
         "retry a failed fsync",
-        rule="SAFETY 11",
+        rule="failed-sync",
         breaks="A segment whose sync failed is synced again; the kernel has called its pages clean, and says yes.",
         edits=(
             Edit(
@@ -52,7 +52,7 @@ VARIANTS = (
     ),
     Variant(
         "write anew what was cut off",
-        rule="SAFETY 5, 11",
+        rule="journal-order, failed-sync",
         breaks="A segment that is written anew from the journal gets what a truncation took back.",
         edits=(Edit(repair, "_write_anew", "standing_entries(log.shared.read_journal)", "log.shared.read_journal()"),),
         checkers=ANY,
@@ -61,7 +61,7 @@ VARIANTS = (
     ),
     Variant(
         "acknowledge before the journal is durable",
-        rule="SAFETY 13",
+        rule="acknowledged-end",
         breaks="A `disk` log acknowledges what it has appended.",
         edits=(
             Edit(
@@ -77,7 +77,7 @@ VARIANTS = (
     ),
     Variant(
         "give journal space back before the segments are synced",
-        rule="SAFETY 10",
+        rule="journal-space",
         breaks="A checkpoint says that segments are durable, and they were only written.",
         edits=(Edit(Flush, "_sync_segments", "if not self._syncs:", "if True:"),),
         checkers=ANY,
@@ -86,7 +86,7 @@ VARIANTS = (
     ),
     Variant(
         "keep the recovery point over a truncation",
-        rule="SAFETY 6",
+        rule="recovered-log",
         breaks="The files are cut while the checkpoint still says that they reach further.",
         edits=(
             Edit(
@@ -102,7 +102,7 @@ VARIANTS = (
     ),
     Variant(
         "truncate without the journal",
-        rule="SAFETY 5",
+        rule="journal-order",
         breaks="A truncation is not in the journal, which still has what was cut off.",
         edits=(Edit(Truncation, "_journal_it", "if log.is_journaled:", "if False:"),),
         checkers=ANY,
@@ -111,7 +111,7 @@ VARIANTS = (
     ),
     Variant(
         "keep producers over a truncation",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="What a producer sent into the part that was cut off is still known of it.",
         edits=(
             Edit(
@@ -127,7 +127,7 @@ VARIANTS = (
     ),
     Variant(
         "keep every byte of a segment",
-        rule="SAFETY 6",
+        rule="recovered-log",
         breaks="A recovered `disk` log is all that its segments hold, also what was never acknowledged.",
         edits=(
             Edit(
@@ -143,7 +143,7 @@ VARIANTS = (
     ),
     Variant(
         "replay a torn block",
-        rule="SAFETY 7",
+        rule="journal-blocks",
         breaks="The journal's last block is used even if it was not written in full.",
         edits=(
             Edit(

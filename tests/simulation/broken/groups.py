@@ -13,7 +13,7 @@ LOST = frozenset({"commits", "fencing", "generations", "one owner"})
 VARIANTS = (
     Variant(
         "a coordinator answers before it is committed",
-        rule="SAFETY 23",
+        rule="coordinators",
         breaks="Answers leave when their records are appended, not when the watermark has reached them.",
         edits=(Edit(LedShard, "_let_go", "if end <= self.partition.high_watermark:", "if True:"),),
         checkers=LOST,
@@ -22,7 +22,7 @@ VARIANTS = (
     ),
     Variant(
         "a coordinator loads up to the watermark that it knows",
-        rule="SAFETY 20, 23",
+        rule="after-failover, coordinators",
         breaks="A new leader reads the log up to its watermark, which may be below what was acknowledged.",
         edits=(Edit(LedShard, "_replay", "end = partition.log.end_offset", "end = partition.high_watermark"),),
         checkers=LOST | {"alive"},
@@ -31,7 +31,7 @@ VARIANTS = (
     ),
     Variant(
         "a deposed coordinator answers what it held back",
-        rule="SAFETY 23",
+        rule="coordinators",
         breaks="Answers that wait for their commit leave also when leadership ends before it.",
         edits=(Edit(LedShard, "_settle", "if error is ErrorCode.none:", "if True:"),),
         checkers=LOST,

@@ -17,7 +17,7 @@ from tests.simulation.broken.variants import Variant
 VARIANTS = (
     Variant(
         "acknowledge before the followers have it",
-        rule="SAFETY 13",
+        rule="acknowledged-end",
         breaks="The watermark is the leader's own acknowledged end, whatever its followers have.",
         edits=(
             Edit(
@@ -29,7 +29,7 @@ VARIANTS = (
     ),
     Variant(
         "acknowledge before the ISR change is stored",
-        rule="SAFETY 15",
+        rule="isr-changes",
         breaks="A shrink of the ISR counts from when it is sent, not from when the store has it.",
         edits=(
             Edit(
@@ -45,7 +45,7 @@ VARIANTS = (
     ),
     Variant(
         "an expansion counts when it is stored",
-        rule="SAFETY 15",
+        rule="isr-changes",
         breaks="A replica that joins the ISR does not hold the watermark back until the leader knows that it joined.",
         edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
         checkers=frozenset({"watermark"}),
@@ -53,7 +53,7 @@ VARIANTS = (
     ),
     Variant(
         "accept a stale epoch",
-        rule="SAFETY 14",
+        rule="synced-ends",
         breaks="What a follower has of an old epoch counts, though in the leader's log that epoch ends before it.",
         edits=(
             Edit(
@@ -68,7 +68,7 @@ VARIANTS = (
     ),
     Variant(
         "a deposed leader stores its ISR",
-        rule="SAFETY 17",
+        rule="controller-writes",
         breaks="A leader writes its ISR whatever the partition's epoch is by now, and so undoes an election.",
         edits=(Edit(isr, "isr_change", "return Write(tuple(conditions),", "return Write((),"),),
         checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "joining"}),
@@ -76,7 +76,7 @@ VARIANTS = (
     ),
     Variant(
         "go on in the old epoch after a restart",
-        rule="SAFETY 1",
+        rule="one-history",
         breaks="A leader that comes back inside its lease, as another incarnation, leads on in the epoch that it had.",
         edits=(
             Edit(View, "leader_stands", "and registration.epoch == state.leader_broker_epoch", ""),
@@ -87,7 +87,7 @@ VARIANTS = (
     ),
     Variant(
         "elect outside the ISR",
-        rule="SAFETY 4",
+        rule="eligible-replicas",
         breaks="Any replica that is alive may lead, in the order of the replicas.",
         edits=(
             Edit(
@@ -102,7 +102,7 @@ VARIANTS = (
     ),
     Variant(
         "elect an empty memory replica",
-        rule="SAFETY 3",
+        rule="lost-incarnation",
         breaks="A `memory` replica that started again counts as the member of the ISR that it was before.",
         edits=(
             Edit(
@@ -117,7 +117,7 @@ VARIANTS = (
     ),
     Variant(
         "a cache replica survives a power cut",
-        rule="SAFETY 3",
+        rule="lost-incarnation",
         breaks="Neither the boot id nor a clean shutdown is asked for: what the page cache had counts as kept.",
         edits=(
             Edit(
@@ -132,7 +132,7 @@ VARIANTS = (
     ),
     Variant(
         "a replaced disk counts as the old one",
-        rule="SAFETY 3",
+        rule="lost-incarnation",
         breaks="The directory's id is not compared: a broker with an empty disk is the member of the ISR that it was.",
         edits=(
             Edit(
@@ -147,7 +147,7 @@ VARIANTS = (
     ),
     Variant(
         "skip a truncation",
-        rule="SAFETY 5",
+        rule="journal-order",
         breaks="A follower whose history parts from its leader's keeps what it has and fetches on.",
         edits=(Edit(divergence, "divergence", "if wanted.last_fetched_epoch < 0:", "if True:"),),
         checkers=frozenset({"joining", "committed", "replicas", "watermark", "acknowledged"}),
@@ -155,7 +155,7 @@ VARIANTS = (
     ),
     Variant(
         "truncate to the watermark",
-        rule="SAFETY 20",
+        rule="after-failover",
         breaks="A follower of a new leader cuts its log at the watermark that it knows, which may be an old one.",
         edits=(
             Edit(
@@ -172,7 +172,7 @@ VARIANTS = (
     ),
     Variant(
         "a follower acknowledges before its sync",
-        rule="SAFETY 13, 14",
+        rule="acknowledged-end, synced-ends",
         breaks="What a follower asks beyond counts as acknowledged, as if it were synced.",
         edits=(Edit(LeaderReplication, "on_fetched", "if self._acknowledges_by_fetch:", "if True:"),),
         checkers=frozenset({"watermark", "committed"}),
@@ -180,7 +180,7 @@ VARIANTS = (
     ),
     Variant(
         "two are enough",
-        rule="SAFETY 13",
+        rule="acknowledged-end",
         breaks="The watermark is what two replicas have, not what every member of the ISR has.",
         edits=(
             Edit(
@@ -197,7 +197,7 @@ VARIANTS = (
     ),
     Variant(
         "the last replica standing moves the watermark",
-        rule="SAFETY 4",
+        rule="eligible-replicas",
         breaks="The watermark goes on below min.insync.replicas, while eligible replicas do not have it.",
         edits=(
             Edit(LeaderReplication, "_advance", "if not self.has_enough_in_sync or self._has_eligible:", "if False:"),
@@ -207,7 +207,7 @@ VARIANTS = (
     ),
     Variant(
         "join the ISR without the epoch's start",
-        rule="SAFETY 15",
+        rule="isr-changes",
         breaks="A replica joins the ISR as soon as it fetches.",
         edits=(
             Edit(LeaderReplication, "_in_sync_epoch", "and follower.acknowledged_end >= self.high_watermark", ""),
@@ -224,7 +224,7 @@ VARIANTS = (
     ),
     Variant(
         "show what is not committed",
-        rule="SAFETY 20",
+        rule="after-failover",
         breaks="A consumer reads up to the end of the leader's log.",
         edits=(
             Edit(
@@ -239,7 +239,7 @@ VARIANTS = (
     ),
     Variant(
         "answer a duplicate at once",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="A retry of what is in the log is acknowledged before the log's record is.",
         edits=(
             Edit(
@@ -254,7 +254,7 @@ VARIANTS = (
     ),
     Variant(
         "forget producers at a failover",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="A follower does not learn from its leader's batches what the producers sent.",
         edits=(
             Edit(
@@ -275,7 +275,7 @@ VARIANTS = (
     ),
     Variant(
         "a fenced controller writes on",
-        rule="SAFETY 17",
+        rule="controller-writes",
         breaks="What the controller writes is not compared with the controller's entry or the partitions' versions. "
         "And it is slow, which alone would harm nobody.",
         edits=(

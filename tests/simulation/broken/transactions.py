@@ -18,7 +18,7 @@ TORN = frozenset({"torn", "committed", "aborted", "aborted read", "offsets"})
 VARIANTS = (
     Variant(
         "markers are sent before the decision is committed",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="A decision's markers are sent when it is appended, not when the watermark has reached it.",
         edits=(Edit(LedShard, "_begin_when_committed", "if end <= self.partition.high_watermark:", "if True:"),),
         checkers=TORN | {"decision"},
@@ -27,7 +27,7 @@ VARIANTS = (
     ),
     Variant(
         "a coordinator that takes over forgets what was decided",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="Transactions that were prepared when the coordinator changed get no markers.",
         edits=(Edit(TransactionCoordinator, "loaded", "if transaction.state.is_prepared:", "if False:"),),
         checkers=TORN | {"liveness"},
@@ -36,7 +36,7 @@ VARIANTS = (
     ),
     Variant(
         "complete with the first marker",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="A transaction is complete as soon as one of its partitions has its marker.",
         edits=(Edit(markers, "written", "if not progress.unmarked:", "if len(progress.unmarked) < 2:"),),
         checkers=TORN | {"complete", "liveness"},
@@ -45,7 +45,7 @@ VARIANTS = (
     ),
     Variant(
         "readers do not wait for open transactions",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="The last stable offset is the watermark, whatever transactions are open.",
         edits=(
             Edit(
@@ -61,7 +61,7 @@ VARIANTS = (
     ),
     Variant(
         "a marker counts before it is committed",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="The last stable offset passes a transaction whose marker is not below the watermark.",
         edits=(
             Edit(PartitionTransactions, "last_stable_offset", "*(each.first_offset for each in self._ended), ", ""),
@@ -158,7 +158,7 @@ VARIANTS = (
     ),
     Variant(
         "offsets of an aborted transaction count",
-        rule="SAFETY 24",
+        rule="last-stable-offset",
         breaks="Any marker makes the offsets of its transaction count.",
         edits=(Edit(OffsetTable, "complete", "if is_committed and not", "if not"),),
         checkers=frozenset({"offsets"}),

@@ -14,7 +14,7 @@ LINEARIZABLE = frozenset({"linearizable"})
 VARIANTS = (
     Variant(
         "a writer's last id is forgotten when it comes again",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="After a cut a writer is told that nothing of what it waits for is in the log, and sends it again.",
         edits=(Edit(beginning, "begin", "last_id = last_id_of(known, settled_id)", "last_id = settled_id"),),
         checkers=LINEARIZABLE,
@@ -23,7 +23,7 @@ VARIANTS = (
     ),
     Variant(
         "a writer's last id is one too high when it comes again",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="After a cut the first record that is not in the log counts as refused.",
         edits=(Edit(writers, "last_id_of", "else id_of(last, settled_id)", "else id_of(last, settled_id) + 1"),),
         checkers=LINEARIZABLE | {"requests"},
@@ -32,7 +32,7 @@ VARIANTS = (
     ),
     Variant(
         "only the batches that are remembered count when a writer comes again",
-        rule="SAFETY 21",
+        rule="duplicates",
         breaks="Records below the last five batches of a writer are told to be refused, and are in the log.",
         edits=(
             Edit(
@@ -48,7 +48,7 @@ VARIANTS = (
     ),
     Variant(
         "a writer that was fenced goes on",
-        rule="SAFETY 27",
+        rule="conditional-append",
         breaks="Appends of an earlier epoch are taken behind the fence of a later one.",
         edits=(
             Edit(
@@ -64,7 +64,7 @@ VARIANTS = (
     ),
     Variant(
         "a condition is not looked at",
-        rule="SAFETY 27",
+        rule="conditional-append",
         breaks="An append is taken whatever the log's end is.",
         edits=(Edit(rules, "judge_append", "expected_end != end_offset", "expected_end > end_offset"),),
         checkers=LINEARIZABLE,
@@ -73,7 +73,7 @@ VARIANTS = (
     ),
     Variant(
         "a refusal is told before its cause is committed",
-        rule="SAFETY 27",
+        rule="conditional-append",
         breaks="A conditional append is refused for records that another leader takes back.",
         edits=(
             Edit(
@@ -89,7 +89,7 @@ VARIANTS = (
     ),
     Variant(
         "a fence counts before it is committed",
-        rule="SAFETY 27",
+        rule="conditional-append",
         breaks="A writer is told that it is the only one, by a leader that is not one any more.",
         edits=(Edit(writers, "committed", "if end_offset <= partition.high_watermark:", "if True:"),),
         checkers=LINEARIZABLE,
@@ -98,7 +98,7 @@ VARIANTS = (
     ),
     Variant(
         "an append is acknowledged when it is appended",
-        rule="SAFETY 13",
+        rule="acknowledged-end",
         breaks="The writer hears of its record before the others in sync have it.",
         edits=(Edit(AppendStream, "_wait", "end_offset <= partition.acknowledged_for(self._acks)", "True"),),
         checkers=LINEARIZABLE,

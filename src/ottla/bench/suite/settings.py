@@ -75,7 +75,7 @@ SETTINGS = {
         Setting("topic.min_insync", "count", 0, "min.insync.replicas; 0 is a majority of the copies."),
         Setting("topic.retention_ms", "number", 604_800_000, "How long records are kept."),
         Setting("topic.segment_bytes", "count", 0, "The size of a segment; 0 is the broker's default."),
-        Setting("topic.durability", "word", "cache", "What an acknowledgement means: see docs/bench-suite.md.",
+        Setting("topic.durability", "word", "cache", "What an acknowledgement means: see docs/guides/bench-suite.md.",
                 ("disk", "cache", "memory")),
         Setting("topic.stored_mb", "number", 0, "Written before anything is measured."),
         Setting("consumers.clients", "count", 0, "How many consumers, which share the partitions."),
