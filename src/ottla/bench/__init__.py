@@ -1,1 +1,4 @@
-"""Benchmarks of brokers on this machine: `python -m ottla.bench.broker`. docs/benchmarks.md describes the method."""
+"""Benchmarks of brokers on this machine: `python -m ottla.bench.broker`.
+
+docs/reference/benchmarks.md describes the method.
+"""

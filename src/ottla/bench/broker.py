@@ -3,7 +3,7 @@
     python -m ottla.bench.broker [--quick] [--only PATTERN] [--list]
 
 Prints tables, appends JSON lines to bench-results/broker.jsonl and writes bench-results/report.html. Goals are shown
-beside the figures; nothing is asserted. docs/benchmarks.md describes the method.
+beside the figures; nothing is asserted. docs/reference/benchmarks.md describes the method.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Three brokers hold one partition with three replicas, and two producers write co
 idempotence. The leader is repeatedly killed with SIGKILL. Each time, these moments are recorded: a surviving broker
 knows that the leader is gone, it names a new leader, that leader first acknowledges a plain request with acks=all, and
 each client receives its first acknowledgement. The same is done with SIGTERM, where leadership is handed over first;
-there the longest gap between two acknowledgements counts. docs/benchmarks.md has the details.
+there the longest gap between two acknowledgements counts. docs/reference/benchmarks.md has the details.
 """
 
 from __future__ import annotations

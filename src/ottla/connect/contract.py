@@ -1,4 +1,4 @@
-"""The interface of a connector: a small class with a few methods that the framework calls. See docs/connect.md.
+"""The interface of a connector: a small class with a few methods that the framework calls. See docs/guides/connect.md.
 
 A source writes records to topics; a sink reads records from topics. Each connector runs in a process of its own, which
 may be killed at any time. A restarted source resumes from its position in the log, a restarted sink from the offsets in

@@ -1,6 +1,6 @@
-"""The explicit list of this broker's APIs, from which the ApiVersions reply and `docs/protocol.md` are generated.
+"""The explicit list of this broker's APIs. It generates the ApiVersions reply and docs/reference/protocol.md.
 
-python -m ottla.handlers.registry > docs/protocol.md
+python -m ottla.handlers.registry > docs/reference/protocol.md
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ APIS: list[Api] = [module.API for module in MODULES]
 
 
 def render_protocol_table() -> str:
-    """Renders `docs/protocol.md` from the headers of the handler modules."""
+    """Renders `docs/reference/protocol.md` from the headers of the handler modules."""
     lines = [
         "# The Kafka protocol in Ottla",
         "",

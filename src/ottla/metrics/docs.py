@@ -1,4 +1,4 @@
-"""Renders `docs/metrics.md` from the declarations."""
+"""Renders `docs/reference/metrics.md` from the declarations."""
 
 from __future__ import annotations
 

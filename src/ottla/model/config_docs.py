@@ -1,6 +1,6 @@
-"""Renders `docs/configuration.md` from the tables of topic and broker settings.
+"""Renders `docs/reference/configuration.md` from the tables of topic and broker settings.
 
-python -m ottla.model.config_docs > docs/configuration.md
+python -m ottla.model.config_docs > docs/reference/configuration.md
 """
 
 from __future__ import annotations

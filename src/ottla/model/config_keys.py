@@ -1,7 +1,7 @@
 """The definition of a setting: its name, type, default, permitted values and a sentence of documentation.
 
 The tables of these definitions are the only description of the configuration: parsing, DescribeConfigs and
-`docs/configuration.md` all read them. Values are transferred as strings, as in Kafka, and are parsed once.
+`docs/reference/configuration.md` all read them. Values are transferred as strings, as in Kafka, and are parsed once.
 """
 
 from __future__ import annotations

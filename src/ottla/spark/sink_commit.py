@@ -1,8 +1,8 @@
 """Commits a batch exactly once. Runs on the driver, and at the beginning of each task.
 
 A batch is decided by one record (`sink_decisions`) that names all of its transactions. Only then are they committed,
-one after the other. Later runs finish what was decided and never decide it again. docs/spark.md gives the argument,
-step by step.
+one after the other. Later runs finish what was decided and never decide it again. docs/guides/spark.md gives the
+argument, step by step.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
         async for entry in log.read(0):
             ...
 
-`SyncLog` has the same methods for threads. Both connect only to a broker's append stream (gRPC); see docs/wal.md.
+`SyncLog` has the same methods for threads. Both connect only to a broker's append stream (gRPC).
+docs/guides/wal.md describes it.
 """
 
 from ottla.wal.errors import (

@@ -3,7 +3,7 @@
     python -m ottla.bench.saturation [--quick] [--only PATTERN] [--seconds S] [--durability disk|cache|memory] [--list]
 
 Three brokers, RF 3, acks=all. For each record size, number of partitions and kind of producer, the peak is measured
-first; then 0.5, 1, 1.5, 2 and 3 times the peak is offered. docs/benchmarks.md explains how to read the table.
+first; then 0.5, 1, 1.5, 2 and 3 times the peak is offered. docs/reference/benchmarks.md explains how to read the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Converts PostgreSQL's text form of values to JSON, by type. Pure. docs/postgres-cdc.md has the table.
+"""Converts PostgreSQL's text form of values to JSON, by type. Pure. docs/guides/postgres-cdc.md has the table.
 
 The output is what Debezium writes with `decimal.handling.mode=string`, `time.precision.mode=isostring` and
 `interval.handling.mode=string`: nothing is rounded, and every value can be restored.

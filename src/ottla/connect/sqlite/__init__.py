@@ -1,5 +1,5 @@
 """Replicates SQLite databases to a log, page by page and transaction by transaction, and restores them. See
-docs/sqlite.md.
+docs/guides/sqlite.md.
 
 A program calls `wait_shipped(database)` after a commit to wait until the log has it.
 """
