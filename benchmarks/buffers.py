@@ -16,8 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ottla.adapters.buffers import AnyBuffer, BufferPool
 from ottla.bench.quotients import per, rate
+from ottla.broker.adapters.buffers import AnyBuffer, BufferPool
 
 SOCKET_BUFFER_BYTES = 4 << 20
 

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.errors import ClientError
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.testing.cluster_processes import ClusterProcesses
 
 OLD, LIVE = "old", "live"

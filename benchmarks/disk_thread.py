@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from ottla.adapters._disk_py import DiskThread as DiskThreadInPython
-from ottla.adapters.disk import DiskThread, DiskThreadType, best_disk_thread
-from ottla.adapters.files import RealFile, RealFileSystem
+from ottla.broker.adapters._disk_py import DiskThread as DiskThreadInPython
+from ottla.broker.adapters.disk import DiskThread, DiskThreadType, best_disk_thread
+from ottla.broker.adapters.files import RealFile, RealFileSystem
 from ottla.ports import ReadOnlyBuffer
 
 WRITE_BYTES = 4096

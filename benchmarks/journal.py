@@ -8,7 +8,7 @@ partitions. There are no sockets, and segments are not written: this is the limi
 
     per partition   each partition has its own file; requests that arrive during its sync wait for the next one
     buffered        one file for all partitions, written through the page cache and synced
-    journal         `ottla.log.journal` on the real disk adapter
+    journal         `ottla.broker.storage.journal` on the real disk adapter
     serial          one write and one fdatasync per request, one after another, in a plain loop
 
 All four write the same bytes through the same disk thread (serial: without it). With several rounds, the best result of
@@ -35,13 +35,13 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from ottla.adapters.clock import RealClock
-from ottla.adapters.disk import RealDisk
 from ottla.bench.quotients import rate, ratio, times_text
-from ottla.log.journal import Journal, JournalLimits, pack_key
-from ottla.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.broker.adapters.clock import RealClock
+from ottla.broker.adapters.disk import RealDisk
+from ottla.broker.storage.journal import Journal, JournalLimits, pack_key
 from ottla.ports import DataFile, ReadOnlyBuffer
-from ottla.records.batch import HEADER_BYTES, BatchHeader, checksum, stamp, write_header
+from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, checksum, stamp, write_header
 
 WARM_UP_S = 0.4
 RING = JournalLimits(ring_bytes_max=64 << 20)

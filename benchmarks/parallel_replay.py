@@ -35,7 +35,7 @@ from ottla.recovery.appliers import Run
 from ottla.recovery.entries import json_values
 from ottla.recovery.entry_runs import split_run
 from ottla.recovery.logs import Columns
-from ottla.recovery.reducing import Reducer
+from ottla.recovery.reducer import Reducer
 
 KEYS = 100_000
 CHUNK = 30_000

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-from tests.postgres_server import PostgresServer
 from tests.processes.postgres.world import WalBrokers
+from tests.support.postgres_server import PostgresServer
 
 from ottla.cli.output import print_table, say
 

@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.connect.wal_keeping import Keeper
-from tests.postgres_server import PostgresServer, unprivileged
 from tests.processes.postgres.world import WalBrokers
+from tests.support.postgres_server import PostgresServer, unprivileged
 
 from ottla.bench.quotients import rate
 from ottla.cli.output import print_table, say

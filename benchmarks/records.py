@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ottla.bench.quotients import rate
-from ottla.records import _decoding, _encoding, bridge, decoding, encoding
-from ottla.records.arrow import decode_record_batch, encode_table
-from ottla.records.encoding import Row
+from ottla.protocol.records import _decoding, _encoding, bridge, decoding, encoding
+from ottla.protocol.records.arrow import decode_record_batch, encode_table
+from ottla.protocol.records.encoding import Row
 
 BATCH_BYTES_MAX = 1 << 20
 COMPILED = {"decoding": _decoding, "encoding": _encoding}

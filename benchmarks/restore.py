@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from ottla.archive.manifest import DATA, ArchivedFile, Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
 from ottla.bench.processes import cpu_seconds_below
 from ottla.bench.quotients import rate
 from ottla.cli.output import print_table, say
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_files import DATA, FILE_SCHEMA, FileWriter
-from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
+from ottla.client.consumer.types import TopicPartition
+from ottla.spark.jobs.archive_files import FILE_SCHEMA, FileWriter
 from ottla.spark.jobs.changes import Envelope
 from ottla.spark.jobs.materialize import materialize
-from ottla.spark.jobs.ranges import OffsetRange
 from ottla.spark.jobs.restore import AtEnd, AtTime, Point, restore
 from ottla.spark.jobs.restore_targets import Target, table_for_output, write_output
-from ottla.spark.jobs.store import Store
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
 from ottla.spark.session import new_session

@@ -22,13 +22,13 @@ from typing import Any
 
 import uvloop
 
-from ottla.app import BrokerSettings, RunningBroker, start_broker
 from ottla.bench.frames import prepare_batch, produce_frame
 from ottla.bench.produce import TOPIC_CONFIGS
-from ottla.client.admin import Admin
-from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch
-from ottla.handlers.produce import handle_run
+from ottla.broker.api.api import ConnectionState
+from ottla.broker.api.dispatch import dispatch
+from ottla.broker.api.produce import handle_run
+from ottla.broker.app import BrokerSettings, RunningBroker, start_broker
+from ottla.client.admin.admin import Admin
 
 CLASSES = ("memory", "cache", "disk")
 RECORD_BYTES = 100

@@ -32,7 +32,7 @@ Found = dict[tuple[str, str], list[tuple[Measured, float]]]
 
 
 def start(bench: Workbench, tree: Path) -> OneBroker:
-    if not any((tree / "ottla" / "records").glob("_produce_run.*.so")):
+    if not any((tree / "ottla").glob("**/records/_produce_run.*.so")):
         raise SystemExit(f"{tree} has no compiled extensions: run `make setup` in its checkout first")
     os.environ["PYTHONPATH"] = str(tree)
     broker: BrokerProcess = bench.new_broker()

@@ -28,8 +28,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from ottla.adapters.disk import best_disk_thread
-from ottla.adapters.files import RealFile, RealFileSystem
+from ottla.broker.adapters.disk import best_disk_thread
+from ottla.broker.adapters.files import RealFile, RealFileSystem
 from ottla.ports import Completion
 
 FILE_BYTES = 16 << 20

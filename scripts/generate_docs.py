@@ -1,18 +1,20 @@
-"""Writes the pages of docs/ that are generated from the code: protocol, configuration, metrics, broken variants."""
+"""Writes the pages of docs/ that are generated from the code: protocol, configuration, metrics, layers, broken
+variants."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from ottla.handlers.registry import render_protocol_table
-from ottla.metrics.docs import render as render_metrics
-from ottla.model.config_docs import render as render_configuration
+from ottla.broker.api.registry import render_protocol_table
+from ottla.broker.metrics.docs import render as render_metrics
+from ottla.protocol.model.config_docs import render as render_configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.simulation.broken.table import render as render_broken_variants  # noqa: E402 the line above finds it
+from tests.tidy.layers import render as render_layers  # noqa: E402 the line above finds it
 
 
 def main() -> None:
@@ -20,6 +22,7 @@ def main() -> None:
         "docs/reference/protocol.md": render_protocol_table(),
         "docs/reference/configuration.md": render_configuration(),
         "docs/reference/metrics.md": render_metrics(),
+        "docs/internals/layers.md": render_layers(),
         "docs/internals/simulation.md": render_broken_variants(),
     }
     for name, text in pages.items():

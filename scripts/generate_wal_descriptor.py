@@ -1,4 +1,4 @@
-"""Writes `src/ottla/append_stream/wal.pb` for the append stream's reflection. Run it when wal.proto changes."""
+"""Writes `src/ottla/broker/wal_service/wal.pb` for the append stream's reflection. Run it when wal.proto changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "ottla" / "append_stream" / "wal.proto"
+SOURCE = ROOT / "src" / "ottla" / "broker" / "wal_service" / "wal.proto"
 TARGET = SOURCE.with_suffix(".pb")
 NAME = "ottla/wal/v1/wal.proto"
 

@@ -24,7 +24,7 @@ GO_PLUGINS = (
     "google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12",
     "google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2",
 )
-WAL_PROTO = ROOT / "src" / "ottla" / "append_stream" / "wal.proto"
+WAL_PROTO = ROOT / "src" / "ottla" / "broker" / "wal_service" / "wal.proto"
 
 
 def main() -> int:

@@ -14,15 +14,15 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+from ottla.archive.store import Store
+from ottla.archive.verification import verify
 from ottla.client import Producer
 from ottla.spark.jobs.archive import archive_available
-from ottla.spark.jobs.archive_verify import verify
 from ottla.spark.jobs.changes import Envelope
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.materialize import materialize
 from ottla.spark.jobs.restore import AtOffsets, restore
 from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
-from ottla.spark.jobs.store import Store
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
 from ottla.spark.session import new_session

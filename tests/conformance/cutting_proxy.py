@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ottla.client import Producer
-from ottla.client.connection import Address
+from ottla.net.connection import Address
 
 BLOCK_BYTES = 4096
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 from ottla.bench.calls import Caller
 from ottla.bench.leaders import Led, any_broker, ask_leaders, elect_preferred, reassign
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 NEWEST_TOPICS = 12
 OLDER_TOPICS = 3

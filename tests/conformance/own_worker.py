@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from ottla.client import Consumer, ConsumerRecord, Producer
-from ottla.client.connection import Connection
+from ottla.net.connection import Connection
 
 CRASHES = ("read", "written", "offsets sent", "commit under way", "committed")
 IN_TRANSACTION = 3

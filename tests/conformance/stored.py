@@ -7,11 +7,11 @@ import struct
 import time
 
 from ottla.bench.leaders import leader_of
-from ottla.model.errors import ErrorCode
-from ottla.records.batch import BatchHeader, read_header
-from ottla.wire.fetch import FetchPartition, FetchRequest
-from ottla.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
-from ottla.wire.headers import parse_response_header, request_header
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.wire.fetch import FetchPartition, FetchRequest
+from ottla.protocol.wire.fetch_client import FetchedPartition, encode_fetch_request, parse_fetch_response
+from ottla.protocol.wire.headers import parse_response_header, request_header
 
 MOVED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_topic_or_partition)
 FETCH = 1

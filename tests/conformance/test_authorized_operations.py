@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from ottla.wire.headers import parse_response_header, request_header
-from ottla.wire.schema import decode, encode, request_type, response_type
+from ottla.protocol.wire.headers import parse_response_header, request_header
+from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 from tests.conformance.clients.group_librdkafka import ConfluentGroupUser
 from tests.conformance.clients.interface import Record
 from tests.conformance.clients.java_client import JavaClient
 from tests.conformance.conftest import ClientOf, TopicOf
 from tests.conformance.leaders import wait_until_known
-from tests.unit.handlers_caller import build
+from tests.support.handlers_caller import build
 
 TOPIC = {"READ", "WRITE", "CREATE", "DESCRIBE", "DELETE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
 GROUP = {"READ", "DESCRIBE", "DELETE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}

@@ -11,12 +11,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla.model.errors import ErrorCode
-from ottla.wire.headers import parse_response_header, request_header
-from ottla.wire.schema import decode, encode, request_type, response_type
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire.headers import parse_response_header, request_header
+from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 from tests.conformance.conftest import LEADERS_MOVE, ClientOf, TopicOf
 from tests.conformance.leaders import wait_until_known
-from tests.unit.handlers_caller import build
+from tests.support.handlers_caller import build
 
 DESCRIBE_PRODUCERS = 61
 DEADLINE_S = 60.0

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.app import BrokerSettings
+from ottla.broker.app import BrokerSettings
 from ottla.broker.broker import Broker
-from ottla.model.broker_config import RACK_AWARE_SELECTOR
+from ottla.protocol.model.broker_config import RACK_AWARE_SELECTOR
 from ottla.testing.broker_thread import BrokerThread
 
 TIMEOUT_S = 120.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from tests.conformance.clients.group_interface import CLASSIC, CONSUMER, GroupUser
 from tests.conformance.clients.group_java import JavaGroupUser
 from tests.conformance.clients.group_librdkafka import ConfluentGroupUser, KcatGroupUser, member, read_and_commit

@@ -1,7 +1,7 @@
 """Our own consumer in groups, on a real broker: with librdkafka in one group, put out, and from the command line.
 
 Like the other tests here it also runs against Apache Kafka. `tests/processes/groups` has members of several libraries
-that are killed and paused, and coordinators too; `tests/unit/test_client_groups.py` has what needs time to pass.
+that are killed and paused, and coordinators too; `tests/unit/client/test_client_groups.py` has what needs time to pass.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Our own transactional producer and our own reader of committed records, on real brokers.
 
 On one broker and on three whose leaders move; with transaction version 2 and as on brokers before it. Like the other
-tests here they also run against Apache Kafka. `tests/unit/test_client_transactions.py` has each answer that a
+tests here they also run against Apache Kafka. `tests/unit/client/test_client_transactions.py` has each answer that a
 coordinator can give.
 """
 
@@ -21,7 +21,6 @@ import pyarrow as pa
 import pytest
 
 from ottla.client import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition, Transaction
-from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import (
     ClientError,
     CommitFailedError,
@@ -29,6 +28,7 @@ from ottla.client.errors import (
     RebalancingError,
     TransactionAbortedError,
 )
+from ottla.client.transactions import coordinator as asking
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
 from tests.conformance.own_worker import CRASHES, consumer_of, transformed
 from tests.conformance.test_transactions import read as read_by_librdkafka

@@ -10,7 +10,7 @@ import pytest
 from ottla.client import Consumer, ConsumerRecord, Producer
 from ottla.client.brokers import Brokers
 from ottla.client.errors import TransactionAbortedError
-from ottla.client.group_coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
+from ottla.client.groups.coordinator import GROUP_KEY, TRANSACTION_KEY, Coordinator
 from ottla.client.metadata import Metadata
 from ottla.testing import Cluster
 from tests.conformance.own_worker import consumer_of, transformed

@@ -11,11 +11,11 @@ from uuid import UUID
 import confluent_kafka
 import pytest
 
-from ottla.model.errors import ErrorCode
-from ottla.records.codecs import Compression
-from ottla.records.record import Record, encode_batch
-from ottla.wire.headers import parse_response_header, request_header
-from ottla.wire.produce import PartitionProduced, encode_produce_request, parse_produce_response
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.codecs import Compression
+from ottla.protocol.records.record import Record, encode_batch
+from ottla.protocol.wire.headers import parse_response_header, request_header
+from ottla.protocol.wire.produce import PartitionProduced, encode_produce_request, parse_produce_response
 from tests.conformance.conftest import ClientOf, TopicOf
 from tests.conformance.leaders import wait_until_known
 

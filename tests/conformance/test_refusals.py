@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from tests.conformance.clients.interface import Ability, Client, Record, RefusedByBroker
 from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, named
 from tests.conformance.leaders import wait_until_known

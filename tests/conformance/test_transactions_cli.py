@@ -23,13 +23,13 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import AbortTransactionSpec
 
 from ottla.cli import main
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from ottla.testing.broker_process import BrokerProcess
 from tests.conformance.clients.java_client import CACHE, why_missing
 from tests.conformance.conftest import LEADERS_MOVE, ONE_BROKER, TopicOf, World
 from tests.conformance.test_transactions import fresh, made, read, transactional, until_committed_is
 from tests.conformance.test_transactions_raw import raw_peer
-from tests.unit.transactional_peer import Peer
+from tests.support.transactional_peer import Peer
 
 WAIT_S = 60.0
 HANGING_ID = 900_042

@@ -19,9 +19,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from ottla.testing.broker_process import BrokerProcess
-from tests.unit.transactional_peer import Peer
+from tests.support.transactional_peer import Peer
 
 NONE = ErrorCode.none
 PRODUCERS = (900_001, 900_002, 900_003)

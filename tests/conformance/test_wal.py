@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire import wal_calls as calls
+from ottla.protocol.wire.wal_append import AppendRun, Begin, decode_append_reply, encode_begin, encode_run
 from ottla.testing.broker_process import BrokerProcess
 from ottla.wal import Log, LogSettings
-from ottla.wire import wal_calls as calls
-from ottla.wire.wal_append import AppendRun, Begin, decode_append_reply, encode_begin, encode_run
 from tests.conformance.clients.aiokafka_client import AiokafkaClient
 from tests.conformance.clients.confluent_client import ConfluentClient
 from tests.conformance.clients.interface import Client, Record, RefusedByBroker

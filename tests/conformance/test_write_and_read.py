@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ottla.records.codecs import Compression
+from ottla.protocol.records.codecs import Compression
 from tests.conformance.clients.interface import CODECS, Ability, Record
 from tests.conformance.conftest import LEADERS_MOVE, NAMES, ONE_BROKER, ClientOf, TopicOf, named
 from tests.conformance.records import TIME_MS, contents, sample

@@ -32,7 +32,7 @@ from ottla.testing.cluster_processes import ClusterProcesses
 from tests.connect.change_topics import check_transactions, column_kinds, expected_rows, normal_row
 from tests.connect.connectors import Connector, ottla, wait_until
 from tests.connect.workload import TABLES, WHOLE_ROWS, Workload, set_up, table_hash
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 PREFIX = "proof"
 LAST_EVENT = -1

@@ -10,8 +10,8 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from ottla.testing import Cluster
-from tests.object_store import s3_bucket
-from tests.postgres_server import PostgresServer
+from tests.support.object_store import s3_bucket
+from tests.support.postgres_server import PostgresServer
 
 _numbers = itertools.count(1)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ottla.client.fetched import TopicPartition
+from ottla.archive.manifest import ArchivedFile, Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.archive_files import ArchiveFilesWriter
-from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 from ottla.wal import Entry, SyncLog
 
 SCHEMA = pa.schema(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "postgres"
 WITH_SPARK = "spark_table_and_back"

@@ -13,7 +13,7 @@ from ottla.connect.configuration import ConnectorConfig
 from ottla.connect.contract import Source
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.postgres.advice import without_password
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 HBA = """
 local all ottla trust

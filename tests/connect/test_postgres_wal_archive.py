@@ -12,14 +12,14 @@ import pytest
 
 from ottla.connect.postgres_wal.backup_store import BackupStore
 from ottla.connect.postgres_wal.failures import RefusedError
-from ottla.connect.postgres_wal.opening import LogPlace
+from ottla.connect.postgres_wal.log_location import LogPlace
 from ottla.connect.postgres_wal.restore import Wanted
 from ottla.connect.postgres_wal.targets import AtXid
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
 from tests.connect.log_archives import archive_log
 from tests.connect.wal_keeping import SETTINGS, Keeper, ask
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 ROWS = "SELECT id, n FROM accounts ORDER BY id"
 

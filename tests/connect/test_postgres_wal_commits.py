@@ -9,11 +9,11 @@ from pathlib import Path
 import psycopg
 
 from ottla.connect.postgres_wal.receiver import Receiver
-from ottla.connect.postgres_wal.reporting import report_status
+from ottla.connect.postgres_wal.status_reports import report_status
 from ottla.connect.status import read_statuses
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, TIMEOUT_S, Keeper, Running
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 STILL_WAITING_S = 1.5
 

@@ -11,7 +11,7 @@ import pytest
 from ottla.connect.postgres_wal.restore import Wanted
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, TIMEOUT_S, Keeper, Running, ask
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 
 @pytest.fixture

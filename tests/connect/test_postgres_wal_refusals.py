@@ -15,7 +15,7 @@ from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.positions import TimelineId
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.server import Server
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 HBA = """
 local  all          all                trust

@@ -22,7 +22,7 @@ from ottla.connect.postgres_wal.restore import Wanted
 from ottla.connect.postgres_wal.targets import AtTime, AtXid, parse_target
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, Keeper, ask
-from tests.postgres_server import PostgresServer, unprivileged
+from tests.support.postgres_server import PostgresServer, unprivileged
 
 ROWS = "SELECT id, n FROM accounts ORDER BY id"
 

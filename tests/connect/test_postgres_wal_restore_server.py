@@ -24,7 +24,7 @@ from ottla.connect.postgres_wal.restore_client import BOOT_ID, READY, SPOOL
 from ottla.connect.postgres_wal.segments import write_segment
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, TIMEOUT_S, Keeper, ask
-from tests.postgres_server import PostgresServer, unprivileged
+from tests.support.postgres_server import PostgresServer, unprivileged
 
 SEGMENT_BYTES = 1 << 20
 SEGMENTS = 24

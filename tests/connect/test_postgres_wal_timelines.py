@@ -14,7 +14,7 @@ from ottla.connect.postgres_wal.log_search import entries
 from ottla.testing import Cluster
 from ottla.wal import Log
 from tests.connect.wal_keeping import SETTINGS, Keeper, ask
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 COUNT = "SELECT count(*) FROM t"
 

@@ -14,7 +14,7 @@ from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.testing import Cluster
 from tests.connect.connectors import Connector, ottla, statuses, wait_until
 from tests.connect.wal_keeping import SETTINGS, TIMEOUT_S, Keeper, Running, ask
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

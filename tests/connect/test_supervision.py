@@ -14,7 +14,7 @@ from ottla.connect.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
 from ottla.testing import Cluster
 from tests.connect.connectors import Connector, ottla, statuses, wait_until
 from tests.connect.in_process import execute, rows
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 NewDatabase = Callable[[], str]
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from ottla.client.fetched import ConsumerRecord
+from ottla.client.consumer.types import ConsumerRecord
 from ottla.connect.postgres.column_text import column_text, value_text
 from ottla.connect.postgres.pgoutput import Column, Relation
 from ottla.connect.postgres.snapshot import parse_line

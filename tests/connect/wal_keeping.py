@@ -18,14 +18,14 @@ import psycopg
 from ottla.connect.postgres_wal.backup import take_backup
 from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
+from ottla.connect.postgres_wal.log_location import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.log_port import ReadableLog
-from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.restore import Restored, Wanted, restore
 from ottla.testing import Cluster
 from ottla.testing.postgres import USER
 from ottla.wal import Log
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 T = TypeVar("T")
 

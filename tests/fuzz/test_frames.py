@@ -8,7 +8,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.server.frames import (
+from ottla.broker.server.frames import (
     FRAME_BYTES_MIN,
     FrameAssembler,
     PlainFrameAssembler,

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from ottla.handlers.registry import APIS
-from ottla.wire.headers import request_header
-from ottla.wire.schema import encode, request_type
+from ottla.broker.api.registry import APIS
+from ottla.protocol.wire.headers import request_header
+from ottla.protocol.wire.schema import encode, request_type
 from tests.properties.random_messages import random_entity
-from tests.unit.group_caller import (
+from tests.support.group_caller import (
     BEAT,
     COMMIT,
     DELETE,
@@ -35,7 +35,7 @@ from tests.unit.group_caller import (
     SYNC,
     grouping,
 )
-from tests.unit.handlers_caller import Caller
+from tests.support.handlers_caller import Caller
 
 KEYS = (
     COMMIT,

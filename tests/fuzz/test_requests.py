@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from ottla.handlers.api import Api
-from ottla.handlers.heartbeat import parse_heartbeat
-from ottla.handlers.registry import APIS
-from ottla.wire.fetch import parse_fetch_request
-from ottla.wire.headers import parse_request_header, request_header
-from ottla.wire.primitives import MalformedRequest
-from ottla.wire.produce import parse_produce_request
-from ottla.wire.schema import decode, encode, request_type
+from ottla.broker.api.api import Api
+from ottla.broker.api.heartbeat import parse_heartbeat
+from ottla.broker.api.registry import APIS
+from ottla.protocol.wire.fetch import parse_fetch_request
+from ottla.protocol.wire.headers import parse_request_header, request_header
+from ottla.protocol.wire.primitives import MalformedRequest
+from ottla.protocol.wire.produce import parse_produce_request
+from ottla.protocol.wire.schema import decode, encode, request_type
 from tests.properties.random_messages import random_entity
 
 DAMAGED_PER_VERSION = 60

@@ -8,8 +8,8 @@ import struct
 from types import TracebackType
 from typing import Self
 
+from ottla.protocol.wire.headers import request_header
 from ottla.testing.broker_process import BrokerProcess
-from ottla.wire.headers import request_header
 
 TIMEOUT_S = 30.0
 API_VERSIONS, METADATA = 18, 3

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from ottla.handlers.registry import HANDLERS
-from ottla.model.errors import ErrorCode
+from ottla.broker.api.registry import HANDLERS
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire.headers import request_header
+from ottla.protocol.wire.produce import encode_produce_request
 from ottla.testing.broker_process import BrokerProcess
-from ottla.wire.headers import request_header
-from ottla.wire.produce import encode_produce_request
 from tests.processes.conftest import StartBroker
 from tests.processes.neighbour import Neighbour
 from tests.processes.stranger import API_VERSIONS, METADATA, Stranger, framed, request

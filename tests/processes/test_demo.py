@@ -14,8 +14,8 @@ from ottla.demo.__main__ import _pipeline
 from ottla.demo.customers import a_day
 from ottla.demo.page import Demo, write_page
 from ottla.demo.plot import rates_of
-from ottla.demo.story import Sample, Story
-from ottla.spark.java import JavaMissingError, find_java
+from ottla.demo.results import Sample, Story
+from ottla.spark.jvm.java import JavaMissingError, find_java
 
 RECORDS = 30_000
 

@@ -135,7 +135,7 @@ def test_a_wheel_has_no_sources_of_extensions(tree: Path, run: Run, tmp_path: Pa
     assert [name for name in names if name.endswith((".c", ".pyx", ".pxi", ".so"))] == []
     sources = {str(path.relative_to(tree / "src")) for path in (tree / "src" / "ottla").rglob("*.py")}
     stubs = {name.replace(".", "/") + ".pyi" for name in extension_names()}
-    others = {"ottla/py.typed", "ottla/append_stream/wal.proto", "ottla/append_stream/wal.pb"}
+    others = {"ottla/py.typed", "ottla/broker/wal_service/wal.proto", "ottla/broker/wal_service/wal.pb"}
     assert sources | stubs | others <= set(names)
 
 

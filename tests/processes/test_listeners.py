@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ottla.client import Admin, Consumer, Producer
-from ottla.client.apis import DESCRIBE_CLUSTER, FIND_COORDINATOR, call, open_connection
-from ottla.client.connection import Address
+from ottla.net.apis import DESCRIBE_CLUSTER, FIND_COORDINATOR, call, open_connection
+from ottla.net.connection import Address
 from ottla.testing.ports import reserve_ports
 
 WAIT_S = 90.0

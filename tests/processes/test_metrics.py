@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from ottla.broker.metrics.definitions import all_metrics
+from ottla.broker.metrics.page import series_names
 from ottla.client import Admin
 from ottla.client.errors import TopicExistsError
-from ottla.metrics.declared import all_metrics
-from ottla.metrics.page import series_names
 from ottla.testing.broker_process import BrokerEndedError, BrokerProcess
 from ottla.testing.cluster_processes import ClusterProcesses
 from ottla.testing.ports import reserve_ports
 from tests.processes.conftest import StartBroker
 from tests.processes.traffic import create_replicated, create_topic, read
-from tests.unit.metrics_reading import Scraped
+from tests.support.metrics_reading import Scraped
 
 WAIT_S = 90.0
 QUICK_GROUPS = {"group.initial.rebalance.delay.ms": "0"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Cluster
-from tests.pages import ROOT, Block, blocks
+from tests.support.pages import ROOT, Block, blocks
 
 TESTING = blocks("docs/guides/testing.md")
 CLIENT = [block for block in blocks("docs/reference/client.md") if "Sync" in block.text]

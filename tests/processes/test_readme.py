@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.spark.java import JavaMissingError, find_java
+from ottla.spark.jvm.java import JavaMissingError, find_java
 from ottla.testing.ports import reserve_ports
-from tests.pages import ROOT, Block, blocks
+from tests.support.pages import ROOT, Block, blocks
 
 PAGES = [
     "README.md",

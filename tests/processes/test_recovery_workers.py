@@ -34,7 +34,7 @@ from ottla.recovery.logs import Columns
 from ottla.wal import Log, LogSettings
 from tests.processes.conftest import StartBroker
 from tests.properties.recovery_histories import History, SqliteHistory, between
-from tests.unit.recovery_memory_log import Entry, MemoryLog, Shared, Tail
+from tests.support.recovery_memory_log import Entry, MemoryLog, Shared, Tail
 
 LENGTH = 3000
 SCHEMA = "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, n INTEGER);"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.testing.broker_process import BrokerProcess
 from tests.conformance.test_transactions_raw import NONE, by_librdkafka, raw_peer, write_transactions
 

@@ -37,8 +37,8 @@ from ottla.machines.controller.state import (
 )
 from ottla.machines.controller.topic_requests import Creation, alter_topic_configs, create_topic
 from ottla.machines.controller.writes import Limits, Write
-from ottla.model.durability import Durability
-from tests.unit.controller_store import P0, TOPIC, Store
+from ottla.protocol.model.durability import Durability
+from tests.support.controller_store import P0, TOPIC, Store
 
 LIMITS = Limits(operations_max=16)
 EVENTS = Named("events", 0)

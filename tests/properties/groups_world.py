@@ -19,7 +19,7 @@ from ottla.machines.groups.replies import CommitReply, FetchOffsetsReply, Reply
 from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, Request, ToCommit, TopicsChanged
 from ottla.machines.groups.shard import Answer, Instant, Step
 from ottla.machines.groups.tables import Tables
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 from tests.properties.groups_clients import ClassicClient, Client, ConsumerClient
 
 GROUP = "g"

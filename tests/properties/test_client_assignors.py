@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.fetched import TopicPartition
-from ottla.client.group_assignors import ASSIGNORS, COOPERATIVE_STICKY, Assignments, assign
-from ottla.client.group_protocol import (
+from ottla.client.consumer.types import TopicPartition
+from ottla.client.groups.assignors import ASSIGNORS, COOPERATIVE_STICKY, Assignments, assign
+from ottla.client.groups.classic_formats import (
     MemberSubscription,
     decode_assignment,
     decode_subscription,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec as kafka_python_codec
 
-from ottla.records.codecs import Compression, compress, decompress
-from ottla.records.errors import CorruptRecords, TooLarge
+from ottla.protocol.records.codecs import Compression, compress, decompress
+from ottla.protocol.records.errors import CorruptRecords, TooLarge
 
 CODECS = pytest.mark.parametrize("codec", Compression)
 COMPRESSED = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.log.compaction import compaction
-from ottla.log.compaction.compaction import Limits
-from ottla.records.batch import read_header
-from ottla.records.key_map import AnyKeyMap, KeyMap, new_key_map
-from ottla.records.record import Record
-from tests.unit.compacted_logs import NO_LIMITS, NOBODY, CompactedLog, Producer
+from ottla.broker.storage.compaction import compaction
+from ottla.broker.storage.compaction.compaction import Limits
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.key_map import AnyKeyMap, KeyMap, new_key_map
+from ottla.protocol.records.record import Record
+from tests.support.compacted_logs import NO_LIMITS, NOBODY, CompactedLog, Producer
 
 KEYS = [b"", b"a", b"b", b"key", b"a longer key of more than sixteen bytes", b"\xff\x00"]
 FEW_KEYS = Limits(map_bytes_max=24 * 16, cpu_percent=100, io_bytes_per_second_max=1e12)

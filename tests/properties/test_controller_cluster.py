@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from ottla.machines.controller.election import View
 from ottla.machines.controller.partition_requests import ElectionType
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 from tests.properties.controller_world import World
-from tests.unit.controller_store import P0
+from tests.support.controller_store import P0
 
 BROKERS = 4
 MINIMA = [None, 1, 2, 3]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ottla.coordination.port import Change, Delete, Entry, Operation, Put, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.image_changes import differences, partitions_concerned
 from ottla.machines.controller.state import Creating, FailedLogs, Member, PartitionKey, TopicState
-from ottla.machines.controller.touched import differences, partitions_concerned
-from ottla.model.ids import TopicId
-from tests.unit.controller_store import Store, partition
+from ottla.protocol.model.ids import TopicId
+from tests.support.controller_store import Store, partition
 
 TOPICS = [TopicId(UUID(int=number)) for number in (1, 2)]
 NAMES = ["a.b", "a_b"]

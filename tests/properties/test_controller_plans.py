@@ -16,7 +16,7 @@ from ottla.machines.controller.broker_requests import start_draining
 from ottla.machines.controller.election import View
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.plan import plan
-from ottla.machines.controller.preferred import imbalanced
+from ottla.machines.controller.preferred_leaders import imbalanced
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
     NO_BROKER_EPOCH,
@@ -32,10 +32,10 @@ from ottla.machines.controller.state import (
 )
 from ottla.machines.controller.topic_requests import Creation, create_partitions, create_topic
 from ottla.machines.controller.writes import Limits, Write
-from ottla.model.durability import Durability
-from ottla.model.errors import Refused
-from ottla.model.ids import TopicId
-from tests.unit.controller_store import Store
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import Refused
+from ottla.protocol.model.ids import TopicId
+from tests.support.controller_store import Store
 
 BROKERS = range(1, 6)
 

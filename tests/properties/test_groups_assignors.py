@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.machines.groups.assignors import Assignable, Target, assign_range, assign_uniform
 from ottla.machines.groups.records import Assignment
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 TOPICS = [TopicId(UUID(int=number)) for number in range(1, 4)]
 MEMBERS = ["a", "b", "c", "d"]

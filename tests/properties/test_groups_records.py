@@ -36,7 +36,7 @@ from ottla.machines.groups.records import (
 )
 from ottla.machines.groups.requests import TopicsChanged
 from ottla.machines.groups.shard import Instant
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 names = st.sampled_from(["g", "h", "member", ""])

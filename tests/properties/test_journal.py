@@ -12,13 +12,13 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.log.journal import Journal, JournalEntry, JournalLimits, Mutation, Recovered, recover
-from ottla.log.journal.format import unpack_entries
-from ottla.model.ids import LogKey
-from ottla.records.batch import read_header
+from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, Recovered, recover
+from ottla.broker.storage.journal.format import unpack_entries
+from ottla.protocol.model.ids import LogKey
+from ottla.protocol.records.batch import read_header
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
-from tests.unit.test_journal import DIRECTORY, JOURNAL_ID, Log, make_batch
+from tests.unit.broker.storage.journal.test_journal import DIRECTORY, JOURNAL_ID, Log, make_batch
 
 LOGS = 3
 LIMITS = JournalLimits(ring_bytes_max=96 << 10, file_bytes_max=16 << 10, group_bytes_max=12 << 10, early_bytes=1500)

@@ -7,11 +7,11 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.log.batches import BatchList
-from ottla.log.epochs import LeaderEpochs
-from ottla.log.index import SparseIndex
-from ottla.log.tail_cache import ENTRY_BYTES, TailCache
-from ottla.records.followed_run import FollowedRun
+from ottla.broker.storage.batches import BatchList
+from ottla.broker.storage.epochs import LeaderEpochs
+from ottla.broker.storage.index import SparseIndex
+from ottla.broker.storage.tail_cache import ENTRY_BYTES, TailCache
+from ottla.protocol.records.replica_run import FollowedRun
 
 sizes = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 300)), max_size=60)
 """(records, bytes) of each batch."""

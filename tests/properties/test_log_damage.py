@@ -7,9 +7,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.model.errors import ErrorCode
-from ottla.records.batch import read_header
-from tests.unit.sim_logs import LogBench
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import read_header
+from tests.support.sim_logs import LogBench
 
 RECORDS = 30
 LEADER_EPOCH = range(12, 16)

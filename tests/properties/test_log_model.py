@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.model.errors import ErrorCode
-from ottla.records.batch import read_header
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import read_header
 from ottla.sim.disk import Keep
-from tests.unit.sim_logs import LogBench
+from tests.support.sim_logs import LogBench
 
 numbers = st.integers(0, 1)
 CLASSES = ["disk", "cache"]

@@ -11,20 +11,20 @@ from uuid import UUID
 
 import pytest
 
-from ottla.handlers import produce
-from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch, dispatch_run
-from ottla.log import index as log_index
-from ottla.log.file_log import FileLog
-from ottla.log.index import SparseIndex
-from ottla.log.journal import entries
-from ottla.log.journal.format import BLOCK_HEADER_BYTES, ENTRY_BYTES
-from ottla.records.batch import read_header, sign, write_header
-from ottla.records.produce_run import FindRun, ProduceRun, find_run, find_run_plainly
-from ottla.wire.headers import request_header
-from ottla.wire.produce import TopicKey, encode_produce_request
-from tests.unit.sim_broker import BrokerBench
-from tests.unit.sim_logs import batch_of
+from ottla.broker.api import produce
+from ottla.broker.api.api import ConnectionState
+from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.storage import index as log_index
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.index import SparseIndex
+from ottla.broker.storage.journal import entries
+from ottla.broker.storage.journal.format import BLOCK_HEADER_BYTES, ENTRY_BYTES
+from ottla.protocol.records.batch import read_header, sign, write_header
+from ottla.protocol.records.produce_run import FindRun, ProduceRun, find_run, find_run_plainly
+from ottla.protocol.wire.headers import request_header
+from ottla.protocol.wire.produce import TopicKey, encode_produce_request
+from tests.support.sim_broker import BrokerBench
+from tests.support.sim_logs import batch_of
 
 SEEDS = range(40)
 NOW_MS = 1_700_000_000_000

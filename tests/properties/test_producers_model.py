@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.log.epochs import LeaderEpochs
-from ottla.log.state_file import decode_state, encode_state, trim_state
+from ottla.broker.storage.epochs import LeaderEpochs
+from ottla.broker.storage.startup.state_file import decode_state, encode_state, trim_state
 from ottla.machines.producers import (
     Accepted,
     Duplicate,

@@ -15,16 +15,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.records import _decoding, _encoding, decoding, encoding
-from ottla.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header, sign, split_batches, write_header
-from ottla.records.bridge import Traits, decode_records, seal
-from ottla.records.codecs import Compression
-from ottla.records.columns import DecodedColumns, SourceColumns
-from ottla.records.encoding import Row
-from ottla.records.envelope import RecordBytes, open_batch
-from ottla.records.errors import CorruptRecords
-from ottla.records.record import Record, decode_batch, encode_batch
-from ottla.records.varint import append_varint, read_varint, read_varlong, varint_size
+from ottla.protocol.records import _decoding, _encoding, decoding, encoding
+from ottla.protocol.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    read_header,
+    sign,
+    split_batches,
+    write_header,
+)
+from ottla.protocol.records.bridge import Traits, decode_records, seal
+from ottla.protocol.records.codecs import Compression
+from ottla.protocol.records.columns import DecodedColumns, SourceColumns
+from ottla.protocol.records.encoding import Row
+from ottla.protocol.records.envelope import RecordBytes, open_batch
+from ottla.protocol.records.errors import CorruptRecords
+from ottla.protocol.records.record import Record, decode_batch, encode_batch
+from ottla.protocol.records.varint import append_varint, read_varint, read_varlong, varint_size
 
 small = st.binary(max_size=40)
 large = st.builds(lambda part, times: part * times, st.binary(min_size=1, max_size=20), st.integers(0, 2000))

@@ -20,10 +20,10 @@ from ottla.recovery import (
     RowTables,
     SqliteApplier,
 )
-from ottla.recovery import reducing as reducing_module
+from ottla.recovery import reducer as reducing_module
 from ottla.recovery.entries import commit, delete, put, statement
 from ottla.recovery.logs import Columns
-from ottla.recovery.reducing import Piece, Reducer
+from ottla.recovery.reducer import Piece, Reducer
 from tests.properties.recovery_histories import History, SqliteHistory, between, chunks_of
 
 CASES = 150

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.compacted_logs import CompactedLog
-from tests.unit.transactional_logs import append_in_transaction, committed_records, end_transaction, stable_offset
+from tests.support.compacted_logs import CompactedLog
+from tests.support.transactional_logs import append_in_transaction, committed_records, end_transaction, stable_offset
 
 KEYS = [b"a", b"b", b"c"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.model.errors import ErrorCode
-from ottla.wire.produce import PartitionProduced
-from tests.unit.handlers_caller import calling
-from tests.unit.transactional_peer import READ_UNCOMMITTED, Peer
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire.produce import PartitionProduced
+from tests.support.handlers_caller import calling
+from tests.support.transactional_peer import READ_UNCOMMITTED, Peer
 
 NONE = ErrorCode.none
 

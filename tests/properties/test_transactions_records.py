@@ -22,7 +22,7 @@ from ottla.machines.transactions.records import (
 )
 from ottla.machines.transactions.shard import Instant
 from tests.properties.transactions_reading import committed_contents, read_committed, stable_offset
-from tests.unit.transactions_driver import Batch, Control, PartitionLog, record
+from tests.support.transactions_driver import Batch, Control, PartitionLog, record
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 names = st.sampled_from(["a", "b", "orders-1", ""])

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from ottla.wire.fetch import (
+from ottla.protocol.wire.fetch import (
     MAX_HIGH_WATERMARK,
     FetchPartition,
     FetchRequest,
@@ -19,16 +19,16 @@ from ottla.wire.fetch import (
     encode_fetch_response,
     parse_fetch_request,
 )
-from ottla.wire.fetch_client import encode_fetch_request, parse_fetch_response
-from ottla.wire.primitives import MalformedRequest
-from ottla.wire.produce import (
+from ottla.protocol.wire.fetch_client import encode_fetch_request, parse_fetch_response
+from ottla.protocol.wire.primitives import MalformedRequest
+from ottla.protocol.wire.produce import (
     PartitionProduced,
     encode_produce_request,
     encode_produce_response,
     parse_produce_request,
     parse_produce_response,
 )
-from ottla.wire.schema import decode, encode, request_type, response_type
+from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 
 PRODUCE, FETCH = 0, 1
 SEEDS = range(6)

@@ -8,10 +8,16 @@ from uuid import UUID
 
 import pytest
 
-from ottla.wire import fetch, fetch_client, replica_fetch
-from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData, encode_fetch_response, parse_fetch_request
-from ottla.wire.fetch_client import encode_fetch_request, parse_fetch_response
-from ottla.wire.primitives import MalformedRequest
+from ottla.protocol.wire import fetch, fetch_client, replica_fetch
+from ottla.protocol.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    PartitionData,
+    encode_fetch_response,
+    parse_fetch_request,
+)
+from ottla.protocol.wire.fetch_client import encode_fetch_request, parse_fetch_response
+from ottla.protocol.wire.primitives import MalformedRequest
 
 SEEDS = range(40)
 VERSION = replica_fetch.VERSION

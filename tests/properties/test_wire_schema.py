@@ -13,9 +13,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
-from ottla.wire.headers import is_flexible
-from ottla.wire.primitives import MalformedRequest, Writer
-from ottla.wire.schema import codec, decode, encode
+from ottla.protocol.wire.headers import is_flexible
+from ottla.protocol.wire.primitives import MalformedRequest, Writer
+from ottla.protocol.wire.schema import codec, decode, encode
 from tests.properties.random_messages import random_entity
 
 

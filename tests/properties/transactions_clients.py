@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.machines.transactions.records import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.machines.transactions.replies import AddPartitionsReply, EndTransactionReply, InitProducerReply, Reply
 from ottla.machines.transactions.requests import AddPartitions, EndTransaction, InitProducer, Request
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tests.properties.transactions_world import World

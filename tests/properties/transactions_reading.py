@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.machines.transactions.aborted_index import AbortedTransaction
-from tests.unit.transactions_driver import Batch, Control
+from tests.support.transactions_driver import Batch, Control
 
 Entries = Sequence[Batch | Control]
 

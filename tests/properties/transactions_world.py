@@ -33,10 +33,10 @@ from ottla.machines.transactions.requests import (
 )
 from ottla.machines.transactions.shard import Answer, Instant, Step
 from ottla.machines.transactions.verification import NO_GUARD
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 from tests.properties.transactions_clients import Client, Tag
 from tests.properties.transactions_reading import committed_contents, read_committed, stable_offset
-from tests.unit.transactions_driver import Batch, Control, PartitionLog
+from tests.support.transactions_driver import Batch, Control, PartitionLog
 
 CONFIG = TransactionConfig(id_expiration_ms=3_600_000, id_expiration_check_interval_ms=600_000)
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]

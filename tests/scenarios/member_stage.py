@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.client.fetched import TopicPartition
-from ottla.client.group_classic import ClassicMember
-from ottla.client.group_consumer import ConsumerMember
-from ottla.client.group_protocol import MemberSubscription, decode_assignment, decode_subscription
-from ottla.client.group_settings import DEFAULT_ASSIGNORS, GroupSettings
-from ottla.client.group_steps import (
+from ottla.client.consumer.types import TopicPartition
+from ottla.client.groups.classic import ClassicMember
+from ottla.client.groups.classic_formats import MemberSubscription, decode_assignment, decode_subscription
+from ottla.client.groups.consumer_protocol import ConsumerMember
+from ottla.client.groups.settings import DEFAULT_ASSIGNORS, GroupSettings
+from ottla.client.groups.steps import (
     Ask,
     Beat,
     Counted,
@@ -33,7 +33,7 @@ from ottla.client.group_steps import (
     Unanswered,
     Wait,
 )
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tests.scenarios.stages import Command

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
-from ottla.broker.fetch_sessions import FetchPlan, FetchSessions
+from ottla.broker.partition.fetch_sessions import FetchPlan, FetchSessions
 from ottla.machines.producers import Accepted, Duplicate, OutOfOrder, ProducerBatch, ProducerStates, StaleEpoch
-from ottla.model.errors import ErrorCode, Refused
-from ottla.records.batch import read_header
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.wire.fetch import FetchPartition, FetchRequest, PartitionData
+from ottla.protocol.wire.produce import TopicKey
 from ottla.sim.disk import Keep, QueueName
-from ottla.wire.fetch import FetchPartition, FetchRequest, PartitionData
-from ottla.wire.produce import TopicKey
 from tests.scenarios.member_stage import MemberStage
 from tests.scenarios.transactions_stage import TransactionsStage
-from tests.unit.sim_logs import LogBench
+from tests.support.sim_logs import LogBench
 
 
 class Command(NamedTuple):

@@ -33,8 +33,8 @@ from ottla.machines.transactions.requests import (
 )
 from ottla.machines.transactions.shard import apply
 from ottla.machines.transactions.verification import NO_GUARD
-from ottla.model.errors import ErrorCode, Refused
-from tests.unit.transactions_driver import Batch, Coordinated, PartitionLog, partition, partitions
+from ottla.protocol.model.errors import ErrorCode, Refused
+from tests.support.transactions_driver import Batch, Coordinated, PartitionLog, partition, partitions
 
 if TYPE_CHECKING:
     from tests.scenarios.stages import Command

@@ -25,19 +25,19 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from ottla.broker.cluster.following import Following
-from ottla.broker.partition import AnyLog, Partition
+from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.memory_log import MemoryLog
 from ottla.coordination.port import Batch
-from ottla.log.file_log import FileLog
-from ottla.log.memory_log import MemoryLog
 from ottla.machines.controller import keys
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.rules import rules_of
 from ottla.machines.controller.state import Member, PartitionKey, PartitionState, Registration
 from ottla.machines.replication import LeaderReplication
-from ottla.model.durability import Durability
-from ottla.records.batch import read_header
-from ottla.records.produce_run import ProduceRun
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.produce_run import ProduceRun
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
 from ottla.sim.world import SimWorld

@@ -10,12 +10,12 @@ from random import Random
 from typing import TypeVar
 
 from ottla.broker.cluster.roles import OFFSETS_OF_AN_EPOCH
-from ottla.client.consumer import Consumer
-from ottla.client.deliveries import RecordMetadata
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.types import ConsumerRecord
 from ottla.client.errors import ClientError, CorruptBatchError, DeliveryError, DeliveryTimedOutError
-from ottla.client.fetched import ConsumerRecord
-from ottla.client.producer import Producer
-from ottla.client.producer_settings import Acks
+from ottla.client.producer.deliveries import RecordMetadata
+from ottla.client.producer.producer import Producer
+from ottla.client.producer.settings import Acks
 from tests.simulation.violations import Violation
 
 Client = TypeVar("Client", Producer, Consumer)

@@ -13,13 +13,13 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from ottla.client.admin import Admin
-from ottla.client.apis import ClientApi, call, open_connection
-from ottla.client.connection import Address
-from ottla.client.consumer import Consumer
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import ClientError, TopicExistsError
-from ottla.client.fetched import TopicPartition
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
+from ottla.net.apis import ClientApi, call, open_connection
+from ottla.net.connection import Address
 from tests.simulation.cluster_clients import Clients
 from tests.simulation.cluster_plan import ClusterPlan, PlannedTopic
 from tests.simulation.violations import Violation

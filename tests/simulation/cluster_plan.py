@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ottla.client.producer_settings import Acks
-from ottla.model.durability import Durability
+from ottla.client.producer.settings import Acks
+from ottla.protocol.model.durability import Durability
 from ottla.sim.disk_fault_plan import DiskFaultKind, DiskFaultPlan
 from ottla.sim.fault_plan import FaultKind, FaultPlan, PlannedFault
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, TypeVar
 
-from ottla.broker.partition import Partition
+from ottla.broker.partition.partition import Partition
 from ottla.machines.controller.state import PartitionState
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
 from ottla.sim.disk_fault_plan import SYNCED_QUEUES, DiskFaultKind, DiskTroubles, PlannedDiskFault, Surroundings

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.broker.partition import AnyLog
-from ottla.log.batches import Slice
-from ottla.log.contract import ColdRead, Damage
-from ottla.log.file_log import FileLog
-from ottla.model.errors import ErrorCode, Refused
-from ottla.records.batch import BatchHeader, split_batches
+from ottla.broker.partition.partition import AnyLog
+from ottla.broker.storage.batches import Slice
+from ottla.broker.storage.contract import ColdRead, Damage
+from ottla.broker.storage.file_log import FileLog
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.records.batch import BatchHeader, split_batches
 
 READ_BYTES_MAX = 1 << 20
 

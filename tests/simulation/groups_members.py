@@ -29,8 +29,8 @@ from ottla.machines.groups.requests import (
     TopicsChanged,
 )
 from ottla.machines.groups.tables import Tables
-from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicId
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.model.ids import TopicId
 from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from tests.properties.groups_clients import GROUP, SESSION_MS, ClassicClient, Client, ConsumerClient

@@ -9,9 +9,9 @@ import asyncio
 from functools import partial
 from random import Random
 
-from ottla.client.consumer import Consumer
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import ClientError
-from ottla.client.group_settings import GroupProtocol
+from ottla.client.groups.settings import GroupProtocol
 from ottla.sim.hosts import SimHost
 from tests.simulation.cluster_clients import METADATA_AGE_MS, Place, started
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ottla.broker.groups.led_shard import State
-from ottla.client.group_settings import GroupProtocol
+from ottla.client.groups.settings import GroupProtocol
 from ottla.machines.controller.state import PartitionKey
 from ottla.machines.groups.placement import OFFSETS_TOPIC, partition_of
 from ottla.machines.groups.tables import Tables
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 from tests.properties.groups_clients import ClassicClient, Client, ConsumerClient
 from tests.simulation.cluster_clients import Clients, Place
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions

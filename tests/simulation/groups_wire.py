@@ -7,20 +7,6 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from ottla.client.apis import (
-    CONSUMER_GROUP_HEARTBEAT,
-    FIND_COORDINATOR,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    OFFSET_FETCH,
-    SYNC_GROUP,
-    ClientApi,
-    call,
-    open_connection,
-)
-from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientError
 from ottla.machines.groups.records import Assignment, CommittedOffset
 from ottla.machines.groups.replies import (
@@ -45,8 +31,22 @@ from ottla.machines.groups.requests import (
     Request,
     SyncGroup,
 )
-from ottla.model.errors import ErrorCode
-from ottla.model.ids import TopicId
+from ottla.net.apis import (
+    CONSUMER_GROUP_HEARTBEAT,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+    ClientApi,
+    call,
+    open_connection,
+)
+from ottla.net.connection import Address, Connection
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.model.ids import TopicId
 from tests.simulation.violations import Violation
 
 MOVING = (

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from ottla.broker.partition import Partition
-from ottla.client.admin import Admin
-from ottla.client.consumer import Consumer
+from ottla.broker.partition.partition import Partition
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import ClientError, DeliveryError
-from ottla.client.fetched import TopicPartition
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.sim.broker_host import DATA_DIR
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination

@@ -15,18 +15,18 @@ import asyncio
 from collections import Counter
 from random import Random
 
-from ottla.broker.partition import Partition
-from ottla.client.admin import Admin
-from ottla.client.connection import Address, Connection
+from ottla.broker.partition.partition import Partition
+from ottla.client.admin.admin import Admin
+from ottla.net.connection import Address, Connection
+from ottla.protocol.wire.produce import encode_produce_request, parse_produce_response
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
 from ottla.sim.disk_fault_plan import SYNCED_QUEUES
 from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
-from ottla.wire.produce import encode_produce_request, parse_produce_response
 from tests.simulation.load_plan import BROKERS, CALM_BYTES, DEPTH_BYTES_MAX, DEPTH_BYTES_MIN, PROBE, LoadPlan
 from tests.simulation.violations import Violation
-from tests.unit.sim_logs import batch_of
+from tests.support.sim_logs import batch_of
 
 TOPIC = "load"
 PRODUCE_KEY, PRODUCE_VERSION = 0, 11

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from ottla.broker.log_store import LogStore
-from ottla.log.batches import Slice
-from ottla.log.contract import ColdRead
-from ottla.log.file_log import FileLog
-from ottla.log.journal import JournalLimits
-from ottla.log.retention import apply_retention
-from ottla.log.shared import MemoryBudget, SharedByLogs
-from ottla.log.tail_cache import TailCache
-from ottla.model.errors import Refused
-from ottla.model.ids import LogKey, PartitionIndex, TopicId
-from ottla.model.topic_config import TopicConfig, parse_topic_config
-from ottla.records.batch import read_header, stamp
-from ottla.records.record import Record, encode_batch
+from ottla.broker.storage.batches import Slice
+from ottla.broker.storage.contract import ColdRead
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.journal import JournalLimits
+from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.retention import apply_retention
+from ottla.broker.storage.tail_cache import TailCache
+from ottla.broker.topics.log_store import LogStore
+from ottla.protocol.model.errors import Refused
+from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.protocol.model.topic_config import TopicConfig, parse_topic_config
+from ottla.protocol.records.batch import read_header, stamp
+from ottla.protocol.records.record import Record, encode_batch
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
-from tests.unit.sim_logs import InlineQueue
+from tests.support.sim_logs import InlineQueue
 
 JOURNAL_ID = bytes(range(16))
 LIMITS = JournalLimits(ring_bytes_max=256 * 1024, file_bytes_max=32 * 1024, group_bytes_max=16 * 1024, early_bytes=1000)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ottla.machines.controller.state import Member, PartitionState, Registration
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 from ottla.sim.hosts import SimHost
 
 

@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
-from ottla.broker.judging import Appended
-from ottla.broker.topics import Topic
-from ottla.model.errors import ErrorCode, Refused
+from ottla.broker.partition.batch_validation import Appended
+from ottla.broker.topics.topics import Topic
+from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.sim.disk import Keep
-from tests.unit.sim_broker import BrokerBench
+from tests.support.sim_broker import BrokerBench
 
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 6, 10)
 KEEPS: list[Keep] = ["some", "all", "none"]

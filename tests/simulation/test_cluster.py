@@ -16,7 +16,7 @@ from time import perf_counter
 
 import pytest
 
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 from ottla.sim.disk_fault_plan import DiskFaultKind
 from ottla.sim.fault_plan import FaultKind
 from tests.simulation.cluster_plan import ACTIONS, STORE_TROUBLES, ClusterPlan, RunOptions

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.apis import ClientApi, call, open_connection
-from ottla.client.connection import Address
-from ottla.client.consumer import Consumer
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import ClientError
-from ottla.client.producer import Producer
-from ottla.model.errors import ErrorCode
+from ottla.client.producer.producer import Producer
+from ottla.net.apis import ClientApi, call, open_connection
+from ottla.net.connection import Address
+from ottla.protocol.model.errors import ErrorCode
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
 from ottla.sim.world import SimWorld

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.sim.disk import Keep
-from tests.unit.compacted_logs import CompactedLog, Producer
-from tests.unit.power_cut import PowerCut, PowerCutError
+from tests.support.compacted_logs import CompactedLog, Producer
+from tests.support.power_cut import PowerCut, PowerCutError
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 CLASSES = ["disk", "cache"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.compaction import swap
-from ottla.log.segment import INDEX_SUFFIX, segment_name
+from ottla.broker.storage.compaction import swap
+from ottla.broker.storage.segment import INDEX_SUFFIX, segment_name
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
-from tests.unit.power_cut import PowerCut, PowerCutError
+from tests.support.power_cut import PowerCut, PowerCutError
 
 DIRECTORY = "/data/log"
 OLD = {0: b"old 0 " * 1000, 10: b"old 10 " * 900, 25: b"old 25 " * 800}

@@ -11,16 +11,16 @@ from random import Random
 
 import pytest
 
-from ottla.log.batches import Slice
-from ottla.log.compaction.compactor import Candidate
-from ottla.log.contract import ColdRead
-from ottla.log.retention import apply_retention
-from ottla.log.truncation import Truncation
-from ottla.records.batch import read_header
-from ottla.records.record import Record, decode_batch
+from ottla.broker.storage.batches import Slice
+from ottla.broker.storage.compaction.compactor import Candidate
+from ottla.broker.storage.contract import ColdRead
+from ottla.broker.storage.retention import apply_retention
+from ottla.broker.storage.truncation import Truncation
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.record import Record, decode_batch
 from ottla.sim.disk import Keep
-from tests.unit.compacted_logs import CompactedLog, Producer
-from tests.unit.sim_logs import split
+from tests.support.compacted_logs import CompactedLog, Producer
+from tests.support.sim_logs import split
 
 SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "100"))
 KEEPS: list[Keep] = ["some", "all", "none"]

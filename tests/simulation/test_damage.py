@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.consumer import Consumer
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.journal.recovery import recover
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import CorruptBatchError
-from ottla.client.producer import Producer
-from ottla.log.file_log import FileLog
-from ottla.log.journal.recovery import recover
-from ottla.records.batch import HEADER_BYTES
+from ottla.client.producer.producer import Producer
+from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.sim.broker_host import DATA_DIR
 from ottla.sim.disk_fault_plan import files_under
 from ottla.sim.world import SimWorld

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.client.consumer import Consumer
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import DeliveryError
-from ottla.client.producer import Producer
+from ottla.client.producer.producer import Producer
 from ottla.sim.world import SimWorld
 from tests.simulation.guarantees import TOPIC, GuaranteeBench
 

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from ottla.broker.backlog import Backlog
+from ottla.broker.partition.backlog import Backlog
 from tests.simulation.load_plan import LIMITS, LoadPlan
 from tests.simulation.load_run import LAG_MAX_MS, LoadRun
 from tests.simulation.violations import Violation

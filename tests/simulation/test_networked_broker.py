@@ -25,12 +25,12 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.consumer import Consumer
-from ottla.client.deliveries import RecordMetadata
+from ottla.client.admin.admin import Admin
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.types import ConsumerRecord
 from ottla.client.errors import DeliveryError, DeliveryTimedOutError
-from ottla.client.fetched import ConsumerRecord
-from ottla.client.producer import Producer
+from ottla.client.producer.deliveries import RecordMetadata
+from ottla.client.producer.producer import Producer
 from ottla.sim.broker_host import BrokerProgram
 from ottla.sim.catalog import SimCatalog
 from ottla.sim.disk import QueueName

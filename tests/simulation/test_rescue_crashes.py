@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.journal import JournalLimits
+from ottla.broker.storage.journal import JournalLimits
 from ottla.sim.disk import Keep
-from tests.unit.power_cut import PowerCut, PowerCutError
-from tests.unit.sim_logs import LogBench, key_of
+from tests.support.power_cut import PowerCut, PowerCutError
+from tests.support.sim_logs import LogBench, key_of
 
 RING = JournalLimits(ring_bytes_max=64 * 1024, file_bytes_max=16 * 1024, group_bytes_max=8 * 1024)
 KEEPS: list[Keep] = ["none", "some", "all"]

@@ -15,10 +15,10 @@ from enum import Enum
 import pytest
 
 from ottla.client.errors import ClientError
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from ottla.sim.world import SimWorld
-from tests.unit.sim_cluster import ClusterBench
-from tests.unit.transactional_session import PAUSE_S, Reached, Session
+from tests.support.sim_cluster import ClusterBench
+from tests.support.transactional_session import PAUSE_S, Reached, Session
 
 NONE = ErrorCode.none
 TOPICS = ("orders", "payments")

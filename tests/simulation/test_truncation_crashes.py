@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.log.truncation import Truncation
+from ottla.broker.storage.truncation import Truncation
 from ottla.sim.disk import Keep
-from tests.unit.power_cut import PowerCut, PowerCutError
-from tests.unit.sim_logs import LogBench
+from tests.support.power_cut import PowerCut, PowerCutError
+from tests.support.sim_logs import LogBench
 
 KEEPS: list[Keep] = ["none", "some", "all"]
 CUT = 17

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.broker.partition import AnyLog, Partition
+from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.storage.batch_effects import marker_in
 from ottla.broker.transactions.settings import STATE_TOPIC
-from ottla.log.notes import marker_in
 from ottla.machines.controller.state import PartitionKey
 from ottla.machines.transactions.encoding import decode
 from ottla.machines.transactions.records import TopicPartition, TransactionRecord
-from ottla.records.batch import read_header
-from ottla.records.record import decode_batch
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.record import decode_batch
 from tests.simulation.cluster_checks import ClusterChecks
 from tests.simulation.committed import Committed
 

@@ -11,12 +11,12 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from ottla.client.consumer import Consumer
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import ClientError, DeliveryError, TransactionAbortedError
-from ottla.client.group_offsets import GroupProgress, OffsetAndMetadata
-from ottla.client.group_steps import Identity
-from ottla.client.producer import Producer
-from ottla.client.transaction import Transaction as OpenTransaction
+from ottla.client.groups.offsets import GroupProgress, OffsetAndMetadata
+from ottla.client.groups.steps import Identity
+from ottla.client.producer.producer import Producer
+from ottla.client.transactions.transaction import Transaction as OpenTransaction
 from ottla.sim.world import SimWorld
 from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.transactions_history import NEVER, Outcome, Transaction, TransactionHistory

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.log.truncation import Truncation
-from ottla.records.batch import read_header
-from ottla.records.control import ControlKind, end_of_transaction, end_transaction_batch
-from ottla.records.record import Record, encode_batch
+from ottla.broker.storage.truncation import Truncation
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.control import ControlKind, end_of_transaction, end_transaction_batch
+from ottla.protocol.records.record import Record, encode_batch
 from tests.simulation.log_world import LogModel, LogWorld, read_all
-from tests.unit.transactional_logs import append, committed_records, stable_offset
+from tests.support.transactional_logs import append, committed_records, stable_offset
 
 PLAIN = 7
 TRANSACTIONAL = (21, 22, 23)

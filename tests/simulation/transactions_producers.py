@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, NamedTuple
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from tests.simulation.transactions_history import NEVER, Outcome, Transaction, TransactionHistory

@@ -20,19 +20,19 @@ from random import Random
 from typing import Literal
 
 from ottla.broker.coordinators.led_shard import State
+from ottla.broker.storage.batch_effects import marker_in
 from ottla.broker.transactions.settings import STATE_TOPIC
-from ottla.client.consumer import Consumer
+from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import CorruptBatchError
-from ottla.log.notes import marker_in
 from ottla.machines.controller.state import PartitionKey
 from ottla.machines.groups import encoding
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.records import OffsetRecord
 from ottla.machines.transactions.records import TransactionState
-from ottla.model.durability import Durability
-from ottla.model.errors import ErrorCode
-from ottla.records.batch import read_header
-from ottla.records.record import decode_batch
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.record import decode_batch
 from ottla.sim.hosts import SimHost
 from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions

@@ -7,12 +7,12 @@ from datetime import timedelta
 from random import Random
 from typing import Any, NamedTuple
 
-from ottla.client.apis import FIND_COORDINATOR, ClientApi, call, open_connection
-from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientError
-from ottla.model.errors import ErrorCode
-from ottla.records.record import Record, encode_batch
-from ottla.wire.produce import encode_produce_request, parse_produce_response
+from ottla.net.apis import FIND_COORDINATOR, ClientApi, call, open_connection
+from ottla.net.connection import Address, Connection
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.record import Record, encode_batch
+from ottla.protocol.wire.produce import encode_produce_request, parse_produce_response
 
 TIMEOUT_MS = 3000
 PRODUCE_KEY = 0

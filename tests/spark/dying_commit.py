@@ -11,8 +11,8 @@ import os
 import sys
 
 from ottla.client import PreparedTransaction
-from ottla.spark.options_sink import read_sink_options
-from ottla.spark.sink_commit import TaskWrite
+from ottla.spark.sink.commit import TaskWrite
+from ottla.spark.sink.options import read_sink_options
 from tests.spark.dying_sinks import Death, DyingCommit
 
 

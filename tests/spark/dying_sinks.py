@@ -18,11 +18,11 @@ from pyspark.sql.types import StructType
 
 from ottla.client import PreparedTransaction, PreparedTransactions
 from ottla.spark.data_source import OttlaDataSource
-from ottla.spark.options_sink import SinkOptions, read_sink_options
-from ottla.spark.sink import StreamWriter
-from ottla.spark.sink_commit import SinkCommit, TaskWrite
-from ottla.spark.sink_decisions import Decision, DecisionLog
-from ottla.spark.sink_task import write_plain
+from ottla.spark.sink.commit import SinkCommit, TaskWrite
+from ottla.spark.sink.decisions import Decision, DecisionLog
+from ottla.spark.sink.options import SinkOptions, read_sink_options
+from ottla.spark.sink.task import write_plain
+from ottla.spark.sink.writers import StreamWriter
 
 Messages = list[WriterCommitMessage | None]
 

@@ -16,8 +16,8 @@ from typing import Self
 import psutil
 import pyspark
 
-from ottla.spark.fast_start import archive_options, lean_home
-from ottla.spark.java import find_java
+from ottla.spark.jvm.fast_start import archive_options, lean_home
+from ottla.spark.jvm.java import find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -14,13 +14,13 @@ import psutil
 import pyspark
 import pytest
 
-from ottla.spark import fast_start
-from ottla.spark.cache import cache_directory, make_once
-from ottla.spark.class_archive import prepare
-from ottla.spark.fast_start import archive_options, archive_place, home_of_jvm, lean_home
-from ottla.spark.java import Java, find_java
-from ottla.spark.jobs.failures import PipelineError
-from ottla.spark.quiet_start import quiet_options
+from ottla.archive.failures import PipelineError
+from ottla.spark.jvm import fast_start
+from ottla.spark.jvm.cache import cache_directory, make_once
+from ottla.spark.jvm.class_archive import prepare
+from ottla.spark.jvm.fast_start import archive_options, archive_place, home_of_jvm, lean_home
+from ottla.spark.jvm.java import Java, find_java
+from ottla.spark.jvm.quiet_start import quiet_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def test_workers_start_with_what_they_need(spark: SparkSession) -> None:
     def loaded(_: object) -> bool:
         import sys
 
-        return "ottla.spark.sink" in sys.modules and "pyarrow" in sys.modules
+        return "ottla.spark.sink.writers" in sys.modules and "pyarrow" in sys.modules
 
     assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [True]
 

@@ -20,7 +20,7 @@ RECORDS = [b"%d" % number for number in range(10)]
 LOCAL = {"spark.master": "local[2]", "spark.driver.memory": "600m", "spark.driver.bindAddress": "127.0.0.1"}
 WORKS = ["read", "filter", "filter_pushed", "write", "stream"]
 SENTENCES = {
-    "unknown_topic": "ottla.spark.offsets_lookup.MissingTopicError: there is no topic there-is-none at ",
+    "unknown_topic": "ottla.spark.source.offsets_lookup.MissingTopicError: there is no topic there-is-none at ",
     "misspelt_option": "OptionError: option startingoffset is not an option; did you mean startingOffsets?",
     "unknown_column": "ColumnError: there is no column ofset; there are key, value, topic",
     "stream_of_unknown_topic": "MissingTopicError: there is no topic there-is-none at ",

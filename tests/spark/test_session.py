@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource
 
-from ottla.spark.java import JavaMissingError, find_java
+from ottla.spark.jvm.java import JavaMissingError, find_java
 from ottla.spark.session import is_local, new_session
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tools))
     monkeypatch.setenv("OTTLA_CACHE_DIRECTORY", str(tmp_path / "cache"))
-    monkeypatch.setattr("ottla.spark.java.FROM_PYPI", "no_such_wheel")
+    monkeypatch.setattr("ottla.spark.jvm.java.FROM_PYPI", "no_such_wheel")
     return tools
 
 
@@ -144,7 +144,7 @@ def test_a_java_from_pypi_is_used_without_the_module_that_it_lacks(
     write_java(tmp_path / "wheels" / "some_java" / "java-runtime" / "bin" / "java", SAYS_17)
     (tmp_path / "wheels" / "some_java" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "wheels")
-    monkeypatch.setattr("ottla.spark.java.FROM_PYPI", "some_java")
+    monkeypatch.setattr("ottla.spark.jvm.java.FROM_PYPI", "some_java")
     found = find_java()
     assert found.home is not None
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx='y'", "Main"]
@@ -160,7 +160,7 @@ def test_a_cache_that_others_may_write_is_not_run(
     write_java(tmp_path / "wheels" / "some_java" / "java-runtime" / "bin" / "java", SAYS_17)
     (tmp_path / "wheels" / "some_java" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "wheels")
-    monkeypatch.setattr("ottla.spark.java.FROM_PYPI", "some_java")
+    monkeypatch.setattr("ottla.spark.jvm.java.FROM_PYPI", "some_java")
     (tmp_path / "cache" / "spark").mkdir(parents=True)
     (tmp_path / "cache" / "spark").chmod(0o777)
     with pytest.raises(JavaMissingError, match="can be written by others"):

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, Greate
 
 from ottla.spark.data_source import OttlaDataSource
 from ottla.spark.options_text import OptionError
-from ottla.spark.source_batch import BatchReader
+from ottla.spark.source.batch import BatchReader
 from ottla.spark.user_errors import HIDE_TRACEBACK, IN_WORKER, in_one_sentence
 from tests.spark.topics import columns
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as sf
 
-from ottla.client.partitioner import murmur2_partitioner
+from ottla.client.producer.partitioner import murmur2_partitioner
 from ottla.testing import Cluster
 from tests.spark.dying_sinks import FailingOnceSource
 from tests.spark.topics import NewTopic, finish, produce, read_committed, values_of, with_admin

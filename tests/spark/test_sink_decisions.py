@@ -22,14 +22,14 @@ import pyarrow as pa
 import pytest
 
 from ottla.client import Admin, PreparedTransaction, PreparedTransactions
-from ottla.client import transaction_coordinator as asking
 from ottla.client.errors import ClientError, ProducerFencedError
-from ottla.spark.options_sink import SinkOptions, read_sink_options
+from ottla.client.transactions import coordinator as asking
 from ottla.spark.options_text import OptionError
-from ottla.spark.sink import write_task
-from ottla.spark.sink_commit import SinkCommit, SinkError, TaskWrite, end_all
-from ottla.spark.sink_decisions import Decision, DecisionLog
-from ottla.spark.sink_task import TaskPlace, write_in_transaction
+from ottla.spark.sink.commit import SinkCommit, SinkError, TaskWrite, end_all
+from ottla.spark.sink.decisions import Decision, DecisionLog
+from ottla.spark.sink.options import SinkOptions, read_sink_options
+from ottla.spark.sink.task import TaskPlace, write_in_transaction
+from ottla.spark.sink.writers import write_task
 from ottla.testing import Cluster
 from tests.spark.topics import NewTopic, produce, values_of, with_admin
 
@@ -369,7 +369,7 @@ def test_a_batch_without_rows_leaves_nothing(query: Query) -> None:
 
 def test_the_last_decision_is_found_behind_many(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where markers are all that is near the end."""
-    monkeypatch.setattr("ottla.spark.sink_decisions.TAIL_OFFSETS", 1)
+    monkeypatch.setattr("ottla.spark.sink.decisions.TAIL_OFFSETS", 1)
     for batch in range(4):
         query.commit(batch, query.write(batch, [[b"%04d" % batch]]))
 

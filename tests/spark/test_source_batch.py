@@ -12,11 +12,11 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
-from ottla.client import fetcher
+from ottla.client.consumer import fetcher
+from ottla.protocol.wire.fetch_client import parse_fetch_response
 from ottla.spark.data_source import OttlaDataSource
-from ottla.spark.source_read import ReadRange
+from ottla.spark.source.read import ReadRange
 from ottla.testing import Cluster
-from ottla.wire.fetch_client import parse_fetch_response
 from tests.spark.topics import NewTopic, columns, produce, produce_transaction, read_committed, with_admin
 
 if TYPE_CHECKING:

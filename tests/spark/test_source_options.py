@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from ottla.client import TopicPartition
-from ottla.spark.offsets import OffsetRange, from_json, limited, split, to_json
-from ottla.spark.options import EARLIEST, read_options
-from ottla.spark.options_sink import read_sink_options
 from ottla.spark.options_text import OptionError
-from ottla.spark.source_filters import Wanted, narrowed
+from ottla.spark.sink.options import read_sink_options
+from ottla.spark.source.filters import Wanted, narrowed
+from ottla.spark.source.offsets import OffsetRange, from_json, limited, split, to_json
+from ottla.spark.source.options import EARLIEST, read_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}

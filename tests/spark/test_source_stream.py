@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from ottla.spark import offsets_lookup
 from ottla.spark.data_source import OttlaDataSource
-from ottla.spark.source_read import DataLossError, ReadRange
-from ottla.spark.source_stream import StreamReader
+from ottla.spark.source import offsets_lookup
+from ottla.spark.source.read import DataLossError, ReadRange
+from ottla.spark.source.stream import StreamReader
 from ottla.testing import Cluster
 from tests.spark.topics import NewTopic, columns, finish, produce, produce_transaction, read_committed, with_admin
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.cli.program import main
-from ottla.cli.sql_prompt import prompt
-from ottla.cli.sql_run import Showing
+from ottla.cli.sql.prompt import prompt
+from ottla.cli.sql.run import Showing
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.context import Context
 from ottla.testing import Cluster

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ottla.handlers.registry import render_protocol_table
-from ottla.metrics.docs import render as render_metrics
-from ottla.model.config_docs import render as render_configuration
+from ottla.broker.api.registry import render_protocol_table
+from ottla.broker.metrics.docs import render as render_metrics
+from ottla.protocol.model.config_docs import render as render_configuration
 from tests.simulation.broken.__main__ import VARIANTS
 from tests.simulation.broken.table import render as render_broken_variants
+from tests.tidy.layers import render as render_layers
 from tests.tidy.tree import ROOT, files, relative
 
 GENERATED = {
     "docs/reference/protocol.md": render_protocol_table,
     "docs/reference/configuration.md": render_configuration,
     "docs/reference/metrics.md": render_metrics,
+    "docs/internals/layers.md": render_layers,
     "docs/internals/simulation.md": render_broken_variants,
 }
 PAGES = [path for path in files() if path.suffix == ".md"]

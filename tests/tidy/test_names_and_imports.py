@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.tidy.tree import lines, package_sources, relative, sources
 
 NAMES_THAT_SAY_NOTHING = frozenset({"utils", "util", "helpers", "helper", "common", "manager", "misc", "stuff"})
-PURE_LAYERS = ("model", "wire", "records", "machines")
+PURE_LAYERS = ("protocol", "machines")
 IMPURE_MODULES = ("asyncio", "time", "random", "os", "socket", "threading", "uvloop")
 IMPORT = re.compile(r"^\s*(?:from|c?import)\s+([\w.]+)")
 

@@ -11,7 +11,8 @@ HEAVY = ("hypothesis", "pydantic", "pyarrow", "numpy", "rich")
 def test_a_broker_and_a_client_start_without_heavy_modules() -> None:
     """kio would import hypothesis where it is installed, as it is here, and newer versions of typer import pydantic:
     half a second and 20 MB of every process."""
-    script = f"import sys, ottla.app, ottla.cli.up, ottla.client.consumer; print(*set({HEAVY}) & set(sys.modules))"
+    modules = "ottla.broker.app, ottla.cli.up.commands, ottla.client.consumer.consumer"
+    script = f"import sys, {modules}; print(*set({HEAVY}) & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert found.stdout.split() == []
     assert "hypothesis" in sys.modules, "it is installed"
@@ -20,5 +21,5 @@ def test_a_broker_and_a_client_start_without_heavy_modules() -> None:
 def test_a_command_imports_no_other() -> None:
     script = "from ottla.cli import main; main(['version']); main(['up', '--help']); import sys; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
-    assert "ottla.cli.up" in found
-    assert "ottla.cli.pipeline" not in found
+    assert "ottla.cli.up.commands" in found
+    assert "ottla.cli.pipeline.commands" not in found

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.bench.frames import CLIENT_ID, framed
-from ottla.client.apis import CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, METADATA, ClientApi, build
-from ottla.wire.headers import parse_response_header, request_header
-from ottla.wire.schema import decode, encode, request_type, response_type
+from ottla.net.apis import CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, METADATA, ClientApi, build
+from ottla.protocol.wire.headers import parse_response_header, request_header
+from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 
 TIMEOUT_S = 60.0
 LATEST = -1

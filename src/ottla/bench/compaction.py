@@ -24,10 +24,10 @@ from ottla.bench.quotients import rate
 from ottla.bench.results import Goal, Row
 from ottla.bench.targets import OneBroker
 from ottla.bench.workbench import Workbench
-from ottla.client.apis import INCREMENTAL_ALTER_CONFIGS
-from ottla.log.compaction.mark import MARK_FILE
-from ottla.records.batch import HEADER_BYTES
-from ottla.records.bridge import RowEncoder, Traits, seal
+from ottla.broker.storage.compaction.mark import MARK_FILE
+from ottla.net.apis import INCREMENTAL_ALTER_CONFIGS
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.bridge import RowEncoder, Traits, seal
 from ottla.testing.broker_process import BrokerProcess
 
 MB = 1 << 20

@@ -215,8 +215,8 @@ def serve_ottla_server(pipe: Connection) -> None:
 
     import uvloop
 
-    from ottla.model.broker_config import BrokerConfig, parse_broker_config
-    from ottla.server.server import Server
+    from ottla.broker.server.server import Server
+    from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
 
     def discard(broker: object, connection: object, frame: memoryview) -> list[bytes]:
         return [bytes(REPLY_BYTES - 4)]

@@ -6,12 +6,12 @@ import os
 import struct
 from dataclasses import dataclass
 
-from ottla.records.batch import HEADER_BYTES
-from ottla.records.bridge import RowEncoder, Traits, seal
-from ottla.wire.fetch import FetchPartition, FetchRequest
-from ottla.wire.fetch_client import encode_fetch_request
-from ottla.wire.headers import request_header
-from ottla.wire.produce import encode_produce_request
+from ottla.protocol.records.batch import HEADER_BYTES
+from ottla.protocol.records.bridge import RowEncoder, Traits, seal
+from ottla.protocol.wire.fetch import FetchPartition, FetchRequest
+from ottla.protocol.wire.fetch_client import encode_fetch_request
+from ottla.protocol.wire.headers import request_header
+from ottla.protocol.wire.produce import encode_produce_request
 
 PRODUCE, PRODUCE_VERSION = 0, 11
 FETCH, FETCH_VERSION = 1, 12

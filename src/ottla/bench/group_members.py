@@ -16,7 +16,8 @@ from struct import Struct
 from typing import Any
 from uuid import uuid4
 
-from ottla.client.apis import (
+from ottla.machines.groups.consumer_protocol import Subscription, write_assignment, write_subscription
+from ottla.net.apis import (
     CONSUMER_GROUP_HEARTBEAT,
     FIND_COORDINATOR,
     HEARTBEAT,
@@ -27,10 +28,9 @@ from ottla.client.apis import (
     ClientApi,
     build,
 )
-from ottla.client.connection import Address, Connection
-from ottla.machines.groups.consumer_protocol import Subscription, write_assignment, write_subscription
-from ottla.model.errors import ErrorCode
-from ottla.wire.schema import decode, encode, request_type, response_type
+from ottla.net.connection import Address, Connection
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 
 TIMEOUT_MS = 60_000
 SESSION = timedelta(seconds=45)

@@ -19,7 +19,7 @@ from ottla.bench.processes import cpu_seconds, resident_bytes
 from ottla.bench.quotients import per, rate
 from ottla.bench.results import Goal, Row
 from ottla.bench.workbench import Workbench
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 GROUPS, MEMBERS = 200, 5
 COMMIT_EVERY_S = 5.0

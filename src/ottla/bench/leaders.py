@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from ottla.bench.calls import Caller
-from ottla.client.apis import METADATA, ClientApi
-from ottla.model.errors import ErrorCode
+from ottla.net.apis import METADATA, ClientApi
+from ottla.protocol.model.errors import ErrorCode
 
 WAIT_S = 60.0
 ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))

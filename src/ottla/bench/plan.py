@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ottla.bench import compaction, fetch, groups, journal_alone, produce, real_client, sizes, transactions
+from ottla.bench import compaction, fetch, groups, produce, sizes, transactions
+from ottla.bench import journal_group_commit as journal_alone
+from ottla.bench import librdkafka_client as real_client
 from ottla.bench.results import Row
 from ottla.bench.workbench import Pace, Workbench
 

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from ottla.client import Producer
-from ottla.client.deliveries import RecordMetadata
 from ottla.client.errors import ClientError
+from ottla.client.producer.deliveries import RecordMetadata
 
 PAUSE_S = 0.002
 VALUE = bytes(100)

@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from ottla.bench.frames import ACKS_ALL, TIMEOUT_MS
 from ottla.bench.group_members import exchange
-from ottla.client.apis import END_TXN_IN_V2, FIND_COORDINATOR, INIT_PRODUCER_ID
-from ottla.client.connection import Connection
-from ottla.model.errors import ErrorCode
-from ottla.records.batch import set_producer
-from ottla.records.bridge import RowEncoder
-from ottla.records.envelope import INT32_MAX, Traits, seal
-from ottla.wire.produce import encode_produce_request, parse_produce_response
+from ottla.net.apis import END_TXN_IN_V2, FIND_COORDINATOR, INIT_PRODUCER_ID
+from ottla.net.connection import Connection
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import set_producer
+from ottla.protocol.records.bridge import RowEncoder
+from ottla.protocol.records.envelope import INT32_MAX, Traits, seal
+from ottla.protocol.wire.produce import encode_produce_request, parse_produce_response
 
 PRODUCE, PRODUCE_VERSION = 0, 12
 IN_FLIGHT_MAX = 5

@@ -1,1 +1,1 @@
-"""Connects the state machines to the logs: topics, partitions, waits, start-up and housekeeping."""
+"""One broker process: listeners, APIs, partitions, storage, replication, coordinators and metrics."""

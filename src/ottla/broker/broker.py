@@ -9,34 +9,34 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from ottla.broker.backlog import Backlog, PartitionBacklog
-from ottla.broker.blocking import run_blocking
-from ottla.broker.catalog import Catalog, CatalogState
-from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.blocking_jobs import run_blocking
 from ottla.broker.groups.groups import Groups
-from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.log_store import LogStore
-from ottla.broker.partition import AnyLog, Partition
-from ottla.broker.replication_throttles import ReplicationThrottles
+from ottla.broker.partition.backlog import Backlog, PartitionBacklog
+from ottla.broker.partition.fetch_sessions import FetchSessions
+from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.partition.replication_throttles import ReplicationThrottles
+from ottla.broker.partition.transaction_verification import NobodyVerifies, Verifier
+from ottla.broker.partition.waits import Deadlines, Wakeups
 from ottla.broker.request_meters import RequestMeters
-from ottla.broker.topic_admin import Assignment, TopicAdmin
-from ottla.broker.topics import Topic, Topics
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.memory_log import MemoryLog
+from ottla.broker.topics.catalog import Catalog, CatalogState
+from ottla.broker.topics.housekeeping import Housekeeping
+from ottla.broker.topics.log_store import LogStore
+from ottla.broker.topics.topic_admin import Assignment, TopicAdmin
+from ottla.broker.topics.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
 from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.broker.transactions.transactions import Transactions
 from ottla.broker.transactions.verification import CoordinatorsVerify
-from ottla.broker.verifying import NobodyVerifies, Verifier
-from ottla.broker.waits import Deadlines, Wakeups
-from ottla.log.file_log import FileLog
-from ottla.log.memory_log import MemoryLog
-from ottla.log.shared import SharedByLogs
 from ottla.machines.groups.placement import OFFSETS_TOPIC
-from ottla.model.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
-from ottla.model.durability import Durability
-from ottla.model.errors import ErrorCode, Refused
-from ottla.model.ids import LogKey, PartitionIndex, TopicId
-from ottla.model.topic_config import TopicConfig
 from ottla.ports import Clock
+from ottla.protocol.model.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.protocol.model.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster import Cluster

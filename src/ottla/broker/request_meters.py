@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ottla.model.errors import ErrorCode
-from ottla.model.histogram import Histogram
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.model.histogram import Histogram
 
 
 class RequestMeters:

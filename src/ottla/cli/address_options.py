@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ottla.model.addresses import is_host, split_address
+from ottla.protocol.model.addresses import is_host, split_address
 
 KAFKA_PORT = 9092
 

@@ -14,7 +14,7 @@ from ottla.cli.output import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
     from ottla.bench.suite.matrix import Matrix
-    from ottla.bench.suite.results_of_run import Results
+    from ottla.bench.suite.run_results import Results
     from ottla.bench.suite.store import Store
 
 commands = typer.Typer(help="Measures brokers: which settings, which system, for a load.", no_args_is_help=True)
@@ -145,7 +145,7 @@ def compare(
 
 
 def _results(directory: Path) -> Results:
-    from ottla.bench.suite.results_of_run import Results
+    from ottla.bench.suite.run_results import Results
     from ottla.bench.suite.store import RESULTS_FILE, read_lines
 
     path = directory / RESULTS_FILE if directory.is_dir() else directory

@@ -6,7 +6,7 @@ import math
 
 import typer
 
-from ottla.model.durations import duration_ms
+from ottla.protocol.model.durations import duration_ms
 
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1

@@ -12,7 +12,7 @@ from ottla.cli.number_options import INT16_MAX, INT32_MAX, check_count_or_defaul
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
 
 if TYPE_CHECKING:
-    from ottla.client.descriptions import ConfigEntry, TopicDescription
+    from ottla.client.admin.descriptions import ConfigEntry, TopicDescription
 
 commands = typer.Typer(help="Creates, lists, describes, alters and deletes topics.", no_args_is_help=True)
 
@@ -110,7 +110,7 @@ def list_topics(
 ) -> None:
     """Lists the topics."""
     from ottla.client import Admin
-    from ottla.client.descriptions import TopicListing
+    from ottla.client.admin.descriptions import TopicListing
 
     async def work() -> list[TopicListing]:
         async with Admin(bootstrap, client_id="ottla-cli") as admin:

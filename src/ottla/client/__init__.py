@@ -15,9 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ottla.client.admin import HIGH_WATERMARK, Admin
-    from ottla.client.consumer import Consumer
-    from ottla.client.deliveries import RecordMetadata, TablePart
+    from ottla.client.admin.admin import HIGH_WATERMARK, Admin
+    from ottla.client.consumer.consumer import Consumer
+    from ottla.client.consumer.list_offsets import OffsetAndTimestamp
+    from ottla.client.consumer.types import ConsumerRecord, TopicPartition
     from ottla.client.errors import (
         BrokerRefusedError,
         BufferFullError,
@@ -48,13 +49,12 @@ if TYPE_CHECKING:
         UnknownTransactionalIdError,
         UnsupportedByBrokerError,
     )
-    from ottla.client.fetched import ConsumerRecord, TopicPartition
-    from ottla.client.group_offsets import OffsetAndMetadata
-    from ottla.client.list_offsets import OffsetAndTimestamp
-    from ottla.client.prepared import PreparedTransaction, PreparedTransactions
-    from ottla.client.producer import Producer
+    from ottla.client.groups.offsets import OffsetAndMetadata
+    from ottla.client.producer.deliveries import RecordMetadata, TablePart
+    from ottla.client.producer.producer import Producer
     from ottla.client.sync import SyncAdmin, SyncConsumer, SyncProducer, SyncTransaction
-    from ottla.client.transaction import Transaction
+    from ottla.client.transactions.prepared_transactions import PreparedTransaction, PreparedTransactions
+    from ottla.client.transactions.transaction import Transaction
 
 __all__ = [
     "HIGH_WATERMARK",
@@ -105,16 +105,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "HIGH_WATERMARK": "admin",
-    "Admin": "admin",
+    "HIGH_WATERMARK": "admin.admin",
+    "Admin": "admin.admin",
     "BrokerRefusedError": "errors",
     "BufferFullError": "errors",
     "ClientClosedError": "errors",
     "ClientError": "errors",
     "CommitFailedError": "errors",
     "ConnectionLostError": "errors",
-    "Consumer": "consumer",
-    "ConsumerRecord": "fetched",
+    "Consumer": "consumer.consumer",
+    "ConsumerRecord": "consumer.types",
     "CorruptBatchError": "errors",
     "DeliveryError": "errors",
     "DeliveryTimedOutError": "errors",
@@ -122,15 +122,15 @@ _MODULES = {
     "FencedInstanceError": "errors",
     "GroupNotEmptyError": "errors",
     "NoBrokerError": "errors",
-    "OffsetAndMetadata": "group_offsets",
-    "OffsetAndTimestamp": "list_offsets",
+    "OffsetAndMetadata": "groups.offsets",
+    "OffsetAndTimestamp": "consumer.list_offsets",
     "OffsetOutOfRangeError": "errors",
-    "PreparedTransaction": "prepared",
-    "PreparedTransactions": "prepared",
-    "Producer": "producer",
+    "PreparedTransaction": "transactions.prepared_transactions",
+    "PreparedTransactions": "transactions.prepared_transactions",
+    "Producer": "producer.producer",
     "ProducerFencedError": "errors",
     "RebalancingError": "errors",
-    "RecordMetadata": "deliveries",
+    "RecordMetadata": "producer.deliveries",
     "RecordTooLargeError": "errors",
     "RequestTimedOutError": "errors",
     "SequenceLostError": "errors",
@@ -139,10 +139,10 @@ _MODULES = {
     "SyncConsumer": "sync",
     "SyncProducer": "sync",
     "SyncTransaction": "sync",
-    "TablePart": "deliveries",
+    "TablePart": "producer.deliveries",
     "TopicExistsError": "errors",
-    "TopicPartition": "fetched",
-    "Transaction": "transaction",
+    "TopicPartition": "consumer.types",
+    "Transaction": "transactions.transaction",
     "TransactionAbortedError": "errors",
     "TransactionStateError": "errors",
     "TransactionUnresolvedError": "errors",

@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterable, Sequence
 
 from ottla import __version__
-from ottla.client.apis import open_connection
-from ottla.client.connection import Address, Connection
 from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
-from ottla.model.addresses import split_address
+from ottla.net.apis import open_connection
+from ottla.net.connection import Address, Connection
+from ottla.protocol.model.addresses import split_address
 
 DEFAULT_PORT = 9092
 BACKOFF_MIN_MS = 50

@@ -10,30 +10,49 @@ Each message is a sentence for a person: what happened, where, and what to do ne
 
 from __future__ import annotations
 
-import errno
-import os
+from ottla.net.errors import (
+    ClientError,
+    ConnectionLostError,
+    NoBrokerError,
+    RequestTimedOutError,
+    UnsupportedByBrokerError,
+    connect_failed,
+)
+from ottla.protocol.model.errors import ErrorCode
 
-from ottla.model.errors import ErrorCode
-
-
-class ClientError(Exception):
-    """The base class of all errors that the client raises on purpose."""
-
-
-class NoBrokerError(ClientError):
-    """No broker could be reached in time."""
-
-
-class ConnectionLostError(ClientError):
-    """The connection ended during a request. The broker may or may not have executed it."""
-
-
-class RequestTimedOutError(ClientError):
-    """A broker did not reply in time. It may or may not have executed the request."""
-
-
-class UnsupportedByBrokerError(ClientError):
-    """The broker lacks an API, or has no version of it that this client speaks."""
+__all__ = [
+    "BrokerRefusedError",
+    "BufferFullError",
+    "ClientClosedError",
+    "ClientError",
+    "CommitFailedError",
+    "ConnectionLostError",
+    "CorruptBatchError",
+    "DeliveryError",
+    "DeliveryTimedOutError",
+    "DeserializationError",
+    "FencedInstanceError",
+    "GroupNotEmptyError",
+    "NoBrokerError",
+    "OffsetOutOfRangeError",
+    "ProducerFencedError",
+    "RebalancingError",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
+    "SequenceLostError",
+    "SerializationError",
+    "TopicExistsError",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "TransactionUnresolvedError",
+    "UnknownGroupError",
+    "UnknownTopicError",
+    "UnknownTransactionalIdError",
+    "UnsupportedByBrokerError",
+    "connect_failed",
+    "error_name",
+    "refused",
+]
 
 
 class BrokerRefusedError(ClientError):
@@ -247,21 +266,3 @@ def refused(error: ErrorCode, what: str, message: str | None = None) -> BrokerRe
     reason = ours if ours is not None and (message is None or error in _SPECIFIC) else message
     kind = _SPECIFIC.get(error, BrokerRefusedError)
     return kind(error, f"{what}: {(reason or 'refused').rstrip('.')} ({error_name(error)})")
-
-
-def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
-    """Returns the exception for a failed connection attempt."""
-    return NoBrokerError(f"no broker answered at {address}: {_why(cause)}. Is `ottla up` running?")
-
-
-def _why(cause: BaseException | None) -> str:
-    if cause is None:
-        return "no answer"
-    if isinstance(cause, TimeoutError):
-        return "timed out"
-    if isinstance(cause, ConnectionRefusedError) or getattr(cause, "errno", None) == errno.ECONNREFUSED:
-        return "connection refused"
-    number = getattr(cause, "errno", None)
-    if isinstance(number, int) and number > 0:
-        return os.strerror(number).lower()
-    return str(cause) or type(cause).__name__

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from ottla.client.apis import METADATA, call
 from ottla.client.brokers import Backoff, Brokers
-from ottla.client.connection import Address
 from ottla.client.errors import (
     BrokerRefusedError,
     ConnectionLostError,
@@ -23,7 +21,9 @@ from ottla.client.errors import (
     UnknownTopicError,
     refused,
 )
-from ottla.model.errors import ErrorCode
+from ottla.net.apis import METADATA, call
+from ottla.net.connection import Address
+from ottla.protocol.model.errors import ErrorCode
 
 NO_LEADER = -1
 PASSING_FAILURES = (NoBrokerError, ConnectionLostError, RequestTimedOutError)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ottla.client.consumer.types import ConsumerRecord
 from ottla.client.errors import DeserializationError, SerializationError
-from ottla.client.fetched import ConsumerRecord
 
 Serializer = Callable[[Any], bytes]
 Deserializer = Callable[[bytes], Any]

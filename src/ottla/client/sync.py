@@ -27,17 +27,17 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.client.admin import Admin
-from ottla.client.blocking import Facade, blocking, on_loop, same_arguments
-from ottla.client.consumer import Consumer
-from ottla.client.deliveries import RecordMetadata, TablePart
+from ottla.client.admin.admin import Admin
+from ottla.client.blocking_facade import Facade, blocking, on_loop, same_arguments
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.client.errors import ClientError
-from ottla.client.fetched import ConsumerRecord, TopicPartition
-from ottla.client.group_offsets import OffsetAndMetadata
-from ottla.client.group_steps import Identity
-from ottla.client.producer import Producer
-from ottla.client.transaction import Transaction
-from ottla.records.record import HeaderRows
+from ottla.client.groups.offsets import OffsetAndMetadata
+from ottla.client.groups.steps import Identity
+from ottla.client.producer.deliveries import RecordMetadata, TablePart
+from ottla.client.producer.producer import Producer
+from ottla.client.transactions.transaction import Transaction
+from ottla.protocol.records.record import HeaderRows
 
 if TYPE_CHECKING:
     import pyarrow

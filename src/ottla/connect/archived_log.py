@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from dataclasses import dataclass
 from typing import cast
 
+from ottla.archive.records import ArchivedRecords, PipelineError
 from ottla.connect.failures import NeedsHelpError
-from ottla.spark.jobs.archived_records import ArchivedRecords, PipelineError
 from ottla.wal import Entry, Log, SyncLog, Tail
 
 NO_WRITER = 0

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 
 Position = dict[str, Any]
 """Where a source resumes. The source chooses the content, which must be serializable as JSON."""

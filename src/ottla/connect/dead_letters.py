@@ -10,7 +10,7 @@ import time
 from typing import Any, NamedTuple
 
 from ottla.client import Producer
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.failures import NeedsHelpError
 from ottla.connect.positions import ensure_topic
 

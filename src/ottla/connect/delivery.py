@@ -12,7 +12,7 @@ from ottla.client.errors import RecordTooLargeError, TopicExistsError
 from ottla.connect.contract import Rows, Source, SourceBatch
 from ottla.connect.failures import NeedsHelpError
 from ottla.connect.positions import POSITION_KEY, encode_position, position_topic
-from ottla.records.arrow import HEADERS
+from ottla.protocol.records.arrow import HEADERS
 
 
 class Delivery:

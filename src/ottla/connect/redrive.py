@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from ottla.client import Consumer, Producer
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.dead_letters import Origin, origin_of, own_headers
 
 BATCH = 500

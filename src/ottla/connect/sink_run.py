@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client import Consumer
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.configuration import ConnectorConfig
 from ottla.connect.contract import Sink
 from ottla.connect.dead_letters import DeadLetterTopic

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ottla.demo.crash_scenario import PARTITIONS, VALUE_BYTES, Siege
 from ottla.demo.customers import a_day
 from ottla.demo.figures import figures_of, proof_of, verdict_of
 from ottla.demo.page import Demo, write_page
 from ottla.demo.pipeline import PipelineStory, run_pipeline
-from ottla.demo.siege import PARTITIONS, VALUE_BYTES, Siege
-from ottla.demo.story import Story
+from ottla.demo.results import Story
 from ottla.testing.cluster_processes import ClusterProcesses
 
 DAY_MS = 86_400_000
@@ -78,7 +78,7 @@ def _kv(console: Console, directory: Path, demo: Demo) -> bool:
 
 def _pipeline(console: Console, bootstrap: str, directory: Path, demo: Demo) -> bool:
     """Runs the pipeline. Returns True also if PySpark or Java is missing; it then prints how to install it."""
-    from ottla.spark.java import JavaMissingError
+    from ottla.spark.jvm.java import JavaMissingError
 
     today_ms = time.time_ns() // 1_000_000 // DAY_MS * DAY_MS
     day = a_day(demo.seed, today_ms - DAY_MS)

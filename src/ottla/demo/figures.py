@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla.demo.siege import VALUE_BYTES
-from ottla.demo.story import Story
+from ottla.demo.crash_scenario import VALUE_BYTES
+from ottla.demo.results import Story
 
 
 def figures_of(story: Story) -> list[tuple[str, str]]:

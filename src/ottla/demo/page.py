@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.bench.suite.page_style import STYLE
 from ottla.demo.figures import figures_of, verdict_of
 from ottla.demo.plot import clock, siege_plot, table_plot
-from ottla.demo.story import Story
+from ottla.demo.results import Story
 
 if TYPE_CHECKING:
     from ottla.demo.kv import KvStory

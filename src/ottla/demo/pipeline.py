@@ -77,12 +77,12 @@ async def _write(bootstrap: str, day: Day) -> None:
 
 
 def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: PipelineStory, say: Say) -> None:
+    from ottla.archive.manifest import ManifestLog
+    from ottla.archive.store import Store
+    from ottla.archive.verification import verify
     from ottla.spark.jobs.archive import archive_available
     from ottla.spark.jobs.archive_group import ArchiveGroup
-    from ottla.spark.jobs.archive_manifest import ManifestLog
-    from ottla.spark.jobs.archive_verify import verify
     from ottla.spark.jobs.live_log import BrokerLog
-    from ottla.spark.jobs.store import Store
 
     store, log = Store(str(directory / "archive")), BrokerLog(bootstrap)
     tell = ArchiveGroup(bootstrap, GROUP, say).tell
@@ -118,12 +118,12 @@ def rows_by_minute(files: Iterable[Path]) -> list[tuple[int, int]]:
 
 
 def _restore(spark: SparkSession, bootstrap: str, directory: Path, day: Day, story: PipelineStory, say: Say) -> None:
+    from ottla.archive.store import Store
     from ottla.spark.jobs.changes import Envelope
     from ottla.spark.jobs.live_log import BrokerLog
     from ottla.spark.jobs.materialize import materialize
     from ottla.spark.jobs.restore import AtTime, restore
     from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
-    from ottla.spark.jobs.store import Store
     from ottla.spark.jobs.table_history import History
     from ottla.spark.jobs.tables import Table
 

@@ -9,7 +9,7 @@ from html import escape
 
 from ottla.bench.charts import WIDTH, text_at
 from ottla.bench.suite.plots import LINE_HEIGHT, figure, legend, linear_axis, number_text
-from ottla.demo.story import Event, Sample, Story
+from ottla.demo.results import Event, Sample, Story
 
 TOP, HEIGHT, LEFT, RIGHT = 24, 260, 60, 20
 BUCKETS = 60

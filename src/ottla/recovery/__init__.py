@@ -22,15 +22,15 @@ from ottla.recovery.errors import (
     WorkerFailedError,
 )
 from ottla.recovery.kafka_log import KafkaLog
+from ottla.recovery.log_trim import trim_log
 from ottla.recovery.logs import ReadableLog, WritableLog
 from ottla.recovery.points import END, Point
 from ottla.recovery.progress import Progress, progress_bar
 from ottla.recovery.recover import Recovered, recover
-from ottla.recovery.replaying import Replayer
+from ottla.recovery.replayer import Replayer
 from ottla.recovery.replica import Follower, Leader, lead
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
 from ottla.recovery.sqlite_appliers import SqliteApplier
-from ottla.recovery.trimming import trim_log
 
 __all__ = [
     "END",

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ottla.recovery.logs import ReadableLog, columns_of
 from ottla.recovery.points import Point
-from ottla.recovery.reducing import Piece, Reducer
+from ottla.recovery.reducer import Piece, Reducer
 
 PROGRESS_S = 0.1
 FRAME = struct.Struct("<Q")

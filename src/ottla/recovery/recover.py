@@ -14,7 +14,7 @@ from ottla.recovery.errors import AheadOfLogError, DamagedSnapshotError, LogTrim
 from ottla.recovery.logs import LogTail, ReadableLog, columns_of
 from ottla.recovery.points import END, Point
 from ottla.recovery.progress import Meter, OnProgress
-from ottla.recovery.replaying import Replayer
+from ottla.recovery.replayer import Replayer
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
 from ottla.recovery.workers import replay_by_workers, worth_it
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 from ottla.recovery.appliers import Applier, Position
 from ottla.recovery.entries import Change, Kind, abort, digest, encode, takeover, transaction_entries
 from ottla.recovery.errors import NotLeadingError, RecoveryError
+from ottla.recovery.log_trim import trim_log
 from ottla.recovery.logs import Columns, ReadableLog, WritableLog, columns_of, news_of
 from ottla.recovery.progress import OnProgress
 from ottla.recovery.recover import Recovered, recover
-from ottla.recovery.replaying import Replayer
+from ottla.recovery.replayer import Replayer
 from ottla.recovery.snapshots import Snapshot, SnapshotStore
-from ottla.recovery.trimming import trim_log
 
 
 class Follower:

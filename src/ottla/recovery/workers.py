@@ -19,8 +19,8 @@ from ottla.recovery.logs import ReadableLog, columns_of
 from ottla.recovery.points import Point
 from ottla.recovery.progress import Meter
 from ottla.recovery.range_worker import FRAME, Done, Failed, Range, Read
-from ottla.recovery.reducing import Piece
-from ottla.recovery.replaying import Replayer
+from ottla.recovery.reducer import Piece
+from ottla.recovery.replayer import Replayer
 
 RANGE_ENTRIES_MIN = 250_000
 RANGE_ENTRIES_MAX = 1_000_000

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 
-import ottla.server.listener
+import ottla.broker.server.listener
 from ottla.sim.sockets import bind
 
 Now = Callable[[], float]
@@ -45,7 +45,7 @@ def ambient(rng: Random, wall_s: Now, monotonic_s: Now) -> Iterator[None]:
             (time, "perf_counter_ns", lambda: int(monotonic_s() * 1e9)),
             (random, "Random", SeededRandom),
             (os, "urandom", rng.randbytes),
-            (ottla.server.listener, "bind", bind),
+            (ottla.broker.server.listener, "bind", bind),
         ):
             stack.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ottla.broker.api.api import ConnectionState
+from ottla.broker.api.dispatch import dispatch, dispatch_run
 from ottla.broker.broker import Broker, Endpoint
-from ottla.broker.catalog import Catalog
-from ottla.broker.log_store import LogStore
-from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch, dispatch_run
-from ottla.log.journal import JournalLimits
-from ottla.log.shared import MemoryBudget, SharedByLogs
-from ottla.log.tail_cache import TailCache
-from ottla.model.broker_config import parse_broker_config
-from ottla.model.errors import Refused
-from ottla.server.server import Server
+from ottla.broker.server.server import Server
+from ottla.broker.storage.journal import JournalLimits
+from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.tail_cache import TailCache
+from ottla.broker.topics.catalog import Catalog
+from ottla.broker.topics.log_store import LogStore
+from ottla.protocol.model.broker_config import parse_broker_config
+from ottla.protocol.model.errors import Refused
 from ottla.sim.catalog import SimCatalog
 from ottla.sim.hosts import SimHost
 

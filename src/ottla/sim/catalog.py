@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ottla.broker.catalog import CatalogState, TopicRecord
-from ottla.model.ids import TopicId
+from ottla.broker.topics.catalog import CatalogState, TopicRecord
+from ottla.protocol.model.ids import TopicId
 
 
 class SimCatalog:

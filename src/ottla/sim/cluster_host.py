@@ -12,16 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.append_stream.opening import AppendStreamServer
+from ottla.broker.api.api import ConnectionState
+from ottla.broker.api.dispatch import dispatch, dispatch_run
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.no_catalog import NoCatalog
-from ottla.handlers.api import ConnectionState
-from ottla.handlers.dispatch import dispatch, dispatch_run
+from ottla.broker.server.server import Server
+from ottla.broker.wal_service.server import AppendStreamServer
 from ottla.machines.controller.broker_requests import BrokerStart
-from ottla.server.server import Server
 from ottla.sim.broker_host import PORT, new_broker
 from ottla.sim.coordination import SimCoordination, SimCoordinationClient
 from ottla.sim.hosts import SimHost

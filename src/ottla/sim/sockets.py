@@ -246,7 +246,7 @@ class ListeningSocket:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Replaces `ottla.server.listener.bind` inside a simulated world: listens on the host whose loop is running."""
+    """Replaces `broker.server.listener.bind` inside a simulated world: listens on the host whose loop is running."""
     from ottla.sim.loop import SimLoop
 
     loop = asyncio.get_running_loop()

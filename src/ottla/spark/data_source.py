@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from ottla.spark.options import includes_headers
-from ottla.spark.options_sink import KNOWN
 from ottla.spark.options_text import check_names
-from ottla.spark.shipping import Shipped
-from ottla.spark.source_schema import schema_text
+from ottla.spark.sink.options import KNOWN
+from ottla.spark.source.options import includes_headers
+from ottla.spark.source.schema import schema_text
 from ottla.spark.user_errors import USER_ERRORS, in_one_sentence
+from ottla.spark.worker_pickle import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from ottla.spark.sink import BatchWriter, StreamWriter
-    from ottla.spark.source_batch import BatchReader
-    from ottla.spark.source_stream import StreamReader
+    from ottla.spark.sink.writers import BatchWriter, StreamWriter
+    from ottla.spark.source.batch import BatchReader
+    from ottla.spark.source.stream import StreamReader
 
 
 class OttlaDataSource(Shipped, DataSource):
@@ -37,12 +37,12 @@ class OttlaDataSource(Shipped, DataSource):
 
     @in_one_sentence
     def reader(self, schema: StructType) -> BatchReader:
-        from ottla.spark.source_batch import BatchReader
+        from ottla.spark.source.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        from ottla.spark.source_stream import RefusedStreamReader, StreamReader
+        from ottla.spark.source.stream import RefusedStreamReader, StreamReader
 
         try:
             return StreamReader(self.options, schema)
@@ -51,12 +51,12 @@ class OttlaDataSource(Shipped, DataSource):
 
     @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from ottla.spark.sink import BatchWriter
+        from ottla.spark.sink.writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        from ottla.spark.sink import StreamWriter
+        from ottla.spark.sink.writers import StreamWriter
 
         return StreamWriter(self.options, schema)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.spark.jobs.failures import PipelineError
+from ottla.archive.failures import PipelineError
 from ottla.spark.sql.definitions import Definition, check_query_name, declared
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.parser import parse

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ottla.spark.sql.context import Context
-    from ottla.spark.sql.running import Running
+    from ottla.spark.sql.running_query import Running
 
 
 def run_pipeline(

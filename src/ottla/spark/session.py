@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.spark.fast_start import JAVA_OPTIONS, archive_options, home_of_jvm, lean_home
-from ottla.spark.java import JavaMissingError, find_java
-from ottla.spark.quiet_start import quiet_options
+from ottla.spark.jvm.fast_start import JAVA_OPTIONS, archive_options, home_of_jvm, lean_home
+from ottla.spark.jvm.java import JavaMissingError, find_java
+from ottla.spark.jvm.quiet_start import quiet_options
 from ottla.spark.reader_environment import settle_reader_environment
 
 if TYPE_CHECKING:

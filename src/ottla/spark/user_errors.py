@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ottla.client.errors import ClientError
 from ottla.spark.options_text import OptionError
-from ottla.spark.source_schema import ColumnError
+from ottla.spark.source.schema import ColumnError
 
 log = logging.getLogger("ottla.spark")
 

@@ -23,9 +23,9 @@ MODULES = (
     "pyspark.sql.worker.plan_data_source_read",
     "pyarrow",
     "pyarrow.compute",
-    "ottla.spark.source_batch",
-    "ottla.spark.source_stream",
-    "ottla.spark.sink",
+    "ottla.spark.source.batch",
+    "ottla.spark.source.stream",
+    "ottla.spark.sink.writers",
 )
 _FORK_SAFE_THREADS = frozenset({"jemalloc_bg_thd"})
 

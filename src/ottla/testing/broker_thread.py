@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from ottla.app import BrokerSettings, RunningBroker, start_broker
+from ottla.broker.app import BrokerSettings, RunningBroker, start_broker
 
 T = TypeVar("T")
 

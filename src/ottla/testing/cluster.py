@@ -12,14 +12,14 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Self
 
-from ottla.app import BadSettingsError, BrokerSettings
+from ottla.broker.app import BadSettingsError, BrokerSettings
 from ottla.broker.broker import Broker
-from ottla.model.broker_config import BROKER_CONFIGS
-from ottla.model.config_keys import unknown_name
-from ottla.model.durability import Durability
-from ottla.model.errors import ErrorCode, Refused
-from ottla.model.foreign_settings import is_unknown
-from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
+from ottla.protocol.model.broker_config import BROKER_CONFIGS
+from ottla.protocol.model.config_keys import unknown_name
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.model.foreign_settings import is_unknown
+from ottla.protocol.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_thread import BrokerThread
 from ottla.testing.groups import GroupWaits
 

@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ottla.client import Admin
+from ottla.client.admin.group_descriptions import GroupDescription
+from ottla.client.admin.group_lag import GroupLag, PartitionLag
+from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import ClientError, UnknownTopicError
-from ottla.client.fetched import TopicPartition
-from ottla.client.group_admin_descriptions import GroupDescription
-from ottla.client.group_lag import GroupLag, PartitionLag
 
 TIMEOUT_S = 30.0
 POLL_S = 0.02

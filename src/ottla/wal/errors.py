@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.wire.wal_append import Code, WalFailure
+from ottla.protocol.wire.wal_append import Code, WalFailure
 
 
 class WalError(Exception):

@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.model.addresses import split_address
-from ottla.rpc.channel import Channel
-from ottla.rpc.status import RpcError
+from ottla.net.grpc.channel import Channel
+from ottla.net.grpc.status import RpcError
+from ottla.protocol.model.addresses import split_address
+from ottla.protocol.wire.wal_append import Code, WalFailure
+from ottla.protocol.wire.wal_calls import LogName, OpenReply, OpenRequest, decode_open_reply, encode_open_request
 from ottla.wal.errors import UnavailableError, WalError, error_of
-from ottla.wire.wal_append import Code, WalFailure
-from ottla.wire.wal_calls import LogName, OpenReply, OpenRequest, decode_open_reply, encode_open_request
 
 SERVICE = "/ottla.wal.v1.Wal"
 BACKOFF_S_MIN = 0.02

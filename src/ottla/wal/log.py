@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
+from ottla.protocol.wire.wal_append import Acks
+from ottla.protocol.wire.wal_calls import LogName, LogRequest, Numbers, OpenRequest, decode_numbers, encode_log_request
 from ottla.wal.errors import FencedError
 from ottla.wal.leaders import Leaders
 from ottla.wal.reader import read_chunks
 from ottla.wal.values import Entry, LogSettings, Tail
 from ottla.wal.writer import Writer
-from ottla.wire.wal_append import Acks
-from ottla.wire.wal_calls import LogName, LogRequest, Numbers, OpenRequest, decode_numbers, encode_log_request
 
 DEFAULT_PATIENCE_S = 60.0
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ottla.records.batch import split_batches
-from ottla.records.bridge import decode_records
-from ottla.rpc.channel import Channel, status_of
-from ottla.rpc.status import RpcError, Status
-from ottla.rpc.stream import Receiver
+from ottla.net.grpc.channel import Channel, status_of
+from ottla.net.grpc.status import RpcError, Status
+from ottla.net.grpc.stream import Receiver
+from ottla.protocol.records.batch import split_batches
+from ottla.protocol.records.bridge import decode_records
+from ottla.protocol.wire.wal_calls import LogName, ReadReply, ReadRequest, decode_read_reply, encode_read_request
 from ottla.wal.errors import UnavailableError, WalError, error_of
 from ottla.wal.leaders import PASSING, SERVICE, Backoff, Leaders, unavailable
 from ottla.wal.values import Entry
-from ottla.wire.wal_calls import LogName, ReadReply, ReadRequest, decode_read_reply, encode_read_request
 
 
 async def read_chunks(

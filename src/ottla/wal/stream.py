@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.rpc.channel import Channel, status_of
-from ottla.rpc.status import RpcError, Status
-from ottla.rpc.stream import Receiver
+from ottla.net.grpc.channel import Channel, status_of
+from ottla.net.grpc.status import RpcError, Status
+from ottla.net.grpc.stream import Receiver
+from ottla.protocol.wire.wal_append import AppendRun, Begin, WalFailure, decode_append_reply, encode_begin, encode_run
 from ottla.wal.leaders import SERVICE
-from ottla.wire.wal_append import AppendRun, Begin, WalFailure, decode_append_reply, encode_begin, encode_run
 
 if TYPE_CHECKING:
     from ottla.wal.writer import Append, Writer

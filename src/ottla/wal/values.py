@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.wire.wal_calls import CreateLog
+from ottla.protocol.wire.wal_calls import CreateLog
 
 SHORT_RETENTION_MS = 3_600_000
 SEGMENTS_PER_RETENTION = 4

@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.rpc.status import RpcError
+from ottla.net.grpc.status import RpcError
+from ottla.protocol.wire.wal_append import Acks, AppendReply, Begin, Begun, Code, WalFailure
+from ottla.protocol.wire.wal_calls import LogName
 from ottla.wal.errors import (
     LogClosedError,
     TooLargeError,
@@ -24,8 +26,6 @@ from ottla.wal.errors import (
 )
 from ottla.wal.leaders import PASSING, Backoff, Leaders, unavailable
 from ottla.wal.stream import StreamEnd, WriterStream
-from ottla.wire.wal_append import Acks, AppendReply, Begin, Begun, Code, WalFailure
-from ottla.wire.wal_calls import LogName
 
 if TYPE_CHECKING:
     from ottla.wal.log import Limits

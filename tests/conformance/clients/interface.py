@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 REQUEST_BYTES_MAX = 16 * 1024 * 1024

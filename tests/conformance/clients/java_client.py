@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 from tests.conformance.clients.interface import REQUEST_BYTES_MAX, Ability, Client, Record, RefusedByBroker
 
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "java"

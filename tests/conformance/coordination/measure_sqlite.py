@@ -19,7 +19,7 @@ import time
 
 import uvloop
 
-from ottla.adapters.clock import RealClock
+from ottla.broker.adapters.clock import RealClock
 from ottla.coordination.port import Put, Resync, Revision
 from ottla.coordination.sqlite import SqliteCoordination
 

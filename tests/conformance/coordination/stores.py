@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from ottla.adapters.clock import RealClock
+from ottla.broker.adapters.clock import RealClock
 from ottla.coordination.etcd import EtcdCoordination
 from ottla.coordination.port import Coordination
 from ottla.coordination.sqlite import SqliteCoordination

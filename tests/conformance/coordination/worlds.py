@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from ottla.adapters.clock import RealClock
+from ottla.broker.adapters.clock import RealClock
 from ottla.coordination.etcd import EtcdCoordination
 from ottla.coordination.etcd.endpoints import Endpoints, unary
 from ottla.coordination.etcd.protobuf import Message, integer

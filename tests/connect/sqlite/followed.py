@@ -9,8 +9,8 @@ from typing import Any
 
 from ottla.connect.sqlite.history import last_item, snapshots
 from ottla.connect.sqlite.restore import Moment, restore
-from ottla.connect.sqlite.shipped import ProgressFile
 from ottla.connect.sqlite.shipper import Shipper
+from ottla.connect.sqlite.shipping_progress import ProgressFile
 from ottla.connect.sqlite.source import Source
 from ottla.wal import LogSettings, SyncLog
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.connect.sqlite.history import read_part
-from ottla.connect.sqlite.running import Shipping, ShippingSettings
-from ottla.connect.sqlite.shipped import wait_shipped
+from ottla.connect.sqlite.shipping_loop import Shipping, ShippingSettings
+from ottla.connect.sqlite.shipping_progress import wait_shipped
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
 from ottla.wal.log import Limits

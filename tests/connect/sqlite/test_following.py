@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
-from ottla.connect.sqlite.attaching import attach
 from ottla.connect.sqlite.checksum import wal_checksum
 from ottla.connect.sqlite.entries import Kind, Part, encode
 from ottla.connect.sqlite.failures import SourceChangedError
 from ottla.connect.sqlite.history import last_item
+from ottla.connect.sqlite.resume_point import attach
 from ottla.connect.sqlite.retention import trim_history
 from ottla.connect.sqlite.source import Source
 from ottla.connect.sqlite.wal_file import read_transactions

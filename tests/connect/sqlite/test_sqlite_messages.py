@@ -16,7 +16,7 @@ import pytest
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.sqlite import NotShippedError, wait_shipped
 from ottla.connect.sqlite.failures import check_database
-from ottla.connect.sqlite.shipped import ProgressFile
+from ottla.connect.sqlite.shipping_progress import ProgressFile
 from ottla.connect.sqlite.source import Source
 from tests.connect.sqlite.app import App
 from tests.connect.sqlite.followed import Followed

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from ottla.connect.sqlite import NotShippedError, wait_shipped
-from ottla.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
+from ottla.protocol.model.group_keys import DEVELOPMENT_DEFAULTS, OFFSETS_REPLICATION_FACTOR
 from ottla.testing.broker_process import BrokerProcess
 from ottla.testing.ports import reserve_ports
 from tests.connect.sqlite.content import Records

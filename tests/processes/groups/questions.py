@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.bench.calls import LATEST, Caller
 from ottla.bench.leaders import any_broker, ask_leaders
-from ottla.client.apis import LIST_OFFSETS, ClientApi
-from ottla.model.errors import ErrorCode
+from ottla.net.apis import LIST_OFFSETS, ClientApi
+from ottla.protocol.model.errors import ErrorCode
 
 FIND_COORDINATOR = ClientApi(10, "FindCoordinator", (4, 4))
 OFFSET_COMMIT = ClientApi(8, "OffsetCommit", (9, 9))

@@ -13,7 +13,7 @@ from typing import Self
 from ottla.client import Admin
 from ottla.testing.cluster_processes import ClusterProcesses
 from ottla.testing.ports import reserve_ports
-from tests.postgres_server import PostgresServer, unprivileged
+from tests.support.postgres_server import PostgresServer, unprivileged
 
 SETTINGS = {
     "synchronous_standby_names": "ottla",

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from ottla.bench.calls import LATEST, Caller
 from ottla.bench.leaders import any_broker, ask_leaders
-from ottla.client.apis import LIST_OFFSETS
+from ottla.net.apis import LIST_OFFSETS
 from tests.processes.transactions.checker import Seen
 
 POLL_S = 0.2

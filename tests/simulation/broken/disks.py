@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ottla.log import cuts, recovery, repair
-from ottla.log.file_log import FileLog
-from ottla.log.flush import Flush
-from ottla.log.flusher import Flusher
-from ottla.log.journal import recovery as journal_recovery
-from ottla.log.journal import scan
-from ottla.log.truncation import Truncation
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.flush import Flush
+from ottla.broker.storage.flusher import Flusher
+from ottla.broker.storage.journal import recovery as journal_recovery
+from ottla.broker.storage.journal import scan
+from ottla.broker.storage.startup import journal_truncations as cuts
+from ottla.broker.storage.startup import recovery, repair
+from ottla.broker.storage.truncation import Truncation
 from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.log_run import ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS
 from tests.simulation.broken.variants import Variant, logs

@@ -7,8 +7,8 @@ A truncation that a crash interrupted is done or not, and nothing else.
 
 from __future__ import annotations
 
-from ottla.log.truncation import Truncation
-from ottla.records.batch import read_header
+from ottla.broker.storage.truncation import Truncation
+from ottla.protocol.records.batch import read_header
 from ottla.sim.disk import Keep
 from tests.simulation.cluster_run import Violation
 from tests.simulation.log_world import LogModel, LogWorld, read_all

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ottla.broker import divergence, judging
-from ottla.broker.cluster import controller_duty
-from ottla.broker.cluster.following import Following
+from ottla.broker.cluster import controller_loop as controller_duty
+from ottla.broker.cluster.follower_partition import Following
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.roles import Roles
-from ottla.broker.partition import Partition
+from ottla.broker.partition import batch_validation as judging
+from ottla.broker.partition import divergence
+from ottla.broker.partition.partition import Partition
 from ottla.machines.controller import broker_requests, election, isr
 from ottla.machines.controller.election import View
 from ottla.machines.replication import LeaderReplication

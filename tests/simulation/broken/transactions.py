@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.broker.api.produce_in_transaction import InTransaction
+from ottla.broker.storage.startup import state_file
 from ottla.broker.transactions.led_shard import LedShard
-from ottla.handlers.produce_in_transaction import InTransaction
-from ottla.log import state_file
 from ottla.machines.groups.offset_table import OffsetTable
-from ottla.machines.transactions import ending, identity, markers, participation
+from ottla.machines.transactions import identity, markers, participation
+from ottla.machines.transactions import transaction_end as ending
 from ottla.machines.transactions.coordinator import TransactionCoordinator
 from ottla.machines.transactions.partition_table import PartitionTransactions
 from tests.simulation.broken.editing import Edit

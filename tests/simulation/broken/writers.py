@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla.append_stream import beginning
-from ottla.append_stream.appending import AppendStream
-from ottla.broker import writers
+from ottla.broker.partition import writers
+from ottla.broker.wal_service import stream_start as beginning
+from ottla.broker.wal_service.append_calls import AppendStream
 from ottla.machines.writers import rules
 from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant, wal

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from ottla.client.fetched import TopicPartition
+from ottla.archive.manifest import ArchivedFile, Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.archive_files import FILE_SCHEMA, FileWriter
-from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 
 AT = TopicPartition("orders", 0)
 DATE = "2026-11-16"

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.archive.failures import LostOffsetsError
+from ottla.archive.manifest import ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.records import ArchivedRecords
+from ottla.archive.store import Store
+from ottla.archive.verification import verify
 from ottla.client import Producer, TopicPartition
 from ottla.spark.jobs.archive import ArchivedBatch, archive_available
 from ottla.spark.jobs.archive_compaction import compact
 from ottla.spark.jobs.archive_group import ArchiveGroup, groups_that_wait
-from ottla.spark.jobs.archive_manifest import ManifestLog
 from ottla.spark.jobs.archive_read import read_archive
-from ottla.spark.jobs.archive_verify import verify
-from ottla.spark.jobs.archived_records import ArchivedRecords
-from ottla.spark.jobs.failures import LostOffsetsError
 from ottla.spark.jobs.live_log import BrokerLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
-from tests.object_store import address_with_endpoint, s3_bucket
 from tests.spark.jobs.change_logs import delete_before
 from tests.spark.topics import produce, with_admin
+from tests.support.object_store import address_with_endpoint, s3_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

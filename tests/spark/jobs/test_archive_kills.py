@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ottla.archive.manifest import ManifestLog
+from ottla.archive.store import Store
+from ottla.archive.verification import verify
 from ottla.spark.jobs.archive import archive_available
-from ottla.spark.jobs.archive_manifest import ManifestLog
-from ottla.spark.jobs.archive_verify import verify
 from ottla.spark.jobs.live_log import BrokerLog
-from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
 from tests.spark.jobs.test_archive import archived_contents, live_contents, send
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.archive.failures import DamagedError, PipelineError
+from ottla.archive.manifest import Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.records import ArchivedRecord, ArchivedRecords
+from ottla.archive.store import Store
 from ottla.spark.jobs import archive_files
 from ottla.spark.jobs.archive import archive_available
 from ottla.spark.jobs.archive_files import FileWriter
-from ottla.spark.jobs.archive_manifest import Change, ManifestLog
-from ottla.spark.jobs.archived_records import ArchivedRecord, ArchivedRecords
-from ottla.spark.jobs.failures import DamagedError, PipelineError
 from ottla.spark.jobs.live_log import BrokerLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
 from tests.spark.jobs.archives import AT, append, records

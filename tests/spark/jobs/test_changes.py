@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.archive.failures import BadRecordsError, PipelineError
+from ottla.archive.store import Store
 from ottla.spark.jobs.changes import Envelope, fold, infer_columns, latest, parse_changes, parse_columns, with_columns
-from ottla.spark.jobs.failures import BadRecordsError, PipelineError
 from ottla.spark.jobs.live_log import RECORD_SCHEMA, BrokerLog
 from ottla.spark.jobs.materialize import MaterializeOptions, materialize
-from ottla.spark.jobs.store import Store
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
 from ottla.testing import Cluster

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import psycopg
 
+from ottla.archive.store import Store
 from ottla.spark.jobs.changes import Envelope
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.materialize import materialize
-from ottla.spark.jobs.store import Store
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
 from ottla.testing import Cluster
 from tests.connect.change_topics import column_kinds, expected_rows, normal_row
 from tests.connect.in_process import confirmed, running_source
 from tests.connect.workload import WHOLE_ROWS, Workload, set_up
-from tests.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

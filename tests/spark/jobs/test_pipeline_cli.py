@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.archive.manifest import ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
 from ottla.cli.program import main
-from ottla.spark.jobs.archive_manifest import ManifestLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
 from tests.spark.jobs.archives import append
 from tests.spark.jobs.change_logs import produce_raw

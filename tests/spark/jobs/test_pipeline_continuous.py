@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ottla.archive.manifest import ManifestLog
+from ottla.archive.store import Store
+from ottla.archive.verification import verify
 from ottla.cli.program import main
 from ottla.client import TopicPartition
-from ottla.spark.jobs.archive_manifest import ManifestLog
-from ottla.spark.jobs.archive_verify import verify
-from ottla.spark.jobs.store import Store
 from ottla.testing import Cluster
 from tests.spark.jobs.change_logs import produce_raw
 from tests.spark.jobs.test_sessions import click, minutes, read_all

@@ -8,9 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.fetched import TopicPartition
+from ottla.archive.ranges import OffsetRange, gaps, joined, overlaps, without
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.change_plan import plan_changes
-from ottla.spark.jobs.ranges import OffsetRange, gaps, joined, overlaps, without
 
 AT = TopicPartition("orders", 0)
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
+from ottla.archive.failures import LostOffsetsError, PipelineError
+from ottla.archive.store import Store
 from ottla.spark.jobs.archive import archive_available
 from ottla.spark.jobs.changes import Envelope
-from ottla.spark.jobs.failures import LostOffsetsError, PipelineError
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.materialize import materialize
 from ottla.spark.jobs.restore import AtEnd, AtOffsets, AtTime, Point, Restored, parse_offsets, restore
 from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
-from ottla.spark.jobs.store import Store
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
 from ottla.testing import Cluster

@@ -14,16 +14,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from ottla.archive.failures import PipelineError
 from ottla.spark.jobs.changes import Envelope
-from ottla.spark.jobs.failures import PipelineError
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.restore import AtEnd, restore
 from ottla.spark.jobs.restore_postgres import copy_text, has_table, split_url, without_password, write_table
 from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
 from ottla.spark.jobs.table_history import History
 from ottla.testing import Cluster
-from tests.postgres_server import running_postgres
 from tests.spark.jobs.change_logs import Model, produce
+from tests.support.postgres_server import running_postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

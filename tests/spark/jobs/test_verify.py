@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ottla.archive.commits import CHECKPOINT_EVERY
+from ottla.archive.failures import DamagedError, PipelineError
+from ottla.archive.manifest import Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.archive.verification import verify
 from ottla.spark.jobs.archive import now_ms, sweep
-from ottla.spark.jobs.archive_manifest import Change, ManifestLog
-from ottla.spark.jobs.archive_verify import verify
-from ottla.spark.jobs.commits import CHECKPOINT_EVERY
-from ottla.spark.jobs.failures import DamagedError, PipelineError
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 from tests.spark.jobs.archives import AT, append, write_file
 
 

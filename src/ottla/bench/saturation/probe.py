@@ -25,9 +25,9 @@ from ottla.bench.calls import Caller
 from ottla.bench.frames import CLIENT_ID, framed, prepare_batch, produce_error_at, produce_frame
 from ottla.bench.saturation.rendezvous import Rendezvous
 from ottla.bench.suite.histogram import Histogram
-from ottla.client.apis import API_VERSIONS, METADATA, ClientApi, build
-from ottla.wire.headers import request_header
-from ottla.wire.schema import encode, request_type
+from ottla.net.apis import API_VERSIONS, METADATA, ClientApi, build
+from ottla.protocol.wire.headers import request_header
+from ottla.protocol.wire.schema import encode, request_type
 
 REQUEST_EVERY_S = 0.005
 PRODUCE_EVERY_S = 0.02

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.bench.suite.figures import FIGURES, shown
-from ottla.bench.suite.results_of_run import RATIOS_SHOWN, Results
+from ottla.bench.suite.run_results import RATIOS_SHOWN, Results
 from ottla.bench.suite.statistics import Ratio, unpaired_ratio
 
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from ottla.bench.suite.figures import FIGURES
-from ottla.bench.suite.results_of_run import Results
+from ottla.bench.suite.run_results import Results
 from ottla.bench.suite.settings import SETTINGS
 
 CSV_FILE = "results.csv"

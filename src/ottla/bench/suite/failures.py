@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.bench.suite.results_of_run import Results
+from ottla.bench.suite.run_results import Results
 
 
 class Failure(NamedTuple):

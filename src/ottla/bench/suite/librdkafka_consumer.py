@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ottla.bench.suite.loads import READ_TIMEOUT_S, Consumed, ConsumerLoad, LoadFailedError, wait_until
 from ottla.bench.suite.payloads import is_stamped, stamp_of
-from ottla.bench.suite.progress_of_reading import ReadingProgress
+from ottla.bench.suite.read_progress import ReadingProgress
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

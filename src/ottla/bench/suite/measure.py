@@ -12,12 +12,12 @@ from pathlib import Path
 from ottla.bench.calls import RefusedError
 from ottla.bench.processes import Worker, with_children
 from ottla.bench.suite.drivers import DRIVERS, get_ready
-from ottla.bench.suite.figures_of_run import consumed_figures, end_to_end_figures, produced_figures
 from ottla.bench.suite.kafka_jars import kafka_libraries
 from ottla.bench.suite.loads import Consumed, ConsumerLoad, LoadFailedError, Produced, ProducerLoad
 from ottla.bench.suite.offsets import end_offsets
-from ottla.bench.suite.progress_of_reading import write_ends
-from ottla.bench.suite.running import RunningTarget
+from ottla.bench.suite.read_progress import write_ends
+from ottla.bench.suite.run_figures import consumed_figures, end_to_end_figures, produced_figures
+from ottla.bench.suite.running_targets import RunningTarget
 from ottla.bench.suite.sampler import Sampler
 from ottla.bench.suite.settings import DEFAULTS, Configuration, count, number
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from ottla.bench.suite.fit import problem_on
 from ottla.bench.suite.matrix import Matrix, Row, TargetPlan, rows_of
 from ottla.bench.suite.settings import count, number
+from ottla.bench.suite.target_support import problem_on
 
 AROUND_S = 2.5
 """The overhead of one measurement: processes, topics and checks."""

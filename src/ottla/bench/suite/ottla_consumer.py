@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ottla.bench.suite.loads import READ_TIMEOUT_S, Consumed, ConsumerLoad, wait_until
 from ottla.bench.suite.ottla_producer import run_on_uvloop
 from ottla.bench.suite.payloads import is_stamped, stamp_of
-from ottla.bench.suite.progress_of_reading import ReadingProgress
+from ottla.bench.suite.read_progress import ReadingProgress
 from ottla.client import Consumer
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from ottla.client.fetched import ConsumerRecord
+    from ottla.client.consumer.types import ConsumerRecord
 
 POLL_MS = 20
 RECORDS_A_CALL = 2_000

@@ -13,7 +13,7 @@ from ottla.bench.suite.loads import BUFFER_BYTES, LATENCY_EVERY, Phase, Produced
 from ottla.bench.suite.payloads import is_stamped, prepare, stamped
 from ottla.bench.suite.settings import Configuration, count, number
 from ottla.client import Producer
-from ottla.client.deliveries import RecordMetadata
+from ottla.client.producer.deliveries import RecordMetadata
 
 if TYPE_CHECKING:
     import pyarrow

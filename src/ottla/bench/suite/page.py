@@ -19,7 +19,7 @@ from ottla.bench.suite.plots import (
     shares_chart,
     spread_chart,
 )
-from ottla.bench.suite.results_of_run import MeasuredRatio, Results
+from ottla.bench.suite.run_results import MeasuredRatio, Results
 from ottla.bench.suite.settings import SETTINGS
 from ottla.bench.suite.statistics import summary
 from ottla.bench.suite.views import Curve, Group, at_full_speed, latency_curves, ranked, throughput_groups

@@ -15,9 +15,9 @@ from ottla.bench.suite.matrix import Matrix, TargetPlan, rows_of
 from ottla.bench.suite.measure import Measurement
 from ottla.bench.suite.order import Cell, cells_of, estimate_s, target_key
 from ottla.bench.suite.rates import with_rate
-from ottla.bench.suite.stage import Places, Stage
 from ottla.bench.suite.statistics import time_left_s
 from ottla.bench.suite.store import Store, done_cells
+from ottla.bench.suite.target_pool import Places, Stage
 
 Say = Callable[[str], None]
 

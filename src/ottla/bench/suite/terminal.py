@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ottla.bench.suite.failures import failures_of, heading_of
 from ottla.bench.suite.figures import FIGURES, shown
-from ottla.bench.suite.results_of_run import MeasuredRatio, Results
+from ottla.bench.suite.run_results import MeasuredRatio, Results
 from ottla.bench.suite.statistics import Summary
 
 WRITING = ("records_per_s", "mb_per_s", "p50_us", "p99_us", "p999_us", "behind_share", "share_of_row",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.bench.suite.matrix import label_of
-from ottla.bench.suite.results_of_run import MeasuredCell, Results
+from ottla.bench.suite.run_results import MeasuredCell, Results
 from ottla.bench.suite.settings import Value
 from ottla.bench.suite.statistics import Effect, effects
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
-from ottla.broker.topic_admin import DURABILITY, PARTITIONS_MAX, Assignment, TopicAdmin, planned_layouts
-from ottla.broker.topics import Topic
+from ottla.broker.topics.topic_admin import DURABILITY, PARTITIONS_MAX, Assignment, TopicAdmin, planned_layouts
+from ottla.broker.topics.topics import Topic
 from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
 from ottla.machines.controller import keys
 from ottla.machines.controller.assignment import Replicas, check_manual, place
@@ -26,8 +26,8 @@ from ottla.machines.controller.topic_requests import (
     delete_topic,
 )
 from ottla.machines.controller.writes import Limits, Write
-from ottla.model.broker_config import with_overrides
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.broker_config import with_overrides
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.commits import commit
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.topic_requests import forget_deleted, unfinished_creations
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
-    from ottla.broker.cluster.placing import Placing
+    from ottla.broker.cluster.topic_placement import Placing
     from ottla.machines.controller.writes import Write
 
 log = logging.getLogger("ottla.cluster")

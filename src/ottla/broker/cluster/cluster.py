@@ -17,31 +17,31 @@ from uuid import uuid4
 
 from ottla.broker.broker import Node
 from ottla.broker.cluster.clean_up import CleanUp
+from ottla.broker.cluster.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
-from ottla.broker.cluster.controller_duty import ControllerDuty
+from ottla.broker.cluster.controller_loop import ControllerDuty
+from ottla.broker.cluster.leader_rebalance import Rebalancing
 from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.broker.cluster.partition_admin import PartitionAdmin
-from ottla.broker.cluster.placing import Placing
 from ottla.broker.cluster.producer_ids import reserve_producer_ids
 from ottla.broker.cluster.read_replicas import preferred_read_replica
-from ottla.broker.cluster.rebalancing import Rebalancing
 from ottla.broker.cluster.replica_growth import ReplicaGrowth
-from ottla.broker.cluster.waiting import sleep
+from ottla.broker.cluster.topic_placement import Placing
 from ottla.broker.coordinators.internal_topic import TopicPlan
 from ottla.broker.groups.settings import offsets_topic_plan
-from ottla.broker.partition import Partition
+from ottla.broker.partition.partition import Partition
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import BrokerStart, is_drained, start_draining
+from ottla.machines.controller.image_changes import Touched
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import TopicState
-from ottla.machines.controller.touched import Touched
 from ottla.machines.controller.writes import Write
 from ottla.machines.groups.placement import OFFSETS_TOPIC
-from ottla.model.durability import Durability
-from ottla.model.errors import ErrorCode, Refused
-from ottla.model.ids import LogKey, PartitionIndex, TopicId
 from ottla.ports import Timer
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

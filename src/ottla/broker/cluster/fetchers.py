@@ -6,16 +6,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.lanes import CATCH_UP, LIVE, Lane
 from ottla.broker.cluster.replica_fetcher import Flush, ReplicaFetcher
-from ottla.client.connection import Address
+from ottla.broker.cluster.replication_lanes import CATCH_UP, LIVE, Lane
 from ottla.machines.controller.state import Member, Registration
+from ottla.net.connection import Address
 from ottla.ports import Allocate, Clock
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
-    from ottla.broker.partition import Partition
-    from ottla.broker.replication_throttles import ReplicationThrottles
+    from ottla.broker.partition.partition import Partition
+    from ottla.broker.partition.replication_throttles import ReplicationThrottles
 
 
 class Fetchers:

@@ -7,20 +7,20 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ottla.broker.cluster.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
-from ottla.broker.cluster.waiting import sleep
 from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
 from ottla.machines.controller.isr import isr_change
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import PartitionKey, PartitionState
 from ottla.machines.controller.writes import Write
 from ottla.machines.replication import LeaderReplication
-from ottla.model.errors import Refused
 from ottla.ports import Clock
+from ottla.protocol.model.errors import Refused
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition.partition import Partition
 
 log = logging.getLogger("ottla.replication")
 

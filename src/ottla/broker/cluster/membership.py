@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 
-from ottla.broker.cluster.waiting import sleep
+from ottla.broker.cluster.clock_sleep import sleep
 from ottla.coordination.port import (
     Batch,
     Committed,
@@ -29,12 +29,12 @@ from ottla.coordination.port import (
 )
 from ottla.machines.controller.broker_requests import BrokerStart, Registering, register_broker, resume_registration
 from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.image_changes import Touched
 from ottla.machines.controller.state import Member, PartitionKey, Registration
-from ottla.machines.controller.touched import Touched
 from ottla.machines.controller.writes import Write
-from ottla.model.durability import Durability
-from ottla.model.errors import Refused
 from ottla.ports import Clock, Timer
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import Refused
 
 log = logging.getLogger("ottla.cluster")
 

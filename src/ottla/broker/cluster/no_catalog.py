@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from ottla.broker.catalog import CatalogState, TopicRecord
-from ottla.model.ids import TopicId
+from ottla.broker.topics.catalog import CatalogState, TopicRecord
+from ottla.protocol.model.ids import TopicId
 
 
 class NoCatalog:

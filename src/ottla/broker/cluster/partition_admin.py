@@ -18,7 +18,7 @@ from ottla.machines.controller.partition_requests import (
     list_reassignments,
     reassign,
 )
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster import Cluster

@@ -13,7 +13,7 @@ from ottla.coordination.port import (
     Put,
     UnavailableError,
 )
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 PRODUCER_IDS = "ids/producers"
 

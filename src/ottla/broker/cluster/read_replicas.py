@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.machines.controller.image import ClusterImage
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition.partition import Partition
 
 
 def preferred_read_replica(

@@ -20,24 +20,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.cluster.following import Following
-from ottla.broker.cluster.lanes import LIVE, Lane, Pace
+from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.cluster.follower_partition import Following
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
+from ottla.broker.cluster.replication_lanes import LIVE, Lane, Pace
 from ottla.broker.cluster.synced_reports import SyncedReports
-from ottla.broker.cluster.waiting import sleep
-from ottla.client.connection import Address, Connection
-from ottla.client.errors import ClientError, ConnectionLostError
 from ottla.machines.controller.state import Member
-from ottla.model.errors import ErrorCode
+from ottla.net.connection import Address, Connection
+from ottla.net.errors import ClientError, ConnectionLostError
 from ottla.ports import Allocate, Clock
-from ottla.wire.fetch import FetchPartition
-from ottla.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
-from ottla.wire.primitives import MalformedRequest
-from ottla.wire.replica_wait import API_KEY as WAIT_OVER_KEY
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.wire.fetch import FetchPartition
+from ottla.protocol.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
+from ottla.protocol.wire.primitives import MalformedRequest
+from ottla.protocol.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Partition
-    from ottla.broker.replication_throttles import ReplicationThrottles
+    from ottla.broker.partition.partition import Partition
+    from ottla.broker.partition.replication_throttles import ReplicationThrottles
 
 log = logging.getLogger("ottla.replication")
 

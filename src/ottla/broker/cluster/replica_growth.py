@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.commits import commit
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.replica_growth import finish_growth, missing_replicas
-from ottla.model.errors import Refused
 from ottla.ports import Clock, Timer
+from ottla.protocol.model.errors import Refused
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.cluster import Cluster

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 from uuid import UUID
 
-from ottla.wire.fetch import FetchPartition, FetchRequest
-from ottla.wire.produce import TopicKey
-from ottla.wire.replica_fetch import pack_request
+from ottla.protocol.wire.fetch import FetchPartition, FetchRequest
+from ottla.protocol.wire.produce import TopicKey
+from ottla.protocol.wire.replica_fetch import pack_request
 
 Key = tuple[UUID, int]
 T = TypeVar("T")

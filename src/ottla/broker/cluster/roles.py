@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
-from ottla.broker.cluster.following import Following
+from ottla.broker.cluster.follower_partition import Following
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
-from ottla.broker.partition import AnyLog, Partition, PartitionEvents, Role
-from ottla.broker.refused_batches import RefusedBatches
-from ottla.log.file_log import FileLog
-from ottla.log.memory_log import MemoryLog
-from ottla.log.truncation import Truncation
+from ottla.broker.partition.partition import AnyLog, Partition, PartitionEvents, Role
+from ottla.broker.partition.refused_batches import RefusedBatches
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.memory_log import MemoryLog
+from ottla.broker.storage.truncation import Truncation
 from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, Versioned
 from ottla.machines.replication import LeaderReplication
-from ottla.model.durability import Durability
-from ottla.model.ids import TopicId
 from ottla.ports import Completion
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.ids import TopicId
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

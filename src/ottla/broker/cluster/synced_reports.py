@@ -9,11 +9,11 @@ from uuid import UUID
 
 from ottla.machines.controller.state import Member
 from ottla.ports import Clock
-from ottla.wire.replica_acknowledged import API_KEY, Acknowledged, encode_acknowledged
+from ottla.protocol.wire.synced_ends import API_KEY, Acknowledged, encode_acknowledged
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Partition
-    from ottla.client.connection import Connection
+    from ottla.broker.partition.partition import Partition
+    from ottla.net.connection import Connection
 
 Key = tuple[UUID, int]
 REPORT_ALL_MS = 500.0

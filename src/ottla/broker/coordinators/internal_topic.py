@@ -17,9 +17,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.topics import Topic
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.errors import ErrorCode, Refused
+from ottla.broker.topics.topics import Topic
+from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

@@ -19,12 +19,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from ottla.broker.blocking import resolve
-from ottla.broker.coordinators.loading import Replayable, replay_log
-from ottla.broker.partition import ALL, Partition
-from ottla.model.errors import ErrorCode, Refused
+from ottla.broker.blocking_jobs import resolve
+from ottla.broker.coordinators.log_replay import Replayable, replay_log
+from ottla.broker.partition.partition import ALL, Partition
 from ottla.ports import Clock, Timer
-from ottla.records.batch import read_header, stamp, stamped
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.records.batch import read_header, stamp, stamped
 
 log = logging.getLogger("ottla.coordinators")
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.broker.coordinators.alone import FailuresAlone
 from ottla.broker.coordinators.internal_topic import InternalTopic, TopicPlan
 from ottla.broker.coordinators.led_shard import LedShard, State
+from ottla.broker.coordinators.standalone_events import FailuresAlone
 from ottla.machines.groups.placement import partition_of
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker, Node
-    from ottla.broker.partition import Partition
-    from ottla.broker.topics import Topic
+    from ottla.broker.partition.partition import Partition
+    from ottla.broker.topics.topics import Topic
 
 RELOAD_AFTER_MS = 500.0
 """Delay before a shard is reloaded after a failure, if this broker still leads the partition."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ottla.machines.groups.encoding import encode
 from ottla.machines.groups.shard import Appended
-from ottla.records.bridge import RowEncoder, Traits, seal
-from ottla.records.envelope import INT32_MAX
+from ottla.protocol.records.bridge import RowEncoder, Traits, seal
+from ottla.protocol.records.envelope import INT32_MAX
 
 PLAIN = Traits()
 

@@ -10,22 +10,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.cluster.waiting import sleep
+from ottla.broker.cluster.clock_sleep import sleep
 from ottla.broker.coordinators.led_shards import LedShards, index_of
 from ottla.broker.groups.led_shard import GuardedCommit, LedShard, Surroundings
 from ottla.broker.groups.settings import group_config, offsets_topic_plan
-from ottla.broker.groups.topic_news import TopicNews
-from ottla.broker.judging import NO_GUARD
-from ottla.broker.verifying import PAUSES_MS, Verifying, is_early
+from ottla.broker.groups.topic_changes import TopicNews
+from ottla.broker.partition.batch_validation import NO_GUARD
+from ottla.broker.partition.transaction_verification import PAUSES_MS, Verifying, is_early
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import CommitOffsets
 from ottla.machines.transactions.records import TopicPartition
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition.partition import Partition
 
 NEWS_INTERVAL_MS = 100.0
 """Coordinators are notified of topic changes at once, but not more often than this."""

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from ottla.broker.coordinators import led_shard
 from ottla.broker.coordinators.led_shard import ROOM_BYTES, Decide, State, Ticket
-from ottla.broker.coordinators.loading import Replayable
+from ottla.broker.coordinators.log_replay import Replayable
 from ottla.broker.groups.batches import batch_of
-from ottla.broker.groups.topic_news import TopicNews
-from ottla.broker.partition import Partition
+from ottla.broker.groups.topic_changes import TopicNews
+from ottla.broker.partition.partition import Partition
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.requests import (
@@ -31,8 +31,8 @@ from ottla.machines.groups.requests import (
 )
 from ottla.machines.groups.shard import Instant
 from ottla.machines.transactions.partition_table import NO_SEQUENCE, Marker
-from ottla.model.errors import ErrorCode, Refused
 from ottla.ports import Clock
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 __all__ = ["ROOM_BYTES", "GuardedCommit", "LedShard", "State", "Surroundings"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ottla.broker.coordinators.internal_topic import TopicPlan
 from ottla.machines.groups.config import MINUTE_MS, GroupConfig, MigrationPolicy
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.group_keys import OFFSETS_REPLICATION_FACTOR
+from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.group_keys import OFFSETS_REPLICATION_FACTOR
 
 
 def group_config(config: BrokerConfig) -> GroupConfig:

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 import re2
 
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 MEMORY_BYTES_MAX = 1 << 20
 REGEX_BYTES_MAX = 4096

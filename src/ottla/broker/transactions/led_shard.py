@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from ottla.broker.coordinators import led_shard
 from ottla.broker.coordinators.led_shard import RETRY_MS, Decide, State, Ticket
-from ottla.broker.coordinators.loading import Replayable
-from ottla.broker.partition import Partition
-from ottla.broker.transactions.marker_sending import MarkerSender, Results
+from ottla.broker.coordinators.log_replay import Replayable
+from ottla.broker.partition.partition import Partition
+from ottla.broker.transactions.marker_sender import MarkerSender, Results
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
 from ottla.machines.transactions.decisions import Decisions
@@ -26,10 +26,10 @@ from ottla.machines.transactions.effects import Effect, WriteMarkers
 from ottla.machines.transactions.encoding import encode
 from ottla.machines.transactions.requests import DescribeTransaction, ListTransactions
 from ottla.machines.transactions.shard import Instant, Step
-from ottla.model.errors import ErrorCode, Refused
 from ottla.ports import Clock
-from ottla.records.bridge import RowEncoder, Traits, seal
-from ottla.records.envelope import INT32_MAX
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.records.bridge import RowEncoder, Traits, seal
+from ottla.protocol.records.envelope import INT32_MAX
 
 log = logging.getLogger("ottla.transactions")
 

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import ottla
-from ottla.broker.blocking import resolve
-from ottla.client.apis import open_connection
-from ottla.client.connection import Address, Connection
-from ottla.client.errors import ClientError, ConnectionLostError
+from ottla.broker.blocking_jobs import resolve
+from ottla.net.apis import open_connection
+from ottla.net.connection import Address, Connection
+from ottla.net.errors import ClientError, ConnectionLostError
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

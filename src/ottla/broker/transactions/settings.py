@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from ottla.broker.coordinators.internal_topic import TopicPlan
 from ottla.machines.transactions.config import TransactionConfig
-from ottla.model.broker_config import BrokerConfig
-from ottla.model.transaction_keys import STATE_REPLICATION_FACTOR
+from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.transaction_keys import STATE_REPLICATION_FACTOR
 
 STATE_TOPIC = "__transaction_state"
 

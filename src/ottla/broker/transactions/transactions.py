@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import LedShards
 from ottla.broker.transactions.led_shard import LedShard, Surroundings
-from ottla.broker.transactions.marker_sending import MarkerSender
+from ottla.broker.transactions.marker_sender import MarkerSender
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan, transaction_config
 from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.records import Transaction
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
-    from ottla.broker.partition import Partition
+    from ottla.broker.partition.partition import Partition
 
 
 class Transactions(LedShards[LedShard]):

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import coordinator_of
-from ottla.broker.transactions.marker_sending import by_topic
+from ottla.broker.partition.transaction_verification import Verifying
+from ottla.broker.transactions.marker_sender import by_topic
 from ottla.broker.transactions.peers import Peers
 from ottla.broker.transactions.settings import STATE_TOPIC
-from ottla.broker.verifying import Verifying
-from ottla.client.apis import ClientApi, call
-from ottla.client.connection import Connection
 from ottla.machines.transactions.records import EPOCH_BUMPS_SINCE_VERSION, TopicPartition
 from ottla.machines.transactions.replies import AddPartitionsReply
 from ottla.machines.transactions.requests import AddPartitions
-from ottla.model.errors import ErrorCode, Refused
+from ottla.net.apis import ClientApi, call
+from ottla.net.connection import Connection
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from ottla.client.fetched import ConsumerRecord
+from ottla.client.consumer.types import ConsumerRecord
 
 
 class BadValueError(Exception):
@@ -63,11 +63,11 @@ def _shown(value: bytes | None) -> str | None:
 
 
 def encode_parquet(records: Sequence[ConsumerRecord]) -> bytes:
-    """Encodes records as Parquet with unchanged bytes: `ottla.records.arrow.SCHEMA`, plus topic and partition."""
+    """Encodes records as Parquet with unchanged bytes, in the schema of `records.arrow` plus topic and partition."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ottla.records.arrow import SCHEMA
+    from ottla.protocol.records.arrow import SCHEMA
 
     schema = pa.schema([("topic", pa.utf8()), ("partition", pa.int32()), *SCHEMA])
     columns: dict[str, list[Any]] = {

@@ -20,11 +20,11 @@ from typing import Any
 import fsspec
 
 from ottla.client import Admin
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.contract import DeadLetters
 from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.file_sync import sync_path
 from ottla.connect.files.formats import FORMATS, BadValueError
-from ottla.connect.syncing import sync_path
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.(\w+)")
 _UNFINISHED = ".unfinished"

@@ -15,7 +15,7 @@ import orjson
 import psycopg
 
 from ottla.client import Admin, Consumer
-from ottla.client.fetched import ConsumerRecord, TopicPartition
+from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.contract import DeadLetters
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.postgres.advice import explained

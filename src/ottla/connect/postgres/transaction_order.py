@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ottla.client.fetched import ConsumerRecord
+from ottla.client.consumer.types import ConsumerRecord
 from ottla.connect.postgres.change_writer import NEW_KEY_HEADER
 
 WAITING_MAX = 50_000

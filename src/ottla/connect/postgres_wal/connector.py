@@ -9,9 +9,9 @@ from typing import Any
 from ottla.connect.configuration import DEFAULT_WAL
 from ottla.connect.contract import Reports
 from ottla.connect.failures import NeedsHelpError
-from ottla.connect.news import say
+from ottla.connect.operator_messages import say
 from ottla.connect.postgres_wal.failures import PostgresError
-from ottla.connect.postgres_wal.opening import LogPlace, settings_of_new_log
+from ottla.connect.postgres_wal.log_location import LogPlace, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.server import APPLICATION_NAME
 

@@ -16,9 +16,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
+from ottla.connect.postgres_wal.log_location import LogPlace
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
-from ottla.connect.postgres_wal.opening import LogPlace
 from ottla.connect.postgres_wal.positions import segment_of_name, timeline_of_history_name
 from ottla.connect.postgres_wal.restore_client import NOT_IN_LOG
 from ottla.connect.postgres_wal.segments import history_file, write_segment

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from ottla.connect.postgres_wal import kept_wal
+from ottla.connect.postgres_wal import wal_keep_size as kept_wal
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.failures import (
     InvalidSettingsError,

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.connect.postgres_wal import kept_wal, restore_client
+from ottla.connect.postgres_wal import restore_client
+from ottla.connect.postgres_wal import wal_keep_size as kept_wal
 from ottla.connect.postgres_wal.positions import TimelineId
 from ottla.connect.postgres_wal.restore_client import BOOT_ID, NOT_IN_LOG, READY
 from ottla.connect.postgres_wal.slot_bound import parse_size

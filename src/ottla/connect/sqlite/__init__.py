@@ -4,6 +4,6 @@ docs/guides/sqlite.md.
 A program calls `wait_shipped(database)` after a commit to wait until the log has it.
 """
 
-from ottla.connect.sqlite.shipped import NotShippedError, wait_shipped
+from ottla.connect.sqlite.shipping_progress import NotShippedError, wait_shipped
 
 __all__ = ["NotShippedError", "wait_shipped"]

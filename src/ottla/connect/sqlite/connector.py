@@ -14,10 +14,10 @@ from typing import Any
 from ottla.connect.configuration import DEFAULT_WAL
 from ottla.connect.contract import Reports
 from ottla.connect.failures import ConnectorError, NeedsHelpError
-from ottla.connect.news import say
-from ottla.connect.sqlite.running import Shipping, ShippingSettings
+from ottla.connect.operator_messages import say
 from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES
-from ottla.model.durations import duration_ms
+from ottla.connect.sqlite.shipping_loop import Shipping, ShippingSettings
+from ottla.protocol.model.durations import duration_ms
 from ottla.wal import LogSettings, SyncLog, WalError
 from ottla.wal.log import Limits
 

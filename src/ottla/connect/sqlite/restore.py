@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ottla.connect.failures import NeedsHelpError
+from ottla.connect.file_sync import sync_path
 from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode_pages, link
 from ottla.connect.sqlite.history import LogItem, last_item, read_part, snapshots
 from ottla.connect.sqlite.log_port import ReadableLog
 from ottla.connect.sqlite.page_hashes import PageHashes
-from ottla.connect.syncing import sync_path
 from ottla.wal import TrimmedError
 
 ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"

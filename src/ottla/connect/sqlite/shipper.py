@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.connect.failures import ConnectorError, NeedsHelpError
-from ottla.connect.sqlite.attaching import Attached, attach
 from ottla.connect.sqlite.entries import Kind
 from ottla.connect.sqlite.failures import SourceChangedError, damaged_wal
 from ottla.connect.sqlite.history import first_entry, last_item, read_part
@@ -17,6 +16,7 @@ from ottla.connect.sqlite.image import Image
 from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.log_writer import LogWriter
 from ottla.connect.sqlite.page_hashes import PageHashes, Pages, hashed
+from ottla.connect.sqlite.resume_point import Attached, attach
 from ottla.connect.sqlite.source import Source
 from ottla.connect.sqlite.wal_file import Bytes, WalTransaction, read_transactions
 from ottla.connect.sqlite.wal_format import DamagedWalError, WalPlace

@@ -36,7 +36,7 @@ from ottla.coordination.etcd.messages import (
     TxnRequest,
     TxnResponse,
 )
-from ottla.coordination.etcd.watching import EtcdWatches
+from ottla.coordination.etcd.watches import EtcdWatches
 from ottla.coordination.held_lease import HeldLease
 from ottla.coordination.port import (
     OPERATIONS_MAX,

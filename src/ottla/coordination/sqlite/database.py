@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
-from ottla.coordination.sqlite.holders import holders_of
+from ottla.coordination.sqlite.lock_holders import holders_of
 
 SCHEMA_VERSION = 1
 TURN_MS = (0.5, 3.0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.state import PartitionState, Registration
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 Replicas = tuple[int, ...]
 

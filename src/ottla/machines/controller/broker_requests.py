@@ -19,8 +19,8 @@ from ottla.machines.controller.state import (
     Registration,
 )
 from ottla.machines.controller.writes import Write
-from ottla.model.durability import Durability
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 FIRST_EPOCH = 1
 

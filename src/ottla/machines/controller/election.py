@@ -27,7 +27,7 @@ from ottla.machines.controller.state import (
     PartitionState,
     Registration,
 )
-from ottla.model.durability import Durability
+from ottla.protocol.model.durability import Durability
 
 
 def is_alive(member: Member, registration: Registration | None, durability: Durability) -> bool:

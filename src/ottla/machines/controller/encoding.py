@@ -30,7 +30,7 @@ from ottla.machines.controller.state import (
     Registration,
     TopicState,
 )
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 FORMAT = 1
 

@@ -13,6 +13,7 @@ from typing import Any
 from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbsent, Revision
 from ottla.machines.controller import keys
 from ottla.machines.controller.encoding import Unreadable
+from ottla.machines.controller.image_changes import Touched
 from ottla.machines.controller.image_tables import ImageTables
 from ottla.machines.controller.state import (
     ControllerEntry,
@@ -26,10 +27,9 @@ from ottla.machines.controller.state import (
     TopicState,
     Versioned,
 )
-from ottla.machines.controller.touched import Touched
-from ottla.model.durability import Durability
-from ottla.model.ids import TopicId
-from ottla.model.topic_names import metric_name
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.ids import TopicId
+from ottla.protocol.model.topic_names import metric_name
 
 
 class ClusterImage:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ottla.coordination.port import Change, Entry, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.encoding import Unreadable
+from ottla.machines.controller.image_changes import Touched
 from ottla.machines.controller.partition_table import PartitionTable
 from ottla.machines.controller.state import (
     ControllerEntry,
@@ -20,9 +21,8 @@ from ottla.machines.controller.state import (
     TopicState,
     Versioned,
 )
-from ottla.machines.controller.touched import Touched
-from ottla.model.ids import TopicId
-from ottla.model.topic_names import metric_name
+from ottla.protocol.model.ids import TopicId
+from ottla.protocol.model.topic_names import metric_name
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -13,7 +13,7 @@ from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.rules import TopicRules
 from ottla.machines.controller.state import Member, PartitionKey, PartitionState
 from ottla.machines.controller.writes import Write
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 
 def isr_change(

@@ -6,7 +6,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from ottla.machines.controller.state import PartitionKey
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 CONTROLLER = "controller"
 DEFAULT = "default"

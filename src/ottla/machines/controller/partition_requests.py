@@ -20,7 +20,7 @@ from ottla.machines.controller.plan import Due, Kind, is_clean, pack_changes
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, PartitionState, Versioned
 from ottla.machines.controller.writes import Limits, Write
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 
 class Named(NamedTuple):

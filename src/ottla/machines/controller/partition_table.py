@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from ottla.machines.controller.state import PartitionKey, PartitionState, Versioned
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 _NO_PARTITIONS: Mapping[int, Versioned[PartitionState]] = {}
 _NO_KEYS: frozenset[PartitionKey] = frozenset()

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from itertools import islice
 
 from ottla.machines.controller.image import ClusterImage
+from ottla.machines.controller.image_changes import Touched, partitions_concerned
 from ottla.machines.controller.plan import NOBODY, due_changes, writes_for
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned
-from ottla.machines.controller.touched import Touched, partitions_concerned
 from ottla.machines.controller.writes import Limits, Write
 
 

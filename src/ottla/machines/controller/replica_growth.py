@@ -16,7 +16,7 @@ from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.partition_requests import Named
 from ottla.machines.controller.state import TopicState
 from ottla.machines.controller.writes import Write
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 
 def missing_replicas(

@@ -10,11 +10,11 @@ from ottla.coordination.port import Revision
 from ottla.machines.controller import keys
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.state import PartitionState, TopicState
-from ottla.model.config_keys import Value, parse_value
-from ottla.model.durability import Durability
-from ottla.model.errors import Refused
-from ottla.model.ids import TopicId
-from ottla.model.topic_config import TOPIC_CONFIGS
+from ottla.protocol.model.config_keys import Value, parse_value
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.errors import Refused
+from ottla.protocol.model.ids import TopicId
+from ottla.protocol.model.topic_config import TOPIC_CONFIGS
 
 _DURABILITY = TOPIC_CONFIGS["ottla.durability"]
 _MIN_INSYNC_REPLICAS = TOPIC_CONFIGS["min.insync.replicas"]

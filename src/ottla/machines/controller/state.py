@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 from ottla.coordination.port import LeaseId, Revision
-from ottla.model.durability import Durability
-from ottla.model.ids import TopicId
+from ottla.protocol.model.durability import Durability
+from ottla.protocol.model.ids import TopicId
 
 NO_LEADER = -1
 NO_BROKER_EPOCH = -1

@@ -24,9 +24,9 @@ from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.state import Creating, Deleted, Member, PartitionKey, PartitionState, TopicState
 from ottla.machines.controller.writes import Limits, Packing, Write
-from ottla.model.errors import ErrorCode, Refused
-from ottla.model.ids import TopicId
-from ottla.model.topic_names import check_name
+from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.model.ids import TopicId
+from ottla.protocol.model.topic_names import check_name
 
 
 class Step(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ottla.machines.groups.records import NOTHING, Assigned, Assignment
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 Target = dict[str, Assignment]
 

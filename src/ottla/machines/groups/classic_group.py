@@ -22,7 +22,7 @@ from typing import Any
 from ottla.machines.groups.consumer_protocol import subscribed_topics
 from ottla.machines.groups.records import CONSUMER_PROTOCOL_TYPE, ClassicGeneration, ClassicMember
 from ottla.machines.groups.replies import JoinedMember
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 class ClassicState(StrEnum):

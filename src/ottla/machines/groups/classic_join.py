@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState, Member
-from ottla.machines.groups.classic_guests import fits, join_consumer_group
+from ottla.machines.groups.classic_members import fits, join_consumer_group
 from ottla.machines.groups.migration import close_empty_consumer_group, downgrade_for_static
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import JoinReply
 from ottla.machines.groups.requests import NO_MEMBER_ID, JoinGroup
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 def join_group(shard: Shard, ticket: Ticket, request: JoinGroup) -> None:

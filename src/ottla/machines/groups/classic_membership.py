@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.machines.groups import classic_guests as guests
+from ottla.machines.groups import classic_members as guests
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
 from ottla.machines.groups.records import ClassicRecord
@@ -10,7 +10,7 @@ from ottla.machines.groups.replies import NONE, HeartbeatReply, LeaveReply, Left
 from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, LeaveGroup, Leaving, SyncGroup
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 def sync_group(shard: Shard, ticket: Ticket, request: SyncGroup) -> None:

@@ -7,7 +7,7 @@ from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import JoinReply, SyncReply
 from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 def rebalance_or_complete(shard: Shard, group: ClassicGroup) -> None:

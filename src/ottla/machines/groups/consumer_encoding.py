@@ -24,7 +24,7 @@ from ottla.machines.groups.records import (
     TargetRecord,
     TopicFacts,
 )
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from ottla.machines.groups.requests import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.tables import ConsumerGroup
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 
 def heartbeat(shard: Shard, ticket: Ticket, request: ConsumerHeartbeat) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla.machines.groups.assignors import ASSIGNORS, Assignable
-from ottla.machines.groups.consumer_reconcile import reconcile
 from ottla.machines.groups.consumer_rules import (
     is_unresolved,
     preferred_assignor,
@@ -11,6 +10,7 @@ from ottla.machines.groups.consumer_rules import (
     subscribed_regexes,
     topics_of,
 )
+from ottla.machines.groups.reconciliation import reconcile
 from ottla.machines.groups.records import (
     NOTHING,
     Assignment,
@@ -31,7 +31,7 @@ from ottla.machines.groups.requests import STATIC_LEAVE_EPOCH
 from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.tables import NEW_MEMBER, ConsumerGroup
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 
 def subscribed_facts(shard: Shard, group: ConsumerGroup) -> dict[str, TopicFacts]:

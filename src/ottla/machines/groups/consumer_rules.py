@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ottla.machines.groups.records import ConsumerMember, MemberState
 from ottla.machines.groups.requests import CommitOffsets, FetchOffsets
 from ottla.machines.groups.tables import ConsumerGroup
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 def offset_commit_refusal(group: ConsumerGroup, request: CommitOffsets) -> ErrorCode | None:

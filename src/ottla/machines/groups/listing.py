@@ -20,7 +20,7 @@ from ottla.machines.groups.replies import (
 from ottla.machines.groups.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, ListGroups
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 def list_groups(shard: Shard, ticket: Ticket, request: ListGroups) -> None:

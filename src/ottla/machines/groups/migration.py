@@ -39,7 +39,7 @@ from ottla.machines.groups.replies import JoinReply
 from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.tables import ConsumerGroup
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 # -- from classic to consumer ------------------------------------------------------------------------------------------
 

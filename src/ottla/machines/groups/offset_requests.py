@@ -22,7 +22,7 @@ from ottla.machines.groups.replies import (
 from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOffsets, ToCommit
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 TIME_MAX_MS = (1 << 63) - 1
 

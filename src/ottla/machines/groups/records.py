@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 NO_TIME = -1
 CONSUMER_PROTOCOL_TYPE = "consumer"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.machines.groups.records import Assignment, CommittedOffset, ConsumerMember, CurrentAssignment
 from ottla.machines.groups.requests import NO_GENERATION, NO_MEMBER_ID
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 NONE = ErrorCode.none
 

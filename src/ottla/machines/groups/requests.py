@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ottla.machines.groups.records import Assignment
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 NO_GENERATION = -1
 NO_MEMBER_ID = ""

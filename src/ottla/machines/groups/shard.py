@@ -17,7 +17,7 @@ from ottla.machines.groups.records import OffsetRecord, Record, TopicFacts
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.tables import Tables
 from ottla.machines.groups.timers import TimerKind, TimerName, Timers
-from ottla.model.ids import TopicId
+from ottla.protocol.model.ids import TopicId
 
 Ticket = Any
 """An opaque value that the caller passes with a request and gets back with the reply."""

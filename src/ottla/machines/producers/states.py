@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ottla.model.writer_ids import WRITER_IDS_FROM, epoch_of
+from ottla.protocol.model.writer_ids import WRITER_IDS_FROM, epoch_of
 
 BATCHES_KEPT = 5
 SEQUENCE_MAX = 0x7FFFFFFF

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.machines.transactions import encoding, ending, init_producer, listing, markers, participation
+from ottla.machines.transactions import encoding, init_producer, listing, markers, participation
+from ottla.machines.transactions import transaction_end as ending
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.records import TopicPartition, TransactionState, Unknown, Unreadable
@@ -23,7 +24,7 @@ from ottla.machines.transactions.requests import (
 )
 from ottla.machines.transactions.shard import Instant, Shard, Step, Tables, Ticket, apply
 from ottla.machines.transactions.timers import TimerKind, TimerName
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 UNREADABLE_KEPT = 10
 """Maximum number of messages about unreadable records that are kept for the report."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from ottla.machines.transactions.records import NO_EPOCH, NO_PRODUCER_ID, Transaction
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 
 class Identity(Enum):

@@ -12,7 +12,7 @@ from ottla.machines.transactions.replies import (
 from ottla.machines.transactions.requests import DescribeTransaction, ListTransactions
 from ottla.machines.transactions.shard import Shard, Ticket
 from ottla.machines.transactions.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 EXPIRED_PER_STEP = 500
 """Maximum number of ids that expire in one step; the records of a step form one batch."""

@@ -21,7 +21,7 @@ from ottla.machines.transactions.records import (
 )
 from ottla.machines.transactions.shard import MarkerProgress, Shard
 from ottla.machines.transactions.timers import TimerKind
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 MARKED = frozenset(
     {

@@ -21,7 +21,7 @@ from ottla.machines.transactions.aborted_index import AbortedIndex, AbortedTrans
 from ottla.machines.transactions.partition_history import History
 from ottla.machines.transactions.records import EPOCH_BUMPS_SINCE_VERSION
 from ottla.machines.transactions.verification import NO_GUARD, Verifications
-from ottla.model.errors import ErrorCode, Refused
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 NOT_OPEN = -1
 NO_OFFSET = -1

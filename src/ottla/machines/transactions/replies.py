@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.machines.transactions.records import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, Transaction
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 NONE = ErrorCode.none
 

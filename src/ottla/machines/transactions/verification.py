@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode
 
 NO_GUARD = 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.model.writer_ids import NO_EPOCH
+from ottla.protocol.model.writer_ids import NO_EPOCH
 
 
 class Fenced(NamedTuple):

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_files import DATA, PREPARED, write_files
-from ottla.spark.jobs.archive_manifest import Change, Manifest, ManifestLog
+from ottla.archive.manifest import DATA, Change, Manifest, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
+from ottla.spark.jobs.archive_files import PREPARED, write_files
 from ottla.spark.jobs.archive_plan import BatchPlan, plan_batch
 from ottla.spark.jobs.live_log import LiveLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

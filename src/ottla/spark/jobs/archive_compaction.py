@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
+from ottla.archive.failures import DamagedError
+from ottla.archive.manifest import ArchivedFile, Change, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
 from ottla.spark.jobs.archive import now_ms, sweep
 from ottla.spark.jobs.archive_files import FileWriter
-from ottla.spark.jobs.archive_manifest import ArchivedFile, Change, ManifestLog
-from ottla.spark.jobs.failures import DamagedError
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

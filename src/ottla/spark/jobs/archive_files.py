@@ -19,16 +19,15 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_manifest import ArchivedFile
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
+from ottla.archive.manifest import DATA, ArchivedFile
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-DATA = "data"
 PREPARED = "_prepared"
 FORMAT = "ottla_archive_files"
 ROW_GROUP_BYTES = 32 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.client import Admin, ClientError
-from ottla.client.fetched import TopicPartition
+from ottla.client.consumer.types import TopicPartition
 
 SETTING = "ottla.archive.group"
 Warn = Callable[[str], None]

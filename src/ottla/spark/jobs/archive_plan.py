@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_manifest import Manifest
-from ottla.spark.jobs.failures import LostOffsetsError, PipelineError
-from ottla.spark.jobs.ranges import OffsetRange
+from ottla.archive.failures import LostOffsetsError, PipelineError
+from ottla.archive.manifest import Manifest
+from ottla.archive.ranges import OffsetRange
+from ottla.client.consumer.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

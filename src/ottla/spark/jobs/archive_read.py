@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_files import DATA
-from ottla.spark.jobs.archive_manifest import ArchivedFile, Manifest
+from ottla.archive.manifest import DATA, ArchivedFile, Manifest
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.live_log import RECORD_COLUMNS, RECORD_SCHEMA
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.failures import LostOffsetsError
-from ottla.spark.jobs.ranges import OffsetRange, joined, without
+from ottla.archive.failures import LostOffsetsError
+from ottla.archive.ranges import OffsetRange, joined, without
+from ottla.client.consumer.types import TopicPartition
 
 RangeLists = dict[TopicPartition, list[OffsetRange]]
 

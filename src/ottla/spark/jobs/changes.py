@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ottla.spark.jobs.failures import PipelineError
+from ottla.archive.failures import PipelineError
 from ottla.spark.json_text import closes_its_brackets, in_brackets
 
 if TYPE_CHECKING:

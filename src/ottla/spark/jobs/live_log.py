@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ottla.archive.ranges import OffsetRange
 from ottla.client import Consumer
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.ranges import OffsetRange
+from ottla.client.consumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ottla.client.consumer_settings import IsolationLevel
+    from ottla.client.consumer.settings import IsolationLevel
 
 T = TypeVar("T")
 

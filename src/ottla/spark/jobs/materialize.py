@@ -11,10 +11,10 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ottla.client.fetched import TopicPartition
+from ottla.archive.failures import PipelineError
+from ottla.archive.ranges import OffsetRange
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.changes import Envelope, Folded, fold, infer_columns, parse_changes, with_columns
-from ottla.spark.jobs.failures import PipelineError
-from ottla.spark.jobs.ranges import OffsetRange
 from ottla.spark.jobs.table_history import History, refuse_bad_records
 from ottla.spark.jobs.tables import DEAD_LETTERS, SNAPSHOTS, Snapshot, Table
 

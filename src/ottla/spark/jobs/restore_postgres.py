@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark.jobs.failures import PipelineError
+from ottla.archive.failures import PipelineError
 
 if TYPE_CHECKING:
     import psycopg

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.archive.failures import PipelineError
 from ottla.spark.jobs import restore_postgres
 from ottla.spark.jobs.changes import STATE_COLUMNS, distinct_names
-from ottla.spark.jobs.failures import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa

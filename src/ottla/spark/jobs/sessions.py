@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.spark.jobs.store import Store
+from ottla.archive.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

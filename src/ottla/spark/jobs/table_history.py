@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.archive_manifest import Manifest, ManifestLog
+from ottla.archive.failures import BadRecordsError, PipelineError
+from ottla.archive.manifest import Manifest, ManifestLog
+from ottla.archive.ranges import OffsetRange
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 from ottla.spark.jobs.archive_read import first_offsets_at, read_archive
 from ottla.spark.jobs.change_plan import ChangePlan, plan_changes
-from ottla.spark.jobs.failures import BadRecordsError, PipelineError
 from ottla.spark.jobs.live_log import LiveLog
-from ottla.spark.jobs.ranges import OffsetRange
-from ottla.spark.jobs.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

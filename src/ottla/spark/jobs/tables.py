@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.fetched import TopicPartition
-from ottla.spark.jobs.commits import CommitLog, Json
-from ottla.spark.jobs.failures import PipelineError
-from ottla.spark.jobs.store import Store
+from ottla.archive.commits import CommitLog, Json
+from ottla.archive.failures import PipelineError
+from ottla.archive.store import Store
+from ottla.client.consumer.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ import json
 import os
 from collections.abc import Iterator
 
-from ottla.spark.jobs.failures import PipelineError
-from ottla.spark.jobs.store import Store
+from ottla.archive.failures import PipelineError
+from ottla.archive.store import Store
 from ottla.spark.sql.definitions import Definition, QueryDefinition
 
 

@@ -11,9 +11,9 @@ from ottla.spark.sql import brokers
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.definitions import Definition
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.running import Progress, Running
+from ottla.spark.sql.query_output import Writing, start_appends
+from ottla.spark.sql.running_query import Progress, Running
 from ottla.spark.sql.sources import dead_letter_records, infer
-from ottla.spark.sql.writing import Writing, start_appends
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from ottla.spark.sql.types import is_type
 
 if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
-    from ottla.spark.sql.running import Running
+    from ottla.spark.sql.running_query import Running
 
 
 @dataclass(frozen=True, slots=True)

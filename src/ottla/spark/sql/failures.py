@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.spark.jobs.failures import PipelineError
+from ottla.archive.failures import PipelineError
 
 
 class SqlError(PipelineError):

@@ -21,11 +21,11 @@ from ottla.spark.sql.definitions import (
 )
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import Shape, check_mode, shape_of
-from ottla.spark.sql.running import Running
+from ottla.spark.sql.query_output import Writing, as_records, check_single, fitted, start_appends, start_upserts
+from ottla.spark.sql.running_query import Running
 from ottla.spark.sql.sources import Opened, Reading, Views
 from ottla.spark.sql.spark_errors import to_sql_error
 from ottla.spark.sql.statements import Column, CreateAs, Insert
-from ottla.spark.sql.writing import Writing, as_records, check_single, fitted, start_appends, start_upserts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

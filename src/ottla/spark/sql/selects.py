@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import Shape, shape_of
-from ottla.spark.sql.running import Progress, Running
+from ottla.spark.sql.running_query import Progress, Running
 from ottla.spark.sql.sources import ROWS_A_BATCH, Opened, Reading, Views
 from ottla.spark.sql.spark_errors import to_sql_error
 

@@ -1,0 +1,1 @@
+"""The archive of topics: its manifest, its files, and a reader, without Spark."""

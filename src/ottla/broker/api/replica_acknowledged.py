@@ -1,0 +1,27 @@
+"""ReplicaAcknowledged (key 20000), v0: between brokers.
+
+Behaviour: a follower reports the synced ends of its logs, beside the fetch that is parked at its leader. There is no
+reply.
+Versions: v0.
+Not implemented: nothing.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.api.api import Api, Buffers, Context
+from ottla.protocol.model.ids import TopicId
+from ottla.protocol.wire.synced_ends import API_KEY, parse_acknowledged
+
+API = Api(key=API_KEY, name="ReplicaAcknowledged", versions=(0, 0))
+
+
+def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
+    report = parse_acknowledged(body)
+    cluster = ctx.broker.cluster
+    if cluster is not None and cluster.knows_replica(report.broker_id, report.broker_epoch):
+        ctx.connection.is_of_broker = True
+        for entry in report.entries:
+            partition = cluster.led_partition(TopicId(entry.topic_id), entry.partition, entry.leader_epoch)
+            if partition is not None:
+                cluster.on_synced_end(partition, report.broker_id, report.broker_epoch, entry.end_offset)
+    return None

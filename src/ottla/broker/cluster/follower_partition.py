@@ -1,0 +1,195 @@
+"""The follower's side of a partition: what it requests from its leader, and how it applies the reply.
+
+A reply is applied only if the leader epoch, the log end and the topic are still those of the request, with no await
+between that check and the append (safety: fetch-replies). Every batch is checked against its CRC and must continue the
+log without a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.broker.cluster.replication_lanes import LIVE, Lag
+from ottla.broker.storage.batch_effects import note_sequence
+from ottla.broker.storage.file_log import FileLog
+from ottla.machines.controller.state import Member
+from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.records.batch import BatchHeader, crc_matches, read_header, split_batches
+from ottla.protocol.records.compacted_batches import is_placeholder, rest_of_placeholder
+from ottla.protocol.records.control import end_of_transaction
+from ottla.protocol.records.errors import CorruptRecords
+from ottla.protocol.records.replica_run import find_followed_run
+from ottla.protocol.wire.fetch import FetchPartition
+from ottla.protocol.wire.fetch_client import FetchedPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
+    from ottla.broker.partition.partition import Partition
+
+log = logging.getLogger("ottla.replication")
+
+
+class Following:
+    """A partition that this broker replicates from its leader in one epoch."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        leader: Member,
+        leader_epoch: int,
+        high_watermark: int,
+        *,
+        is_in_sync: bool = True,
+    ) -> None:
+        self._partition = partition
+        self.leader_member = leader
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+        self.leader_watermark = -1
+        """High watermark in the leader's last reply. At the start of its epoch a leader may know a lower one than this
+        broker."""
+        self.lag = Lag(is_lagging=not is_in_sync)
+        self.fetcher: ReplicaFetcher | None = None
+        """The fetcher that serves this partition."""
+        self._waits = False
+        """A truncation has to finish before the next fetch."""
+        self.on_ready: Callable[[], None] = _nothing
+        """Called when the partition may be fetched again."""
+        self.ended = False
+
+    def next_fetch(self, bytes_max: int = LIVE.partition_bytes_max) -> FetchPartition | None:
+        """Returns the next request for this partition, or None if it cannot be fetched now."""
+        log = self._partition.log
+        if self._waits or self.ended or log.failed is not None or log.truncating:
+            return None
+        return FetchPartition(
+            partition=self._partition.index,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=log.end_offset,
+            last_fetched_epoch=log.epochs.latest,
+            log_start_offset=log.start_offset,
+            max_bytes=bytes_max,
+            high_watermark=self.high_watermark,
+            acknowledged_end=log.acknowledged_end,
+        )
+
+    def take(self, asked: FetchPartition, answer: FetchedPartition) -> ErrorCode:
+        """Applies a reply. Returns the leader's error, or the error in the data that it sent."""
+        log = self._partition.log
+        is_same = asked.current_leader_epoch == self.leader_epoch and asked.fetch_offset == log.end_offset
+        if self.ended or self._waits or not is_same:
+            return ErrorCode.none
+        if answer.error:
+            return ErrorCode(answer.error)
+        if answer.diverging is not None:
+            self._truncate(*answer.diverging)
+            return ErrorCode.none
+        error = self._append(answer.records)
+        if isinstance(log, FileLog) and not log.is_journaled:
+            # Write before the next fetch is sent, so that the same packet reports the progress of this write.
+            log.write_now()
+        if error is ErrorCode.none:
+            self._follow_marks(answer)
+            taken = log.end_offset - asked.fetch_offset
+            traffic = self._partition.topic.traffic
+            traffic.records_followed += taken
+            traffic.bytes_followed += len(answer.records)
+            self.lag.note(taken, len(answer.records), answer.high_watermark - log.end_offset)
+        return error
+
+    def _append(self, records: memoryview) -> ErrorCode:
+        log = self._partition.log
+        at = 0
+        try:
+            while at < len(records):
+                run = find_followed_run(records, at, log.end_offset, log.epochs.latest, self.leader_epoch)
+                if run is not None and log.takes_run(run):
+                    for header in run.numbered:
+                        note_sequence(header, log)
+                    log.append_run(run)
+                    at += run.size_bytes
+                    continue
+                first = next(split_batches(records[at:]), None)
+                if first is None:
+                    break
+                error = self._append_one(*first)
+                if error is not ErrorCode.none:
+                    return error
+                at += first.header.size_bytes
+        except CorruptRecords:
+            return ErrorCode.corrupt_message
+        return ErrorCode.none
+
+    def _append_one(self, header: BatchHeader, batch: memoryview) -> ErrorCode:
+        log = self._partition.log
+        if not crc_matches(batch, header):
+            return ErrorCode.corrupt_message
+        if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
+            # The leader has compacted: this log's end may be at the start of one of several batches that are gone
+            # there.
+            batch = memoryview(rest_of_placeholder(header, log.end_offset))
+            header = read_header(batch)
+        if header.base_offset != log.end_offset:
+            return ErrorCode.corrupt_message
+        if not log.epochs.latest <= header.leader_epoch <= self.leader_epoch:
+            return ErrorCode.corrupt_message
+        if header.is_control:
+            end_of_transaction(header, batch)  # raises if the marker cannot be read
+        refused = log.refusal(len(batch), header.record_count)
+        if refused is not None:
+            return refused.error
+        log.append(header, batch)
+        return ErrorCode.none
+
+    def _follow_marks(self, answer: FetchedPartition) -> None:
+        log = self._partition.log
+        self.leader_watermark = answer.high_watermark
+        watermark = min(answer.high_watermark, log.end_offset)
+        if watermark > self.high_watermark:
+            self.high_watermark = watermark
+            log.transactions.advance_watermark(watermark)
+            self._partition.wake_fetches()
+        if log.start_offset < answer.log_start_offset <= log.end_offset:
+            log.advance_start(answer.log_start_offset, lambda _: None)
+
+    def _truncate(self, epoch: int, end_offset: int) -> None:
+        """Truncates the log to the point of divergence, as far as one reply tells. The next fetch finds out whether the
+        histories diverge earlier still."""
+        log = self._partition.log
+        own_epoch, own_end = log.epochs.end_of(epoch, log.end_offset)
+        target = end_offset if own_epoch == -1 else min(end_offset, own_end)
+        if target >= log.end_offset:
+            target = min(target, log.epochs.start_of(log.epochs.latest))
+        self._report_truncation(target)
+        if target < log.start_offset:
+            self.rebuild(max(target, 0))
+            return
+        self._give_up_from(target)
+        self._partition.truncate_log(target, self._go_on)
+
+    def _report_truncation(self, target: int) -> None:
+        topic, index, end = self._partition.topic.name, self._partition.index, self._partition.log.end_offset
+        log.info(
+            "%s-%d: cut from %d to %d, as the leader of epoch %d has it", topic, index, end, target, self.leader_epoch
+        )
+
+    def rebuild(self, start_offset: int) -> None:
+        """Discards the whole log and starts a new one at the offset."""
+        self._give_up_from(start_offset)
+        self._partition.reset_log(start_offset, self._go_on)
+
+    def _give_up_from(self, offset: int) -> None:
+        """Lowers the high watermark to the truncation point. After an unclean election the truncation may be below it,
+        and new records at those offsets become visible only when this leader says so."""
+        self._waits = True
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def _go_on(self, error: OSError | None) -> None:
+        self._waits = False
+        if not self.ended and error is None:
+            self.on_ready()
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,167 @@
+"""The network server: accepts connections, holds their shared state, and shuts down without losing a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from ottla.broker.api.api import ConnectionState
+from ottla.broker.server.connection import Connection
+from ottla.broker.server.frames import ReceiveMemory
+from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
+from ottla.broker.server.listener import Listener
+from ottla.broker.server.server_context import Dispatch, DispatchRun, Serving, no_runs
+from ottla.broker.server.timeout_wheel import TimeoutWheel
+from ottla.ports import Allocate
+from ottla.protocol.model.broker_config import BrokerConfig
+
+log = logging.getLogger("ottla.server")
+
+LINGER_S = 0.5
+"""How long an answered client may take to close its half of the connection when the server stops."""
+DESCRIPTORS_KEPT_FREE = 256
+_LOOK_AGAIN_S = 0.005
+
+
+class Server:
+    """Listens for Kafka clients and serves their connections."""
+
+    def __init__(
+        self,
+        broker: Any,
+        config: BrokerConfig,
+        dispatch: Dispatch,
+        allocate: Allocate = bytearray,
+        *,
+        dispatch_run: DispatchRun = no_runs,
+        new_state: Callable[[str], Any] = ConnectionState,
+    ) -> None:
+        self._broker = broker
+        self._dispatch = dispatch
+        self._dispatch_run = dispatch_run
+        self._new_state = new_state
+        self._limits = Limits.of(config)
+        self._receive_memory = ReceiveMemory(allocate)
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
+        self._serving: Serving
+        self.accepted_count = 0
+        self.turned_away_count = 0
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listens, and returns the address with the actual port.
+
+        Raises OSError, with a readable message, if the address is not available.
+        """
+        loop = asyncio.get_running_loop()
+        quiet_log = QuietLog(loop.time)
+        self._serving = Serving(
+            broker=self._broker,
+            dispatch=self._dispatch,
+            dispatch_run=self._dispatch_run,
+            new_state=self._new_state,
+            limits=self._limits,
+            loop=loop,
+            receive_memory=self._receive_memory,
+            request_memory=RequestMemory(self._limits, loop.call_soon),
+            wheel=TimeoutWheel(loop, self._limits.shortest_timeout_ms),
+            quiet_log=quiet_log,
+        )
+        self._listener = Listener(self._on_accepted, quiet_log)
+        return host, self._listener.open(host, port)
+
+    def listen_also(self, host: str, port: int) -> int:
+        """Listens on one more address and returns its port. Call it after `start`."""
+        assert self._listener is not None, "the server was not started"
+        return self._listener.open(host, port)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._serving.connections)
+
+    @property
+    def inflight_count(self) -> int:
+        """Requests without a reply, over all connections."""
+        return sum(connection.inflight_count for connection in self._serving.connections)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Size of unanswered and incomplete requests."""
+        return self._serving.request_memory.used_bytes
+
+    def _on_accepted(self, accepted: socket.socket, peer: str) -> None:
+        serving = self._serving
+        full = self._why_full(accepted)
+        if full is not None:
+            accepted.close()
+            self.turned_away_count += 1
+            serving.quiet_log.warning("connections", f"peer {peer} was turned away: {full}")
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.accepted_count += 1
+        connection = Connection(serving, peer)
+        serving.connections[connection] = None
+        task = serving.loop.create_task(self._connect(accepted, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
+    def _why_full(self, accepted: socket.socket) -> str | None:
+        """Returns the reason for turning a connection away, if any. The last descriptors are reserved for the log:
+        connections must never keep it from opening a file. A new descriptor is the lowest free number, so it tells how
+        many are in use."""
+        if len(self._serving.connections) >= self._limits.connections_max:
+            return f"{self._limits.connections_max} connections are open (max.connections)"
+        descriptors_max, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        kept_free = min(DESCRIPTORS_KEPT_FREE, descriptors_max // 8)
+        if descriptors_max != resource.RLIM_INFINITY and accepted.fileno() >= descriptors_max - kept_free:
+            return f"of {descriptors_max} file descriptors, the last {kept_free} are not for connections (ulimit -n)"
+        return None
+
+    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+        try:
+            await self._serving.loop.connect_accepted_socket(lambda: connection, accepted)
+        except OSError as error:
+            log.debug("peer %s left before it was served: %s", connection.peer, error)
+            self._serving.connections.pop(connection, None)
+            accepted.close()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accepts no more connections or requests, answers pending ones within the grace period, then closes."""
+        if self._listener is None:
+            return
+        self._listener.close()
+        self._listener = None
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        serving = self._serving
+        for connection in list(serving.connections):
+            connection.begin_stop()
+        if (begin_shutdown := getattr(self._broker, "begin_shutdown", None)) is not None:
+            begin_shutdown()
+        await self._wait_until(lambda: all(connection.is_answered for connection in serving.connections), grace_s)
+        await self._wait_until(lambda: not serving.connections, min(grace_s, LINGER_S))
+        await self._close_all()
+
+    async def _wait_until(self, is_reached: Callable[[], bool], timeout_s: float) -> None:
+        loop = self._serving.loop
+        deadline_s = loop.time() + timeout_s
+        while not is_reached() and loop.time() < deadline_s:  # noqa: ASYNC110 - transports do not notify when empty
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _close_all(self) -> None:
+        serving = self._serving
+        unanswered = sum(not connection.is_answered for connection in serving.connections)
+        if unanswered:
+            log.warning("%d connections are closed with requests that were not answered in time", unanswered)
+        for connection in list(serving.connections):
+            connection.abort()
+        for task in list(serving.coroutines):
+            task.cancel()
+        await self._wait_until(lambda: not serving.connections, LINGER_S)
+        await asyncio.gather(*serving.coroutines, return_exceptions=True)
+        serving.wheel.stop()

@@ -1,0 +1,37 @@
+"""Messages that say why a log rejects an append."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from ottla.protocol.model.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from ottla.broker.storage.file_log import FileLog
+
+
+def sentence_for(error: OSError, directory: str) -> str:
+    return full_disk(directory) if error.errno == errno.ENOSPC else f"{directory}: {error}"
+
+
+def slow_disk(directory: str) -> str:
+    return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
+
+
+def full_disk(directory: str) -> str:
+    return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
+
+
+def refusal_of_any(log: FileLog) -> Refused | None:
+    """Returns why a log accepts no batch of any size now, or None."""
+    if log.failed is not None:
+        return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {log.failed}")
+    if log.truncating:
+        return Refused(ErrorCode.not_leader_or_follower, f"{log.directory} is being truncated")
+    if log.shared.tail.is_overfull:
+        return Refused(ErrorCode.kafka_storage_error, slow_disk(log.directory))
+    reserve = log.shared.reserve
+    if reserve is not None and not reserve.is_held:
+        return Refused(ErrorCode.kafka_storage_error, full_disk(log.directory))
+    return None

@@ -1,0 +1,1 @@
+"""The topics of a broker: their catalog, their logs, start-up and housekeeping."""

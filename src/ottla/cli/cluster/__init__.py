@@ -1,0 +1,1 @@
+"""`ottla cluster`: the state of a cluster, and moves of replicas."""

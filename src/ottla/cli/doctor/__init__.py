@@ -1,0 +1,1 @@
+"""`ottla doctor`: checks of the machine and of settings."""

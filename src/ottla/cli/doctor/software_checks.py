@@ -1,0 +1,60 @@
+"""Checks Python, the event loop, the compiled extensions and the libraries."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from ottla import __version__
+from ottla.cli.doctor.checks import Check, ok, warn
+from ottla.extensions import ADVICE, extension_names, missing_extensions
+
+SQLITE_WAL_FIXED = (3, 51, 3)
+
+
+def software_checks() -> Iterator[Check]:
+    """Yields the checks of the installed software."""
+    yield ok("ottla", __version__)
+    yield ok("Python", f"{platform.python_version()} ({platform.python_implementation()})")
+    yield _event_loop()
+    yield _extensions()
+    yield _sqlite()
+    yield _arrow()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _event_loop() -> Check:
+    version = _version("uvloop")
+    if version is None:
+        return warn("event loop", "asyncio", "uvloop handles about twice the requests: pip install uvloop")
+    return ok("event loop", f"uvloop {version}")
+
+
+def _extensions() -> Check:
+    names, missing = extension_names(), missing_extensions()
+    if missing:
+        advice = f"plain Python is used instead and is much slower. {ADVICE} Missing: {', '.join(missing)}"
+        return warn("compiled extensions", f"{len(names) - len(missing)} of {len(names)}", advice)
+    return ok("compiled extensions", f"all {len(names)}")
+
+
+def _sqlite() -> Check:
+    note = "" if sqlite3.sqlite_version_info >= SQLITE_WAL_FIXED else "its WAL mode is not used before 3.51.3"
+    return ok("SQLite", sqlite3.sqlite_version, note)
+
+
+def _arrow() -> Check:
+    version = _version("pyarrow")
+    if version is None:
+        return ok("Arrow", "not installed", "optional: pip install 'ottla[arrow]' for tables in and out")
+    free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
+    return ok("Arrow", f"pyarrow {version}" + (", without the interpreter's lock" if free_threaded else ""))

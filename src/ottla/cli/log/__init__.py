@@ -1,0 +1,1 @@
+"""`ottla log`: the files of a log."""

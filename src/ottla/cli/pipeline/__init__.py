@@ -1,0 +1,1 @@
+"""`ottla pipeline`: jobs on Spark."""

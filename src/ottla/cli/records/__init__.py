@@ -1,0 +1,1 @@
+"""`ottla produce`, `consume` and `dlq`: records from the command line."""

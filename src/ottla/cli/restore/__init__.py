@@ -1,0 +1,1 @@
+"""`ottla restore` and `ottla backup`."""

@@ -1,0 +1,1 @@
+"""`ottla up` and `ottla broker`: start brokers."""

@@ -1,0 +1,1 @@
+"""Membership in consumer groups, for both of Kafka's group protocols."""

@@ -1,0 +1,1 @@
+"""Connections that brokers and clients share: Kafka's protocol, and gRPC in `grpc`."""

@@ -1,0 +1,80 @@
+"""Messages on a call's stream: a flag byte, the length in four, the message.
+
+A message is taken apart as it arrives. Its length is checked before anything is kept for it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from ottla.net.grpc.status import RpcError, Status
+
+PREFIX = Struct(">BI")
+PREFIX_BYTES = PREFIX.size
+SMALL_PART_BYTES = 4096
+
+
+def framed(message: bytes | bytearray) -> bytes:
+    return PREFIX.pack(0, len(message)) + message
+
+
+class MessageSplitter:
+    __slots__ = ("_missing_bytes", "_parts", "_prefix", "_size_bytes_max", "buffered_bytes")
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._size_bytes_max = size_bytes_max
+        self._prefix = b""
+        """The beginning of a prefix, whose end has not arrived yet."""
+        self._parts: list[bytes | bytearray] = []
+        self._missing_bytes = 0
+        """How much the message in `_parts` lacks."""
+        self.buffered_bytes = 0
+        """Size of the message that is not whole yet."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are whole by now. Raises RpcError."""
+        found: list[bytes] = []
+        if self._missing_bytes:
+            part = data[: self._missing_bytes]
+            self._hold(part)
+            if self._missing_bytes:
+                return found
+            found.append(b"".join(self._parts))
+            self._parts.clear()
+            data = data[len(part) :]
+        elif self._prefix:
+            data = self._prefix + data
+        at, end = 0, len(data)
+        while end - at >= PREFIX_BYTES:
+            start = at + PREFIX_BYTES
+            at = start + self._length(data, at)
+            if at > end:
+                self._prefix, self._missing_bytes, self.buffered_bytes = b"", at - start, PREFIX_BYTES
+                self._hold(data[start:])
+                return found
+            found.append(data[start:at])
+        self._prefix = data[at:]
+        self.buffered_bytes = len(self._prefix)
+        return found
+
+    def _hold(self, part: bytes) -> None:
+        """Keeps a part of a message. Small parts are gathered, so that they take no more memory than they say."""
+        self._missing_bytes -= len(part)
+        self.buffered_bytes += len(part)
+        if len(part) >= SMALL_PART_BYTES:
+            self._parts.append(part)
+        elif self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        else:
+            self._parts.append(bytearray(part))
+
+    def _length(self, data: bytes | bytearray, at: int = 0) -> int:
+        flag, length = PREFIX.unpack_from(data, at)
+        if flag:
+            raise RpcError(Status.UNIMPLEMENTED, "compressed messages are not taken: send with grpc-encoding identity")
+        if length > self._size_bytes_max:
+            raise RpcError(
+                Status.RESOURCE_EXHAUSTED,
+                f"a message of {length} bytes is above the {self._size_bytes_max} bytes taken",
+            )
+        return int(length)

@@ -1,0 +1,190 @@
+"""The serving side: listens, finds the method, and ends without cutting a call that is about to be answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import h2.events
+
+from ottla.net.grpc.connection import Http2Connection, PingTimes
+from ottla.net.grpc.status import RpcError, Status, encode_status_message
+from ottla.net.grpc.stream import Headers, Receiver, Stream
+
+log = logging.getLogger("ottla.rpc")
+
+CONTENT_TYPE = "application/grpc"
+RESPONSE_HEADERS: Headers = [(":status", "200"), ("content-type", CONTENT_TYPE)]
+CONNECTIONS_MAX = 1000
+BUFFERED_BYTES_MAX = 256 * 1024 * 1024
+PING_TIMES = PingTimes(every_s=20.0, patience_s=20.0)
+LOOK_AGAIN_S = 0.01
+
+Method = Callable[["Call"], Receiver]
+"""Begins a call; what it returns gets what the client sends."""
+Unary = Callable[[bytes], Awaitable[bytes]]
+
+
+class Call:
+    """One call, as the method that serves it sees it."""
+
+    __slots__ = ("_has_headers", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._has_headers = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self.stream.unsent_bytes
+
+    @property
+    def is_over(self) -> bool:
+        return self.stream.is_over
+
+    def begin(self) -> None:
+        """Tells the client that it is served. By itself with the first message."""
+        if not self._has_headers and not self.stream.is_over:
+            self._has_headers = True
+            self.stream.send_headers(RESPONSE_HEADERS)
+
+    def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
+        self.begin()
+        self.stream.send(message, now=now)
+
+    def finish(self, status: int = Status.OK, message: str = "") -> None:
+        trailers: Headers = [("grpc-status", str(int(status)))]
+        if message:
+            trailers.append(("grpc-message", encode_status_message(message)))
+        if not self._has_headers:  # a reply of trailers alone
+            self._has_headers = True
+            trailers = [*RESPONSE_HEADERS, *trailers]
+        self.stream.end(trailers)
+
+
+class ServerConnection(Http2Connection):
+    def __init__(self, server: RpcServer) -> None:
+        super().__init__(is_client=False, ping_times=PING_TIMES)
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if len(self._server.connections) >= CONNECTIONS_MAX:
+            log.warning("a connection was turned away: %d are open", CONNECTIONS_MAX)
+            transport.close()
+            return
+        self._server.connections[self] = None
+        super().connection_made(transport)
+
+    def on_request(self, event: h2.events.RequestReceived) -> None:
+        headers = {str(name): str(value) for name, value in event.headers or ()}
+        stream = self.add_stream(int(event.stream_id or 0), Receiver())
+        call = Call(stream)
+        method = self._server.methods.get(headers.get(":path", ""))
+        if not headers.get("content-type", "").startswith(CONTENT_TYPE):
+            call.finish(Status.INVALID_ARGUMENT, f"this is a gRPC server: the content-type is {CONTENT_TYPE}")
+        elif method is None:
+            call.finish(Status.UNIMPLEMENTED, f"there is no method {headers.get(':path')}")
+        elif self._server.is_stopping:
+            call.finish(Status.UNAVAILABLE, "the broker stops")
+        else:
+            stream.receiver = method(call)
+
+    def on_bad_message(self, stream: Stream, error: RpcError) -> None:
+        receiver, stream.receiver = stream.receiver, Receiver()
+        receiver.on_lost(error)
+        Call(stream).finish(error.status, error.message)
+
+    def on_buffered(self, change_bytes: int) -> None:
+        self._server.buffered_bytes += change_bytes
+        if change_bytes > 0 and self._server.buffered_bytes > BUFFERED_BYTES_MAX:
+            raise RpcError(Status.RESOURCE_EXHAUSTED, "too many messages have only begun: send smaller ones")
+
+    def on_lost(self, error: RpcError) -> None:
+        self._server.connections.pop(self, None)
+
+
+class RpcServer:
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        self.methods = dict(methods)
+        self.connections: dict[ServerConnection, None] = {}
+        self.is_stopping = False
+        self.buffered_bytes = 0
+        """Of messages that are not whole yet, of all connections."""
+        self._listening: asyncio.AbstractServer | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens; returns the port. OSError if that address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(lambda: ServerConnection(self), host, port)
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more calls, gives those that run the grace to end."""
+        self.is_stopping = True
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_s
+        while any(each.streams for each in self.connections) and loop.time() < until:  # noqa: ASYNC110 - peers end them
+            await asyncio.sleep(LOOK_AGAIN_S)
+        for connection in list(self.connections):
+            connection.close()
+
+    async def abort(self) -> None:
+        self.is_stopping = True
+        if self._listening is not None:
+            self._listening.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+
+class _UnaryReceiver(Receiver):
+    """One request, one reply, made by a coroutine."""
+
+    __slots__ = ("_call", "_name", "_serve", "_task")
+
+    def __init__(self, name: str, call: Call, serve: Unary) -> None:
+        self._name = name
+        self._call = call
+        self._serve = serve
+        self._task: asyncio.Task[None] | None = None
+
+    def on_message(self, message: bytes) -> None:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run(message))
+        self._call.stream.credit(len(message))
+
+    def on_end(self, trailers: dict[str, str]) -> None:
+        if self._task is None:
+            self._call.finish(Status.INVALID_ARGUMENT, "the request is missing")
+
+    def on_lost(self, error: RpcError) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, request: bytes) -> None:
+        await guarded(self._name, self._call, self._answer(request))
+
+    async def _answer(self, request: bytes) -> None:
+        self._call.send(await self._serve(request))
+
+
+def unary(name: str, serve: Unary) -> Method:
+    return lambda call: _UnaryReceiver(name, call, serve)
+
+
+async def guarded(name: str, call: Call, serving: Awaitable[None]) -> None:
+    """Bad input and bugs end the call, with a status, and nothing else."""
+    try:
+        await serving
+    except RpcError as error:
+        call.finish(error.status, error.message)
+    except ValueError as error:
+        call.finish(Status.INVALID_ARGUMENT, str(error))
+    except Exception:
+        log.exception("a call of %s failed", name)
+        call.finish(Status.INTERNAL, "the broker failed; its log says why")
+    else:
+        call.finish()

@@ -1,0 +1,1 @@
+"""Topics as a Spark source, in batches and streams."""

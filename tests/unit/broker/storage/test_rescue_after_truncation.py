@@ -1,0 +1,32 @@
+"""A log that was truncated and then fails for good is rescued as far as it reaches, and the others go on."""
+
+from __future__ import annotations
+
+from ottla.broker.storage.journal import JournalLimits
+from ottla.broker.storage.truncation import Truncation
+from tests.support.sim_logs import LogBench, key_of
+
+RING = JournalLimits(ring_bytes_max=128 * 1024, file_bytes_max=16 * 1024, group_bytes_max=8 * 1024)
+FAILING, OTHER = 0, 1
+
+
+def test_what_was_taken_back_is_not_waited_for() -> None:
+    bench = LogBench("disk", "disk", limits=RING)
+    appended = [batch for _ in range(10) for batch in bench.fill(FAILING, batches=1)]
+    Truncation(bench.log(FAILING), bench.flusher, 1, lambda _: None).begin()
+    bench.settle()
+    kept = [appended[0], *bench.fill(FAILING, batches=1)]
+    oldest = bench.journal.oldest()
+    assert oldest is not None
+    assert oldest[1][bench.log(FAILING)] > bench.log(FAILING).end_offset, "the oldest file knows a higher end"
+    bench.disk.faults.fail_sync(path=bench.store.directory_of(key_of(FAILING)), count=None)
+    bench.flusher.run()
+    bench.settle(2000)
+    assert bench.log(FAILING).failed is not None
+    for _ in range(80):
+        bench.append(OTHER)
+        bench.settle(200)
+    assert bench.log(OTHER).acknowledged_end == 80, "the ring is full of what nobody needs"
+    bench.restart("none")
+    assert bench.read_all(FAILING) == kept
+    assert bench.log(OTHER).end_offset == 80

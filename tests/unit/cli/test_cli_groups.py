@@ -1,0 +1,182 @@
+"""The commands for groups, as far as they go without a broker: where offsets go, what a person types, wrong calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli import main
+from ottla.cli.failures import FailedError
+from ottla.cli.groups.commands import duration_text
+from ottla.cli.groups.offsets_plan import Aim, Change, Place, offsets_as_csv, parse_topic, plan_offsets, read_offsets
+from ottla.cli.time_options import since_ms
+from ottla.client.consumer.types import TopicPartition
+
+AT = TopicPartition("orders", 0)
+NOBODY = "127.0.0.1:1"
+
+
+def planned(aim: Aim, number: int = 0, *, committed: int | None = 50, found: int | None = None) -> Change:
+    place = Place(AT, committed, first=10, end=100)
+    (change,) = plan_offsets([place], aim, number, {} if found is None else {AT: found})
+    return change
+
+
+@pytest.mark.parametrize(
+    ("aim", "number", "found", "new"),
+    [
+        (Aim.EARLIEST, 0, None, 10),
+        (Aim.LATEST, 0, None, 100),
+        (Aim.CURRENT, 0, None, 50),
+        (Aim.OFFSET, 70, None, 70),
+        (Aim.SHIFT, 5, None, 55),
+        (Aim.SHIFT, -5, None, 45),
+        (Aim.TIME, 1_700_000_000_000, 33, 33),
+        (Aim.FILE, 0, 44, 44),
+    ],
+)
+def test_where_offsets_go(aim: Aim, number: int, found: int | None, new: int) -> None:
+    change = planned(aim, number, found=found)
+    assert (change.old, change.new, change.remark) == (50, new, None)
+
+
+@pytest.mark.parametrize(
+    ("aim", "number", "new", "remark"),
+    [
+        (Aim.OFFSET, 9, 10, "9 is before the log, which begins at 10"),
+        (Aim.OFFSET, 101, 100, "101 is behind the log, which ends at 100"),
+        (Aim.SHIFT, -1000, 10, "-950 is before the log, which begins at 10"),
+        (Aim.SHIFT, 1000, 100, "1050 is behind the log, which ends at 100"),
+    ],
+)
+def test_an_offset_that_the_log_does_not_have(aim: Aim, number: int, new: int, remark: str) -> None:
+    change = planned(aim, number)
+    assert (change.new, change.remark) == (new, remark)
+
+
+def test_current_brings_a_lost_offset_back_into_the_log() -> None:
+    change = planned(Aim.CURRENT, committed=3)
+    assert (change.old, change.new) == (3, 10)
+    assert change.remark == "3 is before the log, which begins at 10"
+
+
+def test_a_time_after_the_last_record_is_the_end() -> None:
+    change = planned(Aim.TIME, 1_700_000_000_000, found=-1)
+    assert (change.new, change.remark) == (100, "no record is as late: the end")
+
+
+@pytest.mark.parametrize("aim", [Aim.SHIFT, Aim.CURRENT])
+def test_nothing_committed_cannot_be_shifted(aim: Aim) -> None:
+    with pytest.raises(FailedError, match="orders-0: the group has committed nothing there"):
+        planned(aim, 1, committed=None)
+
+
+def test_a_group_that_is_new_to_a_partition() -> None:
+    change = planned(Aim.LATEST, committed=None)
+    assert (change.old, change.new) == (None, 100)
+    assert offsets_as_csv([change, planned(Aim.LATEST)]) == "orders,0,50\n", "what was not there is not gone back to"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("orders", ("orders", None)),
+        ("orders:3", ("orders", [3])),
+        ("orders:0,3,5-7", ("orders", [0, 3, 5, 6, 7])),
+        ("orders: 1, 1", ("orders", [1])),
+    ],
+)
+def test_topics_and_partitions(text: str, expected: tuple[str, list[int] | None]) -> None:
+    assert parse_topic(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", ":1", "orders:", "orders:x", "orders:3-1", "orders:-1", "orders:0-999999999"])
+def test_topics_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is n"):
+        parse_topic(text)
+
+
+def test_offsets_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text('# of yesterday\norders,0,12\n\nours,orders,1,13\ntheirs,orders,2,14\n"orders",3,15\n')
+    assert read_offsets(path, "ours") == {("orders", 0): 12, ("orders", 1): 13, ("orders", 3): 15}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("orders,0\n", "line 1: it is not topic,partition,offset"),
+        ("orders,0,5\norders,one,5\n", "line 2: it is not topic,partition,offset"),
+        ("orders,0,-1\n", "line 1: it is not"),
+        ("orders,0,5\norders,0,6\n", "line 2: orders-0 is there twice"),
+        ("theirs,orders,0,5\n", 'has no offsets of group "ours"'),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "offsets.csv"
+    path.write_text(text)
+    with pytest.raises(FailedError, match=sentence):
+        read_offsets(path, "ours")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FailedError, match="cannot be read: No such file"):
+        read_offsets(tmp_path / "nothing.csv", "ours")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (1.54, "1.5 s"),
+        (125.0, "2 min 5 s"),
+        (3600.0, "1 h"),
+        (12_000.0, "3 h 20 min"),
+        (349_300.0, "4 d 1 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["1200000d", "1969-12-31T23:59:59Z", "0001-01-01"])
+def test_no_time_is_before_1970(text: str) -> None:
+    """-1 and -2 would be the ends of the log."""
+    assert since_ms(text, 1_700_000_000_000) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["groups", "describe"],
+        ["groups", "delete"],
+        ["groups", "delete", "a", "b", "--topic", "orders"],
+        ["groups", "delete", "a", "--topic", "orders:x"],
+        ["groups", "reset", "g"],
+        ["groups", "reset", "g", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-latest"],
+        ["groups", "reset", "g", "--to-latest", "--topic", "orders", "--all-topics"],
+        ["groups", "reset", "g", "--to-latest", "--to-earliest", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-offset", "0", "--shift-by", "0", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-offset", "-1", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-offset", "many", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-time", "yesterday", "--topic", "orders"],
+        ["groups", "reset", "g", "--to-latest", "--topic", "orders:1-"],
+        ["groups", "reset", "g", "--from-file", "offsets.csv", "--all-topics"],
+    ],
+)
+def test_a_wrong_call_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["describe", "g"], ["delete", "g"], ["reset", "g", "--all-topics", "--to-latest"]],
+)
+def test_no_broker_is_1_and_a_sentence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["groups", *arguments, "-b", NOBODY]) == 1
+    expected = "ottla: no broker answered at 127.0.0.1:1: connection refused. Is `ottla up` running?\n"
+    assert capsys.readouterr().err == expected
