@@ -20,14 +20,14 @@ from pathlib import Path
 from statistics import median
 
 from ottla.bench.frames import prepare_batch
-from ottla.bench.pipeline import Measured
+from ottla.bench.pipeline import LoadResult
 from ottla.bench.produce import CASES, TOPIC_CONFIGS, ProduceCase, run_on_broker, run_on_floor
 from ottla.bench.quotients import per
 from ottla.bench.targets import OneBroker
 from ottla.bench.workbench import CLASSES, Pace, Workbench
 from ottla.testing.broker_process import BrokerProcess
 
-Found = dict[tuple[str, str], list[tuple[Measured, float]]]
+Found = dict[tuple[str, str], list[tuple[LoadResult, float]]]
 """Measurements with their shares of the floor, by subject and tree."""
 
 

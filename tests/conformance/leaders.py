@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from ottla.bench.calls import Caller
-from ottla.bench.leaders import Led, any_broker, ask_leaders, elect_preferred, reassign
+from ottla.bench.leaders import PartitionLeader, any_broker, ask_leaders, elect_preferred, reassign
 from ottla.protocol.model.errors import ErrorCode
 
 NEWEST_TOPICS = 12
@@ -109,7 +109,7 @@ class Mover:
             for error in elect_preferred(caller, list(orders)):
                 self.answers[error] += 1
 
-    def _other_order(self, led: Led) -> tuple[int, ...]:
+    def _other_order(self, led: PartitionLeader) -> tuple[int, ...]:
         """Another replica first, one that is in sync."""
         first = self._chance.choice([each for each in led.in_sync if each != led.leader])
         return (first, *(each for each in led.replicas if each != first))

@@ -12,8 +12,8 @@ import pytest
 
 from ottla.connect.postgres_wal.backup_store import BackupStore
 from ottla.connect.postgres_wal.failures import RefusedError
-from ottla.connect.postgres_wal.log_location import LogPlace
-from ottla.connect.postgres_wal.restore import Wanted
+from ottla.connect.postgres_wal.log_location import LogLocation
+from ottla.connect.postgres_wal.restore import RestoreRequest
 from ottla.connect.postgres_wal.targets import AtXid
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
@@ -31,7 +31,7 @@ class Story:
     """`whole`; `short`, which ends before the log begins; `torn`, with a gap."""
     start: int
     """Where the log begins now."""
-    wanted: Wanted
+    wanted: RestoreRequest
     """The last change before that."""
     in_objects: tuple[BackupStore, str]
     """A backup and the whole archive in an object store."""
@@ -71,7 +71,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Sto
         archive_log(keeper.place.servers, keeper.place.name, f"{bucket}/archive", *batches["whole"])
         assert keeper.with_log(lambda log: log.trim(start)) == start
         in_objects = (objects, f"{bucket}/archive")
-        yield Story(keeper, archives, start, Wanted(target=AtXid(xid)), in_objects, rows_then, rows_now)
+        yield Story(keeper, archives, start, RestoreRequest(target=AtXid(xid)), in_objects, rows_then, rows_now)
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def no_archive(story: Story) -> Iterator[None]:
     story.keeper.archive = None
 
 
-def refused(keeper: Keeper, wanted: Wanted | None = None) -> str:
+def refused(keeper: Keeper, wanted: RestoreRequest | None = None) -> str:
     """Nothing was laid down."""
     target = PostgresServer()
     try:
@@ -123,7 +123,7 @@ def test_a_backup_and_an_archive_in_an_object_store(story: Story) -> None:
 
 def test_the_archive_alone_when_the_brokers_are_lost(story: Story) -> None:
     keeper, place = story.keeper, story.keeper.place
-    keeper.place, keeper.without_log = LogPlace("127.0.0.1:1", place.name), True
+    keeper.place, keeper.without_log = LogLocation("127.0.0.1:1", place.name), True
     keeper.archive = os.fspath(story.archives / "whole")
     try:
         assert keeper.check() == []

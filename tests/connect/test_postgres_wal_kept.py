@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.connect.postgres_wal.restore import Wanted
+from ottla.connect.postgres_wal.restore import RestoreRequest
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, TIMEOUT_S, Keeper, Running, ask
 from tests.support.postgres_server import PostgresServer
@@ -35,7 +35,7 @@ def test_the_connector_sets_wal_keep_size_back(keeper: Keeper) -> None:
     oldest, newest = keeper.store.backups()
     old = keeper.server
     for backup, expected in ((oldest.name, "0"), (newest.name, "48MB")):
-        with keeper.restored(Wanted(backup=backup)) as restored:
+        with keeper.restored(RestoreRequest(backup=backup)) as restored:
             assert ask(restored, "SHOW wal_keep_size") == [("1GB",)]
             keeper.server = restored
             try:

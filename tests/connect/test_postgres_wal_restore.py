@@ -18,7 +18,7 @@ from ottla.connect.postgres_wal.backup import keep_newest
 from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.backup_store import BackupStore, DamagedBackupError
 from ottla.connect.postgres_wal.failures import RefusedError
-from ottla.connect.postgres_wal.restore import Wanted
+from ottla.connect.postgres_wal.restore import RestoreRequest
 from ottla.connect.postgres_wal.targets import AtTime, AtXid, parse_target
 from ottla.testing import Cluster
 from tests.connect.wal_keeping import SETTINGS, Keeper, ask
@@ -100,23 +100,23 @@ def test_everything_that_was_committed(story: Story) -> None:
 def test_a_chosen_transaction(story: Story, number: int) -> None:
     """The first one lies before the second backup, so the first backup is taken."""
     chosen = story.moments[number]
-    with story.keeper.restored(Wanted(target=AtXid(chosen.xid))) as restored:
+    with story.keeper.restored(RestoreRequest(target=AtXid(chosen.xid))) as restored:
         assert ask(restored, ROWS) == chosen.rows
 
 
 def test_just_before_the_bad_delete(story: Story) -> None:
     before, delete = story.moments[2:4]
     assert delete.rows == []
-    with story.keeper.restored(Wanted(target=AtXid(delete.xid), inclusive=False)) as restored:
+    with story.keeper.restored(RestoreRequest(target=AtXid(delete.xid), inclusive=False)) as restored:
         assert ask(restored, ROWS) == before.rows
 
 
 def test_a_chosen_lsn_and_time(story: Story) -> None:
-    with story.keeper.restored(Wanted(target=parse_target(story.moments[1].lsn))) as restored:
+    with story.keeper.restored(RestoreRequest(target=parse_target(story.moments[1].lsn))) as restored:
         assert ask(restored, ROWS) == story.moments[1].rows
     before, delete = story.moments[2:4]
     between = before.time + (delete.time - before.time) / 100
-    with story.keeper.restored(Wanted(target=parse_target(between.isoformat()))) as restored:
+    with story.keeper.restored(RestoreRequest(target=parse_target(between.isoformat()))) as restored:
         assert ask(restored, ROWS) == before.rows
 
 
@@ -124,11 +124,11 @@ def test_what_cannot_be_reached_is_refused(story: Story) -> None:
     target = PostgresServer()
     try:
         with pytest.raises(RefusedError, match="the oldest backup was taken after"):
-            story.keeper.lay_down(target, Wanted(target=AtTime(0)))
+            story.keeper.lay_down(target, RestoreRequest(target=AtTime(0)))
         with pytest.raises(RefusedError, match="the log has nothing of timeline 7"):
-            story.keeper.lay_down(target, Wanted(timeline=7))  # type: ignore[arg-type] # a plain number
+            story.keeper.lay_down(target, RestoreRequest(timeline=7))  # type: ignore[arg-type] # a plain number
         with pytest.raises(RefusedError, match=r"there is no backup 'other' in .*ottla backup list"):
-            story.keeper.lay_down(target, Wanted(backup="other"))
+            story.keeper.lay_down(target, RestoreRequest(backup="other"))
         Path(target.data_dir).mkdir()
         Path(target.data_dir, "something").touch()
         with pytest.raises(RefusedError, match="is not empty"):
@@ -142,7 +142,7 @@ def test_what_cannot_be_reached_is_refused(story: Story) -> None:
 def test_a_target_that_the_log_does_not_reach_stops_the_server(story: Story) -> None:
     target = PostgresServer(settings={"hot_standby": "off"})
     try:
-        story.keeper.lay_down(target, Wanted(target=AtXid(story.moments[-1].xid + 1000)))
+        story.keeper.lay_down(target, RestoreRequest(target=AtXid(story.moments[-1].xid + 1000)))
         target.spawn()
         assert target.wait() != 0
         assert "recovery ended before configured recovery target was reached" in target.log()
@@ -259,6 +259,6 @@ def test_trimming_keeps_what_the_oldest_backup_needs(story: Story) -> None:
     target = PostgresServer()
     try:
         with pytest.raises(RefusedError, match="the oldest backup was taken after"):
-            keeper.lay_down(target, Wanted(target=AtXid(story.moments[0].xid)))
+            keeper.lay_down(target, RestoreRequest(target=AtXid(story.moments[0].xid)))
     finally:
         target.close()

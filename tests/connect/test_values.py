@@ -15,8 +15,8 @@ from ottla.connect.postgres.tables import ColumnFacts, facts_then
 from ottla.connect.postgres.transaction_order import (
     WAITING_MAX,
     Change,
-    Ended,
     NotAChangeError,
+    TransactionEnd,
     TransactionOrder,
     parse_change,
 )
@@ -115,10 +115,10 @@ def test_changes_of_topics_that_run_ahead_come_in_the_order_of_transactions() ->
     order.add_boundary(boundary(2, "BEGIN", "2:2"))
     assert list(order.take()) == [], "the first one has not ended"
     order.add_boundary(boundary(1, "END", "1:1", 2))
-    assert list(order.take()) == [Ended("1:1", 1), a2]
+    assert list(order.take()) == [TransactionEnd("1:1", 1), a2]
     order.add_change(b2)
     order.add_boundary(boundary(3, "END", "2:2", 2))
-    assert list(order.take()) == [b2, Ended("2:2", 3)]
+    assert list(order.take()) == [b2, TransactionEnd("2:2", 3)]
     assert order.collections == {"public.t"}
 
 

@@ -18,10 +18,10 @@ import psycopg
 from ottla.connect.postgres_wal.backup import take_backup
 from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
-from ottla.connect.postgres_wal.log_location import LogPlace, settings_of_new_log
+from ottla.connect.postgres_wal.log_location import LogLocation, settings_of_new_log
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
-from ottla.connect.postgres_wal.restore import Restored, Wanted, restore
+from ottla.connect.postgres_wal.restore import RestoredCluster, RestoreRequest, restore
 from ottla.testing import Cluster
 from ottla.testing.postgres import USER
 from ottla.wal import Log
@@ -39,7 +39,7 @@ class Keeper:
     def __init__(self, cluster: Cluster, server: PostgresServer, directory: Path, name: str = "pg") -> None:
         self.cluster = cluster
         self.server = server
-        self.place = LogPlace(cluster.wal_servers, name)
+        self.place = LogLocation(cluster.wal_servers, name)
         self.store = BackupStore(os.fspath(directory / f"{name}-backups"))
         self.news: list[str] = []
         self.archive: str | None = None
@@ -119,17 +119,17 @@ class Keeper:
     def check(self) -> list[str]:
         return self.reading(lambda log: check_backups(log, self.store, self.news.append))
 
-    def lay_down(self, target: PostgresServer, wanted: Wanted | None = None) -> Restored:
+    def lay_down(self, target: PostgresServer, wanted: RestoreRequest | None = None) -> RestoredCluster:
         command = [sys.executable, "-m", "ottla.connect.postgres_wal.restore_server"]
         command += ["--wal", self.place.servers, "--log", self.place.name]
         command += [] if self.archive is None else ["--archive", self.archive]
         command += ["--without-log"] if self.without_log else []
         command += self.restore_options
         directory = Path(target.data_dir)
-        return self.reading(lambda log: restore(log, self.store, directory, wanted or Wanted(), command))
+        return self.reading(lambda log: restore(log, self.store, directory, wanted or RestoreRequest(), command))
 
     @contextmanager
-    def restored(self, wanted: Wanted | None = None) -> Iterator[PostgresServer]:
+    def restored(self, wanted: RestoreRequest | None = None) -> Iterator[PostgresServer]:
         """A server that has recovered to what is wanted."""
         target = PostgresServer(settings={**SETTINGS, "hot_standby": "off"})
         try:

@@ -14,7 +14,7 @@ from ottla.demo.__main__ import _pipeline
 from ottla.demo.customers import a_day
 from ottla.demo.page import Demo, write_page
 from ottla.demo.plot import rates_of
-from ottla.demo.results import Sample, Story
+from ottla.demo.results import CrashResults, Sample
 from ottla.spark.jvm.java import JavaMissingError, find_java
 
 RECORDS = 30_000
@@ -64,7 +64,7 @@ def test_without_java_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     console = Console(record=True, width=500)
-    demo = Demo(Story(RECORDS), seed=7)
+    demo = Demo(CrashResults(RECORDS), seed=7)
     assert _pipeline(console, "127.0.0.1:1", tmp_path, demo)
     said = console.export_text()
     assert "The pipeline is left out. Spark needs Java 17 or later" in said

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ottla.coordination.port import Committed, LeaseId, Outcome, Revision
 from ottla.machines.controller.broker_requests import (
     BrokerStart,
-    Registering,
+    RegistrationWrite,
     become_controller,
     register_broker,
     report_failures,
@@ -22,7 +22,13 @@ from ottla.machines.controller.broker_requests import (
 from ottla.machines.controller.election import View, is_alive
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.isr import isr_change
-from ottla.machines.controller.partition_requests import Controlling, ElectionType, Named, elect_leaders, reassign
+from ottla.machines.controller.partition_requests import (
+    ControllerContext,
+    ElectionType,
+    TopicPartitionName,
+    elect_leaders,
+    reassign,
+)
 from ottla.machines.controller.plan import plan
 from ottla.machines.controller.planner import Planner
 from ottla.machines.controller.rules import RuleBook, TopicRules, may_advance_watermark
@@ -41,7 +47,7 @@ from ottla.protocol.model.durability import Durability
 from tests.support.controller_store import P0, TOPIC, Store
 
 LIMITS = Limits(operations_max=16)
-EVENTS = Named("events", 0)
+EVENTS = TopicPartitionName("events", 0)
 
 
 @dataclass
@@ -139,7 +145,7 @@ class World:
         )
         self.leases += 1
         registering = register_broker(self.truth, start, LeaseId(self.leases))
-        if not isinstance(registering, Registering):
+        if not isinstance(registering, RegistrationWrite):
             return
         assert isinstance(self.store.commit(registering.write), Committed)
         if wiped and broker.process is not None:
@@ -339,14 +345,14 @@ class World:
     def reassign(self, broker_id: int, target: list[int] | None) -> None:
         me = self.controlling(broker_id)
         if me is not None:
-            controlling = Controlling(self.brokers[broker_id].image, me, self.book, LIMITS)
+            controlling = ControllerContext(self.brokers[broker_id].image, me, self.book, LIMITS)
             for write in reassign(controlling, {EVENTS: target}).writes:
                 self.commit(write)
 
     def elect(self, broker_id: int, election_type: ElectionType) -> None:
         me = self.controlling(broker_id)
         if me is not None:
-            controlling = Controlling(self.brokers[broker_id].image, me, self.book, LIMITS)
+            controlling = ControllerContext(self.brokers[broker_id].image, me, self.book, LIMITS)
             self.allows_unclean = election_type is ElectionType.UNCLEAN
             for write in elect_leaders(controlling, None, election_type).writes:
                 self.commit(write)

@@ -27,7 +27,7 @@ from ottla.machines.groups.requests import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
     SyncGroup,
 )
 
@@ -240,7 +240,7 @@ class ClassicClient(Client):
 
     def leave(self) -> None:
         if self.is_alive and self.member_id and self.instance_id is None:
-            self.world.send(None, LeaveGroup(group=GROUP, members=(Leaving(member_id=self.member_id),)))
+            self.world.send(None, LeaveGroup(group=GROUP, members=(LeavingMember(member_id=self.member_id),)))
         self.kill()
 
 

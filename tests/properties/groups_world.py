@@ -16,7 +16,7 @@ from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.records import Assignment, Unknown, Unreadable
 from ottla.machines.groups.replies import CommitReply, FetchOffsetsReply, Reply
-from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, Request, ToCommit, TopicsChanged
+from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit, Request, TopicsChanged
 from ottla.machines.groups.shard import Answer, Instant, Step
 from ottla.machines.groups.tables import Tables
 from ottla.protocol.model.ids import TopicId
@@ -183,7 +183,7 @@ class World:
         number = next(self._numbers)
         request = CommitOffsets(
             group=GROUP,
-            offsets=(ToCommit(topic="orders", partition=0, offset=number),),
+            offsets=(OffsetToCommit(topic="orders", partition=0, offset=number),),
             generation=client.generation,
             member_id=client.member_id,
             instance_id=client.instance_id if isinstance(client, ClassicClient) else None,

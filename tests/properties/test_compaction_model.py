@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.broker.storage.compaction import compaction
-from ottla.broker.storage.compaction.compaction import Limits
+from ottla.broker.storage.compaction.compaction import CompactionLimits
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.key_map import AnyKeyMap, KeyMap, new_key_map
 from ottla.protocol.records.record import Record
 from tests.support.compacted_logs import NO_LIMITS, NOBODY, CompactedLog, Producer
 
 KEYS = [b"", b"a", b"b", b"key", b"a longer key of more than sixteen bytes", b"\xff\x00"]
-FEW_KEYS = Limits(map_bytes_max=24 * 16, cpu_percent=100, io_bytes_per_second_max=1e12)
+FEW_KEYS = CompactionLimits(map_bytes_max=24 * 16, cpu_percent=100, io_bytes_per_second_max=1e12)
 """Twelve keys: more passes than one."""
 
 
@@ -129,7 +129,9 @@ def plain_map(keys_max: int, hash_key: bytes) -> AnyKeyMap:
 Maps = Callable[[int, bytes], AnyKeyMap]
 
 
-def played(told: list[Append | Compact | Restart], new_map: Maps, limits: Limits, durability: str) -> CompactedLog:
+def played(
+    told: list[Append | Compact | Restart], new_map: Maps, limits: CompactionLimits, durability: str
+) -> CompactedLog:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "new_key_map", new_map)
         log = CompactedLog(durability, limits=limits, delete_retention_ms="1000")
@@ -140,7 +142,7 @@ def played(told: list[Append | Compact | Restart], new_map: Maps, limits: Limits
 @given(st.lists(steps, max_size=25), st.sampled_from([NO_LIMITS, FEW_KEYS]), st.sampled_from(["disk", "cache"]))
 @settings(max_examples=60, deadline=None)
 def test_the_last_record_of_each_key_stays(
-    told: list[Append | Compact | Restart], limits: Limits, durability: str
+    told: list[Append | Compact | Restart], limits: CompactionLimits, durability: str
 ) -> None:
     told = [*told, Compact(0)]
     compiled = played(told, new_key_map, limits, durability)

@@ -12,7 +12,7 @@ from ottla.coordination.port import Change, Delete, Entry, Operation, Put, Revis
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.image_changes import differences, partitions_concerned
-from ottla.machines.controller.state import Creating, FailedLogs, Member, PartitionKey, TopicState
+from ottla.machines.controller.state import FailedLogs, Member, PartitionKey, TopicCreation, TopicState
 from ottla.protocol.model.ids import TopicId
 from tests.support.controller_store import Store, partition
 
@@ -34,7 +34,7 @@ def operations(draw: st.DrawFn) -> Operation:
                 (keys.name(topic.name), encoding.encode_name(topic_id)),
                 (keys.partition(PartitionKey(topic_id, number)), encoding.encode_partition(state)),
                 (keys.partition(PartitionKey(topic_id, number)), encoding.encode_partition(moving)),
-                (keys.creating(topic_id), encoding.encode_creating(Creating(topic.name, Member(1, 1)))),
+                (keys.creating(topic_id), encoding.encode_creating(TopicCreation(topic.name, Member(1, 1)))),
                 (keys.failures(number), encoding.encode_failures(FailedLogs(1, all_disk=True))),
                 (keys.configs("default"), encoding.encode_configs({"a": str(number)})),
                 ("ids/producers", b"5"),

@@ -23,10 +23,10 @@ from ottla.machines.controller.state import (
     NO_LEADER,
     ControllerEntry,
     FailedLogs,
-    Kept,
     Member,
     PartitionKey,
     PartitionState,
+    RetainedSince,
     TopicState,
     Versioned,
 )
@@ -64,7 +64,7 @@ def stores(draw: st.DrawFn) -> Store:
     for broker_id in BROKERS:
         epoch = draw(st.integers(1, 3))
         since = st.integers(1, epoch)
-        store.add_broker(broker_id, epoch, kept=Kept(draw(since), draw(since), epoch))
+        store.add_broker(broker_id, epoch, kept=RetainedSince(draw(since), draw(since), epoch))
         failed = draw(st.sampled_from([None, None, None, FailedLogs(epoch, all_disk=True), FailedLogs(1)]))
         if failed is not None:
             store.put(keys.failures(broker_id), encoding.encode_failures(failed), LeaseId(broker_id))

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.machines.groups.assignors import Assignable, Target, assign_range, assign_uniform
+from ottla.machines.groups.assignors import AssignorInput, Target, assign_range, assign_uniform
 from ottla.machines.groups.records import Assignment
 from ottla.protocol.model.ids import TopicId
 
@@ -17,7 +17,7 @@ MEMBERS = ["a", "b", "c", "d"]
 
 
 @st.composite
-def assignables(draw: st.DrawFn, *, alike: bool = False, partitions_max: int = 6) -> Assignable:
+def assignables(draw: st.DrawFn, *, alike: bool = False, partitions_max: int = 6) -> AssignorInput:
     counts = {topic: draw(st.integers(0, partitions_max)) for topic in TOPICS}
     members = draw(st.lists(st.sampled_from(MEMBERS), min_size=1, unique=True))
     topics = st.frozensets(st.sampled_from(TOPICS))
@@ -30,10 +30,10 @@ def assignables(draw: st.DrawFn, *, alike: bool = False, partitions_max: int = 6
         owner = draw(owners)
         if owner is not None:
             previous.setdefault(owner, set()).add((topic, index))
-    return Assignable(subscriptions, counts, {member: frozenset(each) for member, each in previous.items()})
+    return AssignorInput(subscriptions, counts, {member: frozenset(each) for member, each in previous.items()})
 
 
-def check(what: Assignable, target: Target) -> None:
+def check(what: AssignorInput, target: Target) -> None:
     assert target.keys() == what.subscriptions.keys()
     given_out = [each for assigned in target.values() for each in assigned]
     assert len(given_out) == len(set(given_out)), "each once"
@@ -41,12 +41,12 @@ def check(what: Assignable, target: Target) -> None:
     assert all(topic in what.subscriptions[member] for member, assigned in target.items() for topic, _ in assigned)
 
 
-def retained(what: Assignable, target: Target) -> int:
+def retained(what: AssignorInput, target: Target) -> int:
     return sum(len(assigned & what.previous.get(member, frozenset())) for member, assigned in target.items())
 
 
 @given(assignables())
-def test_range(what: Assignable) -> None:
+def test_range(what: AssignorInput) -> None:
     target = assign_range(what)
     check(what, target)
     for member, assigned in target.items():
@@ -56,7 +56,7 @@ def test_range(what: Assignable) -> None:
 
 
 @given(assignables(alike=True))
-def test_uniform_for_equal_subscriptions(what: Assignable) -> None:
+def test_uniform_for_equal_subscriptions(what: AssignorInput) -> None:
     target = assign_uniform(what)
     check(what, target)
     sizes = sorted(map(len, target.values()))
@@ -66,17 +66,17 @@ def test_uniform_for_equal_subscriptions(what: Assignable) -> None:
     had = [len(what.previous.get(member, frozenset()) & valid) for member in target]
     most = sum(min(size, least) for size in had) + min(extra, sum(size > least for size in had))
     assert retained(what, target) == most, "nothing moves that need not"
-    again = Assignable(what.subscriptions, what.partition_counts, target)
+    again = AssignorInput(what.subscriptions, what.partition_counts, target)
     assert assign_uniform(again) == target
 
 
 @settings(max_examples=60)
 @given(assignables(partitions_max=2))
-def test_uniform_for_different_subscriptions_is_as_balanced_as_can_be(what: Assignable) -> None:
+def test_uniform_for_different_subscriptions_is_as_balanced_as_can_be(what: AssignorInput) -> None:
     target = assign_uniform(what)
     check(what, target)
     assert unevenness(target) == least_unevenness(what)
-    again = Assignable(what.subscriptions, what.partition_counts, target)
+    again = AssignorInput(what.subscriptions, what.partition_counts, target)
     assert assign_uniform(again) == target
 
 
@@ -84,7 +84,7 @@ def unevenness(target: Target) -> int:
     return sum(len(assigned) ** 2 for assigned in target.values())
 
 
-def least_unevenness(what: Assignable) -> int:
+def least_unevenness(what: AssignorInput) -> int:
     """By trying everything, over how many each has."""
     members = sorted(what.subscriptions)
     sizes = {(0,) * len(members)}
@@ -96,5 +96,5 @@ def least_unevenness(what: Assignable) -> int:
 
 def test_the_brute_force_knows_the_answer() -> None:
     nobody: dict[str, Assignment] = {}
-    what = Assignable({"a": frozenset(TOPICS[:1]), "b": frozenset(TOPICS[:2])}, {TOPICS[0]: 3, TOPICS[1]: 1}, nobody)
+    what = AssignorInput({"a": frozenset(TOPICS[:1]), "b": frozenset(TOPICS[:2])}, {TOPICS[0]: 3, TOPICS[1]: 1}, nobody)
     assert least_unevenness(what) == 8

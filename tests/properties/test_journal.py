@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, Recovered, recover
+from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, RecoveredJournal, recover
 from ottla.broker.storage.journal.format import unpack_entries
 from ottla.protocol.model.ids import LogKey
 from ottla.protocol.records.batch import read_header
@@ -120,7 +120,7 @@ def as_done(entry: JournalEntry) -> Done:
     return Done(entry.kind, entry.key, entry.offset, bytes(entry.batch))
 
 
-def recovered_from(disk: SimDisk, released: int) -> Recovered:
+def recovered_from(disk: SimDisk, released: int) -> RecoveredJournal:
     return recover(disk.files, DIRECTORY, JOURNAL_ID, released)
 
 
@@ -170,7 +170,7 @@ def perform(run: Run, step: tuple[object, ...]) -> None:
             raise AssertionError(step)
 
 
-def live(run: Run, steps: list[tuple[object, ...]], seed: int, keep: Keep) -> tuple[SimDisk, Recovered]:
+def live(run: Run, steps: list[tuple[object, ...]], seed: int, keep: Keep) -> tuple[SimDisk, RecoveredJournal]:
     """Runs, crashes, recovers, and compares with the list."""
     for step in steps:
         perform(run, step)
@@ -251,7 +251,7 @@ def test_a_flipped_bit_is_damage_or_the_torn_end(
         assert [(found.path, found.offset) for found in after.damage] == [(block.path, block.header.offset)]
 
 
-def entries_of(recovered: Recovered, disk: SimDisk, exclude: int) -> list[JournalEntry]:
+def entries_of(recovered: RecoveredJournal, disk: SimDisk, exclude: int) -> list[JournalEntry]:
     """The entries of all blocks but one, read from the disk as it is now."""
     kept = tuple(block for block in recovered.blocks if block.header.sequence != exclude)
-    return list(Recovered(disk.files, kept, (), None, recovered.last_sequence).entries())
+    return list(RecoveredJournal(disk.files, kept, (), None, recovered.last_sequence).entries())

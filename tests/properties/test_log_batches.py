@@ -11,7 +11,7 @@ from ottla.broker.storage.batches import BatchList
 from ottla.broker.storage.epochs import LeaderEpochs
 from ottla.broker.storage.index import SparseIndex
 from ottla.broker.storage.tail_cache import ENTRY_BYTES, TailCache
-from ottla.protocol.records.replica_run import FollowedRun
+from ottla.protocol.records.replica_run import ReplicaRun
 
 sizes = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 300)), max_size=60)
 """(records, bytes) of each batch."""
@@ -29,7 +29,7 @@ def test_a_list_of_batches(
         base += count
     for first, end, data in model[:one_by_one]:
         tested.append(first, end, memoryview(data))
-    run = FollowedRun(0)
+    run = ReplicaRun(0)
     for first, end, data in model[one_by_one:]:
         run.bases.append(first)
         run.ends.append(end)

@@ -23,7 +23,7 @@ from ottla.recovery import (
 from ottla.recovery import reducer as reducing_module
 from ottla.recovery.entries import commit, delete, put, statement
 from ottla.recovery.logs import Columns
-from ottla.recovery.reducer import Piece, Reducer
+from ottla.recovery.reducer import ReducedPart, Reducer
 from tests.properties.recovery_histories import History, SqliteHistory, between, chunks_of
 
 CASES = 150
@@ -57,7 +57,7 @@ def entry_by_entry(
     return Outcome(replayer, applier)
 
 
-def pieces_of(columns: Columns, begin: int, until: Point, chance: random.Random) -> Iterator[Piece]:
+def pieces_of(columns: Columns, begin: int, until: Point, chance: random.Random) -> Iterator[ReducedPart]:
     """Of ranges of any length, as processes would send them."""
     end = columns.offsets[-1] + 1
     cuts = sorted(chance.sample(range(begin, end + 1), min(end - begin, chance.randrange(6)))) if begin < end else []
@@ -151,7 +151,7 @@ def test_a_transaction_that_was_open_before_is_not_committed_by_half(seed: int) 
     first, second = (put(b"%d" % number, b"", transaction=1) for number in range(2))
     columns = Columns(range(3), [1] * 3, [first, second, commit(1, [second])])
     expected = entry_by_entry(columns, RowTables(), END, random.Random(seed))
-    pieces: list[Piece] = []
+    pieces: list[ReducedPart] = []
     for begin, end in ((0, 1), (1, 3)):
         reducer = Reducer(begin, END)
         reducer.feed(between(columns, begin, end))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.connect.sqlite.checksum import wal_checksum, wal_checksum_in_python
 from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode, decode_pages, encode
 from ottla.connect.sqlite.page_hashes import PageHashes
-from ottla.connect.sqlite.wal_format import WalPlace
+from ottla.connect.sqlite.wal_format import WalPosition
 
 u32 = st.integers(0, 2**32 - 1)
 PAGE_BYTES = 512
@@ -57,7 +57,7 @@ parts = st.builds(
     snapshot_offset=st.integers(-1, 2**62),
     page_bytes=st.just(PAGE_BYTES),
     database_pages=u32,
-    place=st.builds(WalPlace, st.tuples(u32, u32), u32, st.tuples(u32, u32)),
+    place=st.builds(WalPosition, st.tuples(u32, u32), u32, st.tuples(u32, u32)),
     state=st.none() | st.integers(0, 2**64 - 1),
 )
 

@@ -13,24 +13,24 @@ from ottla.client.groups.consumer_protocol import ConsumerMember
 from ottla.client.groups.settings import DEFAULT_ASSIGNORS, GroupSettings
 from ottla.client.groups.steps import (
     Ask,
-    Beat,
-    Counted,
     CountPartitions,
-    Done,
-    GivenId,
+    ErrorReply,
     Handover,
+    HeartbeatStep,
     Join,
     Joined,
     Leave,
+    MemberIdReply,
+    NoReply,
     Outcome,
+    PartitionCounts,
     Partitions,
-    RefusedBy,
     Report,
-    Reported,
+    ReportReply,
     Step,
+    SuccessReply,
     Sync,
     Synced,
-    Unanswered,
     Wait,
 )
 from ottla.protocol.model.errors import ErrorCode
@@ -98,7 +98,7 @@ class MemberStage:
         self._member.heard(asked, outcome, self._now_s)
 
     def id(self, command: Command) -> None:
-        self._hear(GivenId(next(iter(command.options))))
+        self._hear(MemberIdReply(next(iter(command.options))))
 
     def joined(self, command: Command) -> None:
         options = command.options
@@ -112,7 +112,7 @@ class MemberStage:
         self._hear(Joined(generation, options["as"], protocol, bool(members), members, command.has("skip")))
 
     def counted(self, command: Command) -> None:
-        self._hear(Counted({name: int(count) for name, count in command.options.items()}))
+        self._hear(PartitionCounts({name: int(count) for name, count in command.options.items()}))
 
     def synced(self, command: Command) -> None:
         self._hear(Synced(_partitions(command.options.get("parts", ""))))
@@ -120,16 +120,16 @@ class MemberStage:
     def reported(self, command: Command) -> None:
         told = command.options.get("parts")
         assigned = None if told is None else frozenset((TOPIC_IDS[topic], at) for topic, at in _partitions(told))
-        self._hear(Reported("m", command.number("epoch", 1), 5.0, assigned))
+        self._hear(ReportReply("m", command.number("epoch", 1), 5.0, assigned))
 
     def done(self, command: Command) -> None:
-        self._hear(Done())
+        self._hear(SuccessReply())
 
     def refused(self, command: Command) -> None:
-        self._hear(RefusedBy(ErrorCode[command.options["error"]]))
+        self._hear(ErrorReply(ErrorCode[command.options["error"]]))
 
     def unanswered(self, command: Command) -> None:
-        self._hear(Unanswered())
+        self._hear(NoReply())
 
     # Its user.
 
@@ -208,7 +208,7 @@ def _step_text(step: Ask) -> str:
         case Sync():
             given = ", ".join(f"{member} gets {_text(decode_assignment(data))}" for member, data in step.assignments)
             return f"SyncGroup of generation {step.generation}{': ' if given else ''}{given}"
-        case Beat():
+        case HeartbeatStep():
             return f"Heartbeat of generation {step.generation}"
         case Leave():
             return f"LeaveGroup as {step.member_id}: {step.reason}"

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import AnyLog, Partition
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
@@ -97,8 +97,8 @@ class ClusterChecks:
             for owner, name, hook in (
                 (Partition, "lead", self._around_lead),
                 (Partition, "on_watermark", self._before_watermark),
-                (Following, "_follow_marks", self._around_marks),
-                (Following, "_give_up_from", self._around_marks),
+                (FollowerPartition, "_follow_marks", self._around_marks),
+                (FollowerPartition, "_give_up_from", self._around_marks),
                 (FileLog, "append", self._around_append),
                 (MemoryLog, "append", self._around_append),
                 (FileLog, "append_run", self._around_append_run),
@@ -230,10 +230,12 @@ class ClusterChecks:
 
         return on_watermark
 
-    def _around_marks(self, original: Callable[[Following, Any], None]) -> Callable[[Following, Any], None]:
+    def _around_marks(
+        self, original: Callable[[FollowerPartition, Any], None]
+    ) -> Callable[[FollowerPartition, Any], None]:
         """A follower takes over a watermark, or lowers its own because it truncates: at once, before it may be read."""
 
-        def change_mark(following: Following, argument: Any) -> None:
+        def change_mark(following: FollowerPartition, argument: Any) -> None:
             original(following, argument)
             self._on_watermark(following._partition)
 

@@ -23,7 +23,7 @@ from ottla.machines.controller.state import PartitionState
 from ottla.protocol.model.durability import Durability
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
-from ottla.sim.disk_fault_plan import SYNCED_QUEUES, DiskFaultKind, DiskTroubles, PlannedDiskFault, Surroundings
+from ottla.sim.disk_fault_plan import SYNCED_QUEUES, ActiveDiskFaults, DiskFaultHooks, DiskFaultKind, PlannedDiskFault
 from ottla.sim.fault_plan import PlannedFault
 from ottla.sim.hosts import Program, SimHost
 from ottla.sim.world import SimulationError, SimWorld, VirtualTimeoutError
@@ -65,7 +65,7 @@ class ClusterRun:
         self.log: dict[Place, bytes] = {}
         """What is there in the end."""
         self.server = ",".join(f"{name}:9092" for name in self.plan.brokers)
-        self._troubles: DiskTroubles | None = None
+        self._troubles: ActiveDiskFaults | None = None
         self._set_up_brokers(Random(f"{seed}/setup"))
         counts = {topic.name: topic.partitions for topic in self.plan.topics}
         damaged = self.checks.survivors.damaged
@@ -217,7 +217,7 @@ class ClusterRun:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def _start_faults(self) -> None:
-        surroundings = Surroundings(
+        surroundings = DiskFaultHooks(
             may_destroy=self._may_destroy,
             on_destroyed=self._on_destroyed,
             on_struck=self._on_disk_struck,

@@ -24,8 +24,8 @@ from ottla.machines.groups.requests import (
     ConsumerHeartbeat,
     FetchOffsets,
     Heartbeat,
+    OffsetToCommit,
     Request,
-    ToCommit,
     TopicsChanged,
 )
 from ottla.machines.groups.tables import Tables
@@ -232,7 +232,7 @@ class MemberGroup:
         index, number = member.rng.choice(claim.owned), next(self._numbers)
         request = CommitOffsets(
             group=self.name,
-            offsets=(ToCommit(topic=TOPIC, partition=index, offset=number),),
+            offsets=(OffsetToCommit(topic=TOPIC, partition=index, offset=number),),
             generation=claim.generation,
             member_id=claim.member_id,
             instance_id=client.instance_id if isinstance(client, ClassicClient) else None,

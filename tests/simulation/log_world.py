@@ -15,7 +15,7 @@ from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.journal import JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.retention import apply_retention
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.log_store import LogStore
@@ -101,7 +101,7 @@ class LogWorld:
         self.epoch += 1
         if self._inline:
             self.disk.segment_queue = InlineQueue(self.disk.segment_queue)
-        shared = SharedByLogs(
+        shared = LogResources(
             disk=self.disk,
             clock=self.clock,
             tail=TailCache(self._tail_bytes),

@@ -28,7 +28,7 @@ from ottla.spark.options_text import OptionError
 from ottla.spark.sink.commit import SinkCommit, SinkError, TaskWrite, end_all
 from ottla.spark.sink.decisions import Decision, DecisionLog
 from ottla.spark.sink.options import SinkOptions, read_sink_options
-from ottla.spark.sink.task import TaskPlace, write_in_transaction
+from ottla.spark.sink.task import TaskIdentity, write_in_transaction
 from ottla.spark.sink.writers import write_task
 from ottla.testing import Cluster
 from tests.spark.topics import NewTopic, produce, values_of, with_admin
@@ -88,7 +88,7 @@ class Query:
         return [self.write_one(batch, number, rows, attempt) for number, rows in enumerate(tasks)]
 
     def write_one(self, batch: int, task: int, rows: Sequence[bytes], attempt: int = 0) -> TaskWrite:
-        place = TaskPlace(self.name, self.run, batch, task, attempt)
+        place = TaskIdentity(self.name, self.run, batch, task, attempt)
         columns = pa.RecordBatch.from_pydict({"value": pa.array(rows, pa.binary())})
         return write_task(self.options, self.committing(), place, iter([columns]))
 
@@ -276,7 +276,7 @@ def test_a_commit_that_outlives_its_driver_leaves_the_next_run_alone(query: Quer
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_write_without_a_name_leaves_nothing_open(query: Query, commit: bool) -> None:
-    place = TaskPlace(query.name, query.run, 0, 0, 0)
+    place = TaskIdentity(query.name, query.run, 0, 0, 0)
     columns = pa.RecordBatch.from_pydict({"value": pa.array(ROWS, pa.binary())})
     write_in_transaction(query.options, place.transactional_id, [columns])  # its executor dies after it
     place = replace(place, attempt=1)

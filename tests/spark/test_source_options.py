@@ -11,7 +11,7 @@ from pyspark.sql import datasource as ds
 from ottla.client import TopicPartition
 from ottla.spark.options_text import OptionError
 from ottla.spark.sink.options import read_sink_options
-from ottla.spark.source.filters import Wanted, narrowed
+from ottla.spark.source.filters import RowBounds, narrowed
 from ottla.spark.source.offsets import OffsetRange, from_json, limited, split, to_json
 from ottla.spark.source.options import EARLIEST, read_options
 
@@ -172,14 +172,14 @@ def at(text: str) -> datetime:
 
 
 def test_filters_narrow_what_is_read() -> None:
-    def wanted(*filters: Any) -> Wanted:
-        return narrowed(Wanted(), filters)
+    def wanted(*filters: Any) -> RowBounds:
+        return narrowed(RowBounds(), filters)
 
     offset, time, partition = ("offset",), ("timestamp",), ("partition",)
     both = wanted(ds.GreaterThan(offset, 4), ds.LessThanOrEqual(offset, 9))
     assert (both.offset_min, both.offset_end) == (5, 10)
-    assert wanted(ds.EqualTo(offset, 4), ds.GreaterThanOrEqual(offset, 2)) == Wanted(offset_min=4, offset_end=5)
-    assert wanted(ds.In(offset, (9, 3))) == Wanted(offset_min=3, offset_end=10)
+    assert wanted(ds.EqualTo(offset, 4), ds.GreaterThanOrEqual(offset, 2)) == RowBounds(offset_min=4, offset_end=5)
+    assert wanted(ds.In(offset, (9, 3))) == RowBounds(offset_min=3, offset_end=10)
     since = wanted(ds.GreaterThanOrEqual(time, at("1970-01-01T00:00:01.000001")))
     assert since.time_min_us == 1_000_001
     assert since.time_min_ms == 1001
@@ -193,4 +193,4 @@ def test_filters_narrow_what_is_read() -> None:
         ds.GreaterThan(time, datetime(2020, 1, 1)),
         ds.StringStartsWith(("topic",), "a"),
     ):
-        assert wanted(says_nothing) == Wanted()
+        assert wanted(says_nothing) == RowBounds()

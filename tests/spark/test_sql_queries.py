@@ -11,7 +11,7 @@ import pytest
 
 from ottla.cli.program import main
 from ottla.cli.sql.prompt import prompt
-from ottla.cli.sql.run import Showing
+from ottla.cli.sql.run import DisplayOptions
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.context import Context
 from ottla.testing import Cluster
@@ -152,7 +152,7 @@ def test_a_prompt_goes_on_after_mistakes(
         prompts.append(shown)
         return next(lines)
 
-    prompt(context, Showing(True, None, "earliest", True, "1 second"), tmp_path, read)
+    prompt(context, DisplayOptions(True, None, "earliest", True, "1 second"), tmp_path, read)
     said = capsys.readouterr()
     assert [json.loads(line) for line in said.out.splitlines()] == [{"page": "/"}]
     assert "SELEKT is no statement here" in said.err

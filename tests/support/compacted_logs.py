@@ -11,14 +11,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ottla.broker.storage.compaction.compaction import Limits
+from ottla.broker.storage.compaction.compaction import CompactionLimits
 from ottla.broker.storage.compaction.compactor import Candidate, Compactor
 from ottla.protocol.records.batch import read_header, stamp
 from ottla.protocol.records.record import Record, decode_batch, encode_batch
 from tests.support.sim_logs import LogBench
 
 HASH_KEY = bytes(range(16))
-NO_LIMITS = Limits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=math.inf)
+NO_LIMITS = CompactionLimits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=math.inf)
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_bytes": "1024"}
 
 
@@ -32,7 +32,9 @@ NOBODY = Producer()
 
 
 class CompactedLog:
-    def __init__(self, durability: str = "disk", seed: int = 1, limits: Limits = NO_LIMITS, **settings: str) -> None:
+    def __init__(
+        self, durability: str = "disk", seed: int = 1, limits: CompactionLimits = NO_LIMITS, **settings: str
+    ) -> None:
         self.bench = LogBench(durability, settings={**COMPACTED, **settings}, seed=seed, tail_bytes=0)
         self.limits = limits
         self.appended: list[Record] = []

@@ -27,11 +27,11 @@ from ottla.machines.controller.state import (
     NO_LEADER,
     ControllerEntry,
     Incarnation,
-    Kept,
     Member,
     PartitionKey,
     PartitionState,
     Registration,
+    RetainedSince,
     TopicState,
     Versioned,
 )
@@ -93,14 +93,14 @@ class Store:
         broker_id: int,
         epoch: int = 1,
         *,
-        kept: int | Kept | None = None,
+        kept: int | RetainedSince | None = None,
         machine: str | None = None,
         rack: str | None = None,
     ) -> Registration:
         """Without `kept` it kept nothing of earlier epochs; with a number, disk and cache since that epoch."""
-        if not isinstance(kept, Kept):
+        if not isinstance(kept, RetainedSince):
             since = epoch if kept is None else kept
-            kept = Kept(disk=since, cache=since, memory=epoch)
+            kept = RetainedSince(disk=since, cache=since, memory=epoch)
         machine = machine or f"machine-{broker_id}"
         registration = Registration(broker_id, epoch, "127.0.0.1", 9000 + broker_id, machine, kept, rack)
         self.put(keys.broker(broker_id), encoding.encode_registration(registration), LeaseId(broker_id))

@@ -22,9 +22,9 @@ from ottla.machines.groups.requests import (
     FetchOffsets,
     Heartbeat,
     JoinGroup,
+    OffsetToCommit,
     Request,
     SyncGroup,
-    ToCommit,
 )
 from ottla.protocol.model.errors import ErrorCode, Refused
 from tests.support.groups_driver import subscribe
@@ -48,7 +48,7 @@ def error_of(reply: Reply) -> ErrorCode:
 
 
 def commit(group: str, offset: int, topic: str = "orders", partition: int = 0) -> CommitOffsets:
-    return CommitOffsets(group=group, offsets=(ToCommit(topic=topic, partition=partition, offset=offset),))
+    return CommitOffsets(group=group, offsets=(OffsetToCommit(topic=topic, partition=partition, offset=offset),))
 
 
 def join(group: str, member_id: str = "", *, fresh_id: str = "1", session_timeout_ms: int = 10_000) -> JoinGroup:

@@ -29,10 +29,10 @@ from ottla.machines.groups.requests import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    Leaving,
+    LeavingMember,
+    OffsetToCommit,
     Request,
     SyncGroup,
-    ToCommit,
     TopicsChanged,
 )
 from ottla.machines.groups.shard import Instant, Step
@@ -138,7 +138,7 @@ class Groups:
 
     def commit(self, group: str, offset: int, topic: str = "orders", partition: int = 0, **more: Any) -> str:
         """The name of the error."""
-        to_commit = ToCommit(topic=topic, partition=partition, offset=offset)
+        to_commit = OffsetToCommit(topic=topic, partition=partition, offset=offset)
         request = replace(CommitOffsets(group=group, offsets=(to_commit,)), **more)
         reply = self.expect(CommitReply, self.ask(request))
         return reply.errors[0].name
@@ -190,7 +190,7 @@ class Groups:
         )
         return self.expect(HeartbeatReply, self.ask(request)).error.name
 
-    def leave(self, *members: Leaving, group: str = "g") -> list[str]:
+    def leave(self, *members: LeavingMember, group: str = "g") -> list[str]:
         reply = self.expect(LeaveReply, self.ask(LeaveGroup(group=group, members=members)))
         return [member.error.name for member in reply.members]
 

@@ -15,7 +15,7 @@ from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.storage.journal import JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.catalog import CatalogState, TopicRecord
 from ottla.broker.topics.log_store import LogStore
@@ -76,7 +76,7 @@ async def calling(**properties: str) -> AsyncIterator[Caller]:
     assert not isinstance(config, Refused), config
     clock = RealClock(asyncio.get_running_loop())
     disk = SimDisk(clock)
-    shared = SharedByLogs(disk, clock, TailCache(16 * MIB), MemoryBudget(16 * MIB))
+    shared = LogResources(disk, clock, TailCache(16 * MIB), MemoryBudget(16 * MIB))
     store = LogStore(shared, "/data", bytes(16), JournalLimits(4 * MIB, MIB))
     broker = Broker(config, shared, store, MemoryCatalog(), "/data")
     broker.start()

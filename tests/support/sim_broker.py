@@ -17,7 +17,7 @@ from ottla.broker.partition.partition import Partition
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.journal import JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.log_store import LogStore
 from ottla.broker.topics.topics import Topic
@@ -57,7 +57,7 @@ class BrokerBench:
     def start(self) -> None:
         config = parse_broker_config(self.properties)
         assert not isinstance(config, Refused), config
-        shared = SharedByLogs(
+        shared = LogResources(
             self.disk,
             self.clock,
             TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),

@@ -14,7 +14,7 @@ from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flusher import Flusher
 from ottla.broker.storage.journal import Journal, JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.retention import apply_retention
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.log_store import LogStore
@@ -130,7 +130,7 @@ class LogBench:
         self.epoch += 1
         if self._inline:
             self.disk.segment_queue = InlineQueue(self.disk.segment_queue)
-        shared = SharedByLogs(
+        shared = LogResources(
             disk=self.disk,
             clock=self.clock,
             tail=TailCache(self._tail_bytes, self._unwritten_bytes),
@@ -154,7 +154,7 @@ class LogBench:
     # -- parts -----------------------------------------------------------------------------------------------
 
     @property
-    def shared(self) -> SharedByLogs:
+    def shared(self) -> LogResources:
         return self.store.shared
 
     @property

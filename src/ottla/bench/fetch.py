@@ -19,7 +19,7 @@ from ottla.bench.frames import (
     produce_frame,
     size_checks,
 )
-from ottla.bench.pipeline import Load, Measured, drive
+from ottla.bench.pipeline import Load, LoadResult, drive
 from ottla.bench.produce import KB
 from ottla.bench.results import Row
 from ottla.bench.targets import Target
@@ -77,7 +77,7 @@ class FilledTopic:
 
 
 @dataclass(slots=True)
-class Fetches:
+class FetchBenchmark:
     """Measures fetches. Its topics survive a restart of the broker."""
 
     bench: Workbench
@@ -126,7 +126,7 @@ class Fetches:
 
     def _compare(self, name: str, place: str, topics: dict[str, FilledTopic]) -> list[Row]:
         bench = self.bench
-        runs: dict[str, list[Measured]] = {FLOOR: [], **{durability: [] for durability in topics}}
+        runs: dict[str, list[LoadResult]] = {FLOOR: [], **{durability: [] for durability in topics}}
         for _ in range(self.pace.repetitions):
             for subject, found in runs.items():
                 bench.advance(0, f"{self.target.prefix}fetch {name}, {place}: {subject}")
@@ -138,7 +138,7 @@ class Fetches:
         group = f"{self.target.prefix}fetch"
         return [Row(group, case, subject, figures_of(content, found, runs[FLOOR])) for subject, found in runs.items()]
 
-    def _run_on_broker(self, topic: FilledTopic) -> Measured:
+    def _run_on_broker(self, topic: FilledTopic) -> LoadResult:
         requests = topic.requests()
         with self.target.caller(topic.name) as caller:
             reply_bytes = len(caller.exchange(requests[0]))
@@ -146,7 +146,7 @@ class Fetches:
         port = self.target.leader(topic.name).port
         return self._drive(requests, reply_bytes, port, self.target.pids(), checks)
 
-    def _run_on_floor(self, topic: FilledTopic) -> Measured:
+    def _run_on_floor(self, topic: FilledTopic) -> LoadResult:
         floor = self.bench.floor
         requests = topic.requests()
         reply_bytes = topic.batches_a_reply * len(topic.batch.data)
@@ -160,7 +160,7 @@ class Fetches:
         port: int,
         pids: tuple[int, ...],
         checks: tuple[tuple[int, int], ...],
-    ) -> Measured:
+    ) -> LoadResult:
         pace = self.pace
         load = Load(
             port=port,

@@ -35,7 +35,7 @@ from typing import Self
 from crc32c import crc32c
 
 from ottla.bench.latencies import Percentiles, percentiles
-from ottla.bench.pipeline import Load, Measured, drive
+from ottla.bench.pipeline import Load, LoadResult, drive
 from ottla.bench.processes import end_process, leave_interrupts_to_the_parent
 from ottla.bench.quotients import per
 
@@ -54,7 +54,7 @@ class FloorResult:
 
     frame_bytes: int
     inflight: int
-    measured: Measured
+    measured: LoadResult
 
     @property
     def mb_per_s(self) -> float:

@@ -265,7 +265,7 @@ def _encoded(api: ClientApi, body: Mapping[str, Any]) -> bytes:
     return encode(build(request_type(api.key, api.versions[1]), body))
 
 
-class Watch:
+class LatencyRecorder:
     """Counts replies and their latencies."""
 
     def __init__(self) -> None:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
-from ottla.bench.group_members import ClassicMember, ConsumerMember, Group, Member, Watch, connect, until_coordinated
+from ottla.bench.group_members import (
+    ClassicMember,
+    ConsumerMember,
+    Group,
+    LatencyRecorder,
+    Member,
+    connect,
+    until_coordinated,
+)
 from ottla.bench.latencies import percentiles
 from ottla.bench.processes import cpu_seconds, resident_bytes
 from ottla.bench.quotients import per, rate
@@ -44,7 +52,7 @@ class Protocol:
 PROTOCOLS = (Protocol("classic", ClassicMember, 3.0), Protocol("consumer", ConsumerMember, 5.0))
 
 
-class Measured(NamedTuple):
+class GroupFigures(NamedTuple):
     """The figures of one case."""
 
     case: str
@@ -69,7 +77,7 @@ def measure(bench: Workbench, seconds: float) -> list[Row]:
     return rows
 
 
-def _row(protocol: str, measured: Measured) -> Row:
+def _row(protocol: str, measured: GroupFigures) -> Row:
     case, figures = measured
     goal = None
     if case.startswith("a heartbeat every"):
@@ -77,13 +85,13 @@ def _row(protocol: str, measured: Measured) -> Row:
     return Row("groups", case, protocol, figures, goal)
 
 
-def drive(port: int, pid: int, protocol: str, groups: int, members: int, seconds: float) -> list[Measured]:
+def drive(port: int, pid: int, protocol: str, groups: int, members: int, seconds: float) -> list[GroupFigures]:
     """Runs the members in a separate process."""
     (chosen,) = (each for each in PROTOCOLS if each.name == protocol)
-    return asyncio.run(Drive(port, pid, chosen).run(groups, members, seconds))
+    return asyncio.run(GroupLoad(port, pid, chosen).run(groups, members, seconds))
 
 
-class Drive:
+class GroupLoad:
     """Drives all members of all groups."""
 
     def __init__(self, port: int, pid: int, protocol: Protocol) -> None:
@@ -92,7 +100,7 @@ class Drive:
         self._protocol = protocol
         self._members: list[Member] = []
 
-    async def run(self, groups: int, members: int, seconds: float) -> list[Measured]:
+    async def run(self, groups: int, members: int, seconds: float) -> list[GroupFigures]:
         every_s = self._protocol.heartbeat_every_s
         try:
             measured = [await self._enter(groups, members)]
@@ -108,7 +116,7 @@ class Drive:
             for member in self._members:
                 member.close()
 
-    async def _enter(self, groups: int, members: int) -> Measured:
+    async def _enter(self, groups: int, members: int) -> GroupFigures:
         first = await connect(self._port)
         await until_coordinated(first)
         first.end()
@@ -123,10 +131,12 @@ class Drive:
             "mb": resident_bytes(self._pid) / 1e6,
             "broker_busy": rate(cpu_seconds(self._pid) - cpu_s, seconds),
         }
-        return Measured(f"{groups} groups of {members} come together", figures)
+        return GroupFigures(f"{groups} groups of {members} come together", figures)
 
-    async def _measure(self, case: str, work: Callable[[Watch, float], Awaitable[None]], seconds: float) -> Measured:
-        watch = Watch()
+    async def _measure(
+        self, case: str, work: Callable[[LatencyRecorder, float], Awaitable[None]], seconds: float
+    ) -> GroupFigures:
+        watch = LatencyRecorder()
         begin, cpu_s, own_cpu_s = time.perf_counter(), cpu_seconds(self._pid), time.process_time()
         await work(watch, seconds)
         took_s = time.perf_counter() - begin
@@ -142,9 +152,9 @@ class Drive:
             "cpu_us_per_request": per(busy_s, count) * 1e6,
             "driver_busy": rate(time.process_time() - own_cpu_s, took_s),
         }
-        return Measured(case, figures)
+        return GroupFigures(case, figures)
 
-    async def _beat_steadily(self, watch: Watch, seconds: float) -> None:
+    async def _beat_steadily(self, watch: LatencyRecorder, seconds: float) -> None:
         """Sends steady heartbeats, spread over time so that members of one group are far apart."""
         end_s = time.perf_counter() + seconds
         every_s = self._protocol.heartbeat_every_s
@@ -156,7 +166,7 @@ class Drive:
             )
         )
 
-    async def _commit_steadily(self, watch: Watch, seconds: float) -> None:
+    async def _commit_steadily(self, watch: LatencyRecorder, seconds: float) -> None:
         end_s = time.perf_counter() + seconds
         every_s = COMMIT_EVERY_S
         await asyncio.gather(
@@ -166,16 +176,16 @@ class Drive:
             )
         )
 
-    async def _beat_and_commit_steadily(self, watch: Watch, seconds: float) -> None:
+    async def _beat_and_commit_steadily(self, watch: LatencyRecorder, seconds: float) -> None:
         await asyncio.gather(self._beat_steadily(watch, seconds), self._commit_steadily(watch, seconds))
 
-    async def _beat_on(self, watch: Watch, seconds: float) -> None:
+    async def _beat_on(self, watch: LatencyRecorder, seconds: float) -> None:
         await self._on(watch, seconds, lambda member: member.beat())
 
-    async def _commit_on(self, watch: Watch, seconds: float) -> None:
+    async def _commit_on(self, watch: LatencyRecorder, seconds: float) -> None:
         await self._on(watch, seconds, lambda member: member.commit())
 
-    async def _on(self, watch: Watch, seconds: float, ask: Callable[[Member], Awaitable[ErrorCode]]) -> None:
+    async def _on(self, watch: LatencyRecorder, seconds: float, ask: Callable[[Member], Awaitable[ErrorCode]]) -> None:
         """Keeps a fixed number of requests in flight, from one member after another."""
         end_s = time.perf_counter() + seconds
         turn = cycle(self._members)
@@ -188,7 +198,7 @@ class Drive:
 
 
 async def _again(
-    watch: Watch, ask: Callable[[], Awaitable[ErrorCode]], first_s: float, every_s: float, end_s: float
+    watch: LatencyRecorder, ask: Callable[[], Awaitable[ErrorCode]], first_s: float, every_s: float, end_s: float
 ) -> None:
     at_s = time.perf_counter() + first_s
     while at_s < end_s:

@@ -22,7 +22,7 @@ PREFERRED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class PartitionLeader:
     """The leader and the in-sync replicas of a partition."""
 
     leader: int
@@ -36,7 +36,7 @@ class Leaders:
 
     addresses: dict[int, tuple[str, int]]
     controller: int
-    partitions: dict[tuple[str, int], Led]
+    partitions: dict[tuple[str, int], PartitionLeader]
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def ask_leaders(caller: Caller, topics: Sequence[str]) -> Leaders:
     }
     reply = caller.call(METADATA, body)
     partitions = {
-        (str(topic.name), int(each.partition_index)): Led(
+        (str(topic.name), int(each.partition_index)): PartitionLeader(
             int(each.leader_id), tuple(map(int, each.replica_nodes)), tuple(map(int, each.isr_nodes))
         )
         for topic in reply.topics

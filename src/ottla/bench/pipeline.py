@@ -50,7 +50,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Measured:
+class LoadResult:
     """Results of the measured time only, except for `requests_sent`."""
 
     requests: int = 0
@@ -66,7 +66,7 @@ class Measured:
         return rate(self.requests, self.seconds)
 
 
-def drive(load: Load) -> Measured:
+def drive(load: Load) -> LoadResult:
     """Runs a load. All requests are answered when this returns."""
     if len(load.requests) % load.request_bytes:
         raise ValueError("the requests are not all of one size")
@@ -74,7 +74,7 @@ def drive(load: Load) -> Measured:
         pipelines = [Pipeline(stack.enter_context(_connected(load.port)), load) for _ in range(load.connections)]
         gc.disable()
         try:
-            return Driving(load, pipelines).run()
+            return LoadDriver(load, pipelines).run()
         finally:
             gc.enable()
 
@@ -85,7 +85,7 @@ def _connected(port: int) -> socket.socket:
     return connection
 
 
-class Driving:
+class LoadDriver:
     """Drives all connections from one thread. A single connection blocks in its own read, which saves a system call."""
 
     def __init__(self, load: Load, pipelines: Sequence[Pipeline]) -> None:
@@ -96,8 +96,8 @@ class Driving:
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.EPOLLIN)
 
-    def run(self) -> Measured:
-        load, measured = self._load, Measured()
+    def run(self) -> LoadResult:
+        load, measured = self._load, LoadResult()
         for pipeline in self._pipelines:
             pipeline.send(load.inflight // load.connections)
         self._turn_until(time.perf_counter() + load.warm_up_s, {})

@@ -29,7 +29,7 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
     pace = bench.pace
     client_s = 0.4 if quick else 1.5
     journal_s = 0.5 if quick else 1.0
-    fetches = fetch.Fetches(bench, bench.one, fetch_pace(pace))
+    fetches = fetch.FetchBenchmark(bench, bench.one, fetch_pace(pace))
     fetched_cases = fetch.CASES[1::2]
     steps = [Step("start", sizes.ESTIMATE_START_S, lambda: sizes.measure_start(bench))]
     steps += [
@@ -94,7 +94,7 @@ def replicated_steps(bench: Workbench) -> list[Step]:
         Step(
             f"three brokers, fetch {case.name}",
             fetch.estimate_hot_s(reading_pace),
-            lambda case=case: fetch.Fetches(bench, bench.three, reading_pace).hot(case),  # type: ignore[misc] # as above
+            lambda case=case: fetch.FetchBenchmark(bench, bench.three, reading_pace).hot(case),  # type: ignore[misc] # as above
         )
         for case in fetch.CASES[:3]
     ]

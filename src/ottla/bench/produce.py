@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ottla.bench.floor import KEPT_BYTES, Exchange
 from ottla.bench.frames import PreparedBatch, prepare_batch, produce_error_at, produce_frame, size_checks
-from ottla.bench.pipeline import Load, Measured, drive
+from ottla.bench.pipeline import Load, LoadResult, drive
 from ottla.bench.results import Goal, Row
 from ottla.bench.targets import OneBroker, Target
 from ottla.bench.throughput import FLOOR, FLOORS, KEEPING_FLOOR, Content, figures_of, rate_ratio
@@ -75,7 +75,7 @@ def measure(bench: Workbench, case: ProduceCase, target: Target, pace: Pace) -> 
     number = CASES.index(case) if case in CASES else 0
     topics = {durability: f"produce-{number}-{durability}" for durability in CLASSES}
     floors = FLOORS if isinstance(target, OneBroker) else REPLICATED_FLOORS
-    runs: dict[str, list[Measured]] = {subject: [] for subject in (*floors, *CLASSES)}
+    runs: dict[str, list[LoadResult]] = {subject: [] for subject in (*floors, *CLASSES)}
     for durability, topic in topics.items():
         target.create([topic], {**TOPIC_CONFIGS, "ottla.durability": durability})
     name = f"{target.prefix}produce"
@@ -96,7 +96,7 @@ def measure(bench: Workbench, case: ProduceCase, target: Target, pace: Pace) -> 
     ]
 
 
-def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]], target: Target) -> Goal | None:
+def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[LoadResult]], target: Target) -> Goal | None:
     if subject != case.goal_of or not isinstance(target, OneBroker):
         return None
     if subject == "cache":
@@ -106,7 +106,7 @@ def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[Measured]], t
 
 def run_on_floor(
     bench: Workbench, case: ProduceCase, batch: PreparedBatch, pace: Pace, *, keeps: bool = False
-) -> Measured:
+) -> LoadResult:
     """Measures the floor with the same bytes as the broker gets."""
     frame = produce_frame("produce-0-memory", batch)
     exchange = Exchange(len(frame), kept_bytes=KEPT_BYTES if keeps else 0)
@@ -126,7 +126,7 @@ def run_on_floor(
 
 def run_on_broker(
     bench: Workbench, case: ProduceCase, batch: PreparedBatch, topic: str, target: Target, pace: Pace
-) -> Measured:
+) -> LoadResult:
     frame = produce_frame(topic, batch)
     with target.caller(topic) as caller:
         begin_offset = caller.end_offset(topic)

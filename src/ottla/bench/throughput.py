@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ottla.bench.latencies import median_percentiles
-from ottla.bench.pipeline import Measured
+from ottla.bench.pipeline import LoadResult
 from ottla.bench.quotients import per, rate
 
 FLOOR = "floor"
@@ -27,7 +27,7 @@ class Content:
     record_count: int
 
 
-def figures_of(content: Content, runs: Sequence[Measured], floor: Sequence[Measured]) -> dict[str, float]:
+def figures_of(content: Content, runs: Sequence[LoadResult], floor: Sequence[LoadResult]) -> dict[str, float]:
     """Returns medians over the repetitions. A share compares each run with the floor's run of the same repetition."""
     rates = [run.requests_per_s for run in runs]
     middle = median(rates)
@@ -48,11 +48,11 @@ def figures_of(content: Content, runs: Sequence[Measured], floor: Sequence[Measu
     }
 
 
-def cpu_s_per_gb(content: Content, run: Measured) -> float:
+def cpu_s_per_gb(content: Content, run: LoadResult) -> float:
     return per(run.server_cpu_s, run.requests * content.value_bytes / 1e9)
 
 
-def rate_ratio(runs: Sequence[Measured], others: Sequence[Measured]) -> float:
+def rate_ratio(runs: Sequence[LoadResult], others: Sequence[LoadResult]) -> float:
     """Returns the median ratio of request rates, repetition by repetition."""
     return median(_ratios([run.requests_per_s for run in runs], [run.requests_per_s for run in others]))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ottla.bench.group_members import connect
 from ottla.bench.processes import cpu_seconds
 from ottla.bench.quotients import rate
-from ottla.bench.transactional_producer import TooEarlyError, TransactionalProducer, batch_of
+from ottla.bench.transactional_producer import ConcurrentTransactionsError, TransactionalProducer, batch_of
 
 RECORD_BYTES = 1024
 RECORDS_A_BATCH = 15
@@ -21,7 +21,7 @@ WARM_UP = 0.3
 
 
 @dataclass(slots=True)
-class Measured:
+class TransactionResult:
     """Results of the measured time only, except for `offsets_taken`. It ends when the last transaction ends."""
 
     records: int = 0
@@ -42,7 +42,7 @@ class Meter:
     """Measures between two moments."""
 
     def __init__(self, broker_pid: int) -> None:
-        self.measured = Measured()
+        self.measured = TransactionResult()
         self._pid = broker_pid
         self._began = (time.perf_counter(), cpu_seconds(broker_pid), time.process_time())
 
@@ -50,7 +50,7 @@ class Meter:
         self.measured.records += records
         self.measured.latencies[int((time.perf_counter() - began_s) * 1e6)] += 1
 
-    def end(self, offsets_taken: int) -> Measured:
+    def end(self, offsets_taken: int) -> TransactionResult:
         began_s, broker_cpu_s, driver_cpu_s = self._began
         self.measured.seconds = time.perf_counter() - began_s
         self.measured.broker_cpu_s = cpu_seconds(self._pid) - broker_cpu_s
@@ -59,7 +59,7 @@ class Meter:
         return self.measured
 
 
-def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> Measured:
+def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> TransactionResult:
     """Runs the load. A `size` of 0 means plain idempotent producers."""
     port = int(bootstrap.rpartition(":")[2])
     return asyncio.run(Load(port, pid, topic, size).run(producers, seconds))
@@ -79,7 +79,7 @@ class Load:
         made = {count: batch_of(value, count, now_ms, transactional=size > 0) for count in set(counts)}
         self._prepared = [(count, made[count]) for count in counts]
 
-    async def run(self, producers: int, seconds: float) -> Measured:
+    async def run(self, producers: int, seconds: float) -> TransactionResult:
         made = [await self._begin(partition) for partition in range(producers)]
         try:
             for each_s in (seconds * WARM_UP, seconds):
@@ -116,7 +116,7 @@ class Load:
             for count, batch in self._prepared:
                 await producer.write(batch, count)
             await producer.settle()
-        except TooEarlyError:
+        except ConcurrentTransactionsError:
             return False
         return True
 

@@ -33,7 +33,7 @@ class ProducerRefusedError(Exception):
     """A producer received an unexpected error."""
 
 
-class TooEarlyError(Exception):
+class ConcurrentTransactionsError(Exception):
     """The previous transaction is still being completed. Nothing of this one was accepted, so it may begin again."""
 
 
@@ -106,7 +106,7 @@ class TransactionalProducer:
         reply = parse_produce_response(await self._under_way.popleft(), PRODUCE_VERSION)
         ((_, [result]),) = reply.topics
         if result.error == ErrorCode.concurrent_transactions:
-            raise TooEarlyError
+            raise ConcurrentTransactionsError
         _check(ErrorCode(result.error))
 
     async def commit(self) -> None:

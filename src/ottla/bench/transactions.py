@@ -16,7 +16,7 @@ from ottla.bench import transactional_load, transactions_librdkafka
 from ottla.bench.latencies import median_percentiles
 from ottla.bench.quotients import per, rate
 from ottla.bench.results import Goal, Row
-from ottla.bench.transactional_load import RECORD_BYTES, Measured
+from ottla.bench.transactional_load import RECORD_BYTES, TransactionResult
 from ottla.bench.workbench import Workbench
 
 SIZES = (1, 10, 100, 1000, 10_000)
@@ -31,7 +31,7 @@ PATIENCE_S = 20.0
 CONFIGS = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20), "retention.ms": "2500"}
 """A log in its steady state, as for `produce`."""
 
-Drive = Callable[[str, int, str, int, int, float], Measured]
+Drive = Callable[[str, int, str, int, int, float], TransactionResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ SUBJECTS = (
 class Runs:
     """The measurements of one subject, by transaction size and repetition."""
 
-    found: dict[int, list[Measured]] = field(default_factory=lambda: {size: [] for size in (PLAIN, *SIZES)})
+    found: dict[int, list[TransactionResult]] = field(default_factory=lambda: {size: [] for size in (PLAIN, *SIZES)})
 
     def shares(self, size: int) -> list[float]:
         plain, found = self.found[PLAIN], self.found[size]
@@ -79,7 +79,7 @@ def measure(bench: Workbench, seconds: float, repetitions: int) -> list[Row]:
     return [_row(subject, size, runs[subject.name]) for size in (PLAIN, *SIZES) for subject in SUBJECTS]
 
 
-def _run(bench: Workbench, subject: Subject, size: int, seconds: float) -> Measured:
+def _run(bench: Workbench, subject: Subject, size: int, seconds: float) -> TransactionResult:
     topic = f"transactions-{size}-{subject.producers}"
     bench.advance(0, f"{case_of(size)}: {subject.name}")
     broker = bench.broker
@@ -121,7 +121,7 @@ def _row(subject: Subject, size: int, runs: Runs) -> Row:
     return Row("transactions", case_of(size), subject.name, figures, goal)
 
 
-def _of_transactions(found: Sequence[Measured]) -> dict[str, float]:
+def _of_transactions(found: Sequence[TransactionResult]) -> dict[str, float]:
     latencies = [each.latencies for each in found]
     return {
         "transactions_per_s": median(rate(_count(each.latencies), each.seconds) for each in found),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ottla.bench.transactional_load import RECORD_BYTES, WARM_UP, Measured, Meter
+from ottla.bench.transactional_load import RECORD_BYTES, WARM_UP, Meter, TransactionResult
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -23,7 +23,7 @@ SETTINGS: dict[str, str | int | bool] = {
 }
 
 
-def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> Measured:
+def drive(bootstrap: str, pid: int, topic: str, size: int, producers: int, seconds: float) -> TransactionResult:
     """Runs the load with one producer, whatever `producers` says. A `size` of 0 means a plain idempotent producer."""
     return Load(bootstrap, pid, topic, size).run(seconds)
 
@@ -44,7 +44,7 @@ class Load:
         self._value = bytes(RECORD_BYTES)
         self._offsets_taken = 0
 
-    def run(self, seconds: float) -> Measured:
+    def run(self, seconds: float) -> TransactionResult:
         if self._size:
             self._producer.init_transactions(TIMEOUT_S)
         for each_s in (seconds * WARM_UP, seconds):

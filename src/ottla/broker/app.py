@@ -24,7 +24,7 @@ from ottla.broker.cluster.identity import note_clean_shutdown
 from ottla.broker.server.listener import check_address
 from ottla.broker.server.server import Server
 from ottla.broker.storage.journal import JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.log_store import LogStore
 from ottla.coordination.port import Coordination
@@ -35,7 +35,7 @@ from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.foreign_settings import notices
 
 if TYPE_CHECKING:
-    from ottla.broker.metrics.service import Metrics
+    from ottla.broker.metrics.service import MetricsService
     from ottla.broker.wal_service.server import AppendStreamServer
 
 log = logging.getLogger("ottla")
@@ -92,7 +92,7 @@ class RunningBroker:
         self.broker = broker
         self.server = server
         self.warnings: list[str] = []
-        self.metrics: Metrics | None = None
+        self.metrics: MetricsService | None = None
         self.append_stream: AppendStreamServer | None = None
         self._disk = disk
         self._lock = lock
@@ -160,7 +160,7 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before writing to a directory of another broker
     lock = DirectoryLock(data_dir)
     disk: RealDisk | VolatileDisk | None = None
-    metrics: Metrics | None = None
+    metrics: MetricsService | None = None
     try:
         # Before recovery, which consumes the record of a clean shutdown: a port in use must not cost that record.
         check_address(settings.host, settings.port)
@@ -183,13 +183,13 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     return running
 
 
-def _metrics(config: BrokerConfig) -> Metrics | None:
+def _metrics(config: BrokerConfig) -> MetricsService | None:
     if config.metrics_port is None:
         return None
-    from ottla.broker.metrics.service import Metrics, MetricsAddressError  # a broker without metrics stays small
+    from ottla.broker.metrics.service import MetricsAddressError, MetricsService  # a broker without metrics stays small
 
     try:
-        return Metrics(config.metrics_host, config.metrics_port)
+        return MetricsService(config.metrics_host, config.metrics_port)
     except MetricsAddressError as failure:
         raise BadSettingsError(str(failure)) from failure
 
@@ -245,8 +245,8 @@ async def _compose_in_cluster(
 
 def _logs(
     config: BrokerConfig, disk: RealDisk | VolatileDisk, clock: RealClock, data_dir: str, identity: DataDirectory
-) -> tuple[SharedByLogs, LogStore]:
-    shared = SharedByLogs(
+) -> tuple[LogResources, LogStore]:
+    shared = LogResources(
         disk=disk,
         clock=clock,
         tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),

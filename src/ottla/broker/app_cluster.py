@@ -17,7 +17,7 @@ from ottla.broker.cluster.identity import agree_on_cluster_id, find_cluster_id, 
 from ottla.broker.cluster.membership import BrokerIdInUseError, Membership
 from ottla.broker.cluster.no_catalog import NoCatalog
 from ottla.broker.metrics.coordination import MeteredCoordination
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.topics.log_store import LogStore
 from ottla.coordination.port import Coordination, UnavailableError
 from ottla.coordination.sqlite.lease_files import boot_id
@@ -63,7 +63,7 @@ class ClusterStart:
             raise
         return cls(config, clock, store, cluster_id)
 
-    async def recover(self, shared: SharedByLogs, logs: LogStore, data_dir: str) -> Broker:
+    async def recover(self, shared: LogResources, logs: LogStore, data_dir: str) -> Broker:
         """Creates the broker and recovers its logs."""
         config = self._config
         self._clean_epoch = take_clean_shutdown(shared.disk.files, data_dir)

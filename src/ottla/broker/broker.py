@@ -15,11 +15,11 @@ from ottla.broker.partition.backlog import Backlog, PartitionBacklog
 from ottla.broker.partition.fetch_sessions import FetchSessions
 from ottla.broker.partition.partition import AnyLog, Partition
 from ottla.broker.partition.replication_throttles import ReplicationThrottles
-from ottla.broker.partition.transaction_verification import NobodyVerifies, Verifier
+from ottla.broker.partition.transaction_verification import NoVerification, Verifier
 from ottla.broker.partition.waits import Deadlines, Wakeups
 from ottla.broker.request_meters import RequestMeters
 from ottla.broker.storage.file_log import FileLog
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.topics.catalog import Catalog, CatalogState
 from ottla.broker.topics.housekeeping import Housekeeping
@@ -29,7 +29,7 @@ from ottla.broker.topics.topics import Topic, Topics
 from ottla.broker.traffic import Traffic
 from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.broker.transactions.transactions import Transactions
-from ottla.broker.transactions.verification import CoordinatorsVerify
+from ottla.broker.transactions.verification import CoordinatorVerifier
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.ports import Clock
 from ottla.protocol.model.broker_config import RACK_AWARE_SELECTOR, BrokerConfig
@@ -82,7 +82,7 @@ class Broker:
     def __init__(
         self,
         config: BrokerConfig,
-        shared: SharedByLogs,
+        shared: LogResources,
         store: LogStore,
         catalog: Catalog,
         log_dir: str,
@@ -124,9 +124,9 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
-        self._coordinators_verify = CoordinatorsVerify(self)
+        self._coordinators_verify = CoordinatorVerifier(self)
         is_verified = config.transaction_partition_verification_enable
-        self.verifier: Verifier = self._coordinators_verify if is_verified else NobodyVerifies()
+        self.verifier: Verifier = self._coordinators_verify if is_verified else NoVerification()
         self._producer_ids = ProducerIds()
 
     # -- life cycle ------------------------------------------------------------------------------------------

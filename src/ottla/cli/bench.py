@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import AsJson, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(
         _print_cells(matrix)
         return
     if (missing := missing_for(str(row.configuration["driver"]) for row in rows_of(matrix))) is not None:
-        raise FailedError(missing)
+        raise CommandError(missing)
     directory = out or RESULTS / file.stem
     store, this = Store(directory), this_run(str(file))
     if fresh and (old := store.set_aside()) is not None:
@@ -72,7 +72,7 @@ def run(
     report(directory)
     problems = [*outcome.failures, *(f"{name}: {reason}" for name, reason in outcome.unavailable.items())]
     if problems:
-        raise FailedError(f"{len(problems)} could not be measured: {problems[0]}")
+        raise CommandError(f"{len(problems)} could not be measured: {problems[0]}")
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
@@ -85,14 +85,14 @@ def _read(file: Path) -> Matrix:
     try:
         return read_matrix(file)
     except MatrixError as mistake:
-        raise FailedError(str(mistake)) from mistake
+        raise CommandError(str(mistake)) from mistake
 
 
 def _same_commit(store: Store, commit: str) -> None:
     """Raises FailedError if the store has results of other commits, which cannot be compared with new ones."""
     others = sorted({str(line.get("commit")) for line in store.lines()} - {commit})
     if others:
-        raise FailedError(
+        raise CommandError(
             f"{store.path} has results of commit {', '.join(others)} and this is {commit}: "
             "--fresh measures everything again, --mix goes on all the same"
         )
@@ -136,7 +136,7 @@ def compare(
 
     changes = compare_results(_results(earlier), _results(later))
     if not changes:
-        raise FailedError(f"{earlier} and {later} have no configuration and target in common")
+        raise CommandError(f"{earlier} and {later} have no configuration and target in common")
     if as_json:
         print_json([change.as_json() for change in changes])
         return
@@ -151,5 +151,5 @@ def _results(directory: Path) -> Results:
     path = directory / RESULTS_FILE if directory.is_dir() else directory
     found = Results(read_lines(path))
     if not found.cells:
-        raise FailedError(f"there are no results in {path}")
+        raise CommandError(f"there are no results in {path}")
     return found

@@ -14,7 +14,7 @@ INTERRUPTED = 130
 DEBUG_VARIABLE = "OTTLA_DEBUG"
 
 
-class FailedError(Exception):
+class CommandError(Exception):
     """A command cannot do what it was asked to do. The message is shown to the user."""
 
 
@@ -38,7 +38,7 @@ def report(failure: BaseException) -> int:
 
 def sentence_of(failure: BaseException) -> str:
     """Returns the message for the user. Failures other than our own errors and OSError are bugs in this program."""
-    if isinstance(failure, FailedError) or _is_client_error(failure):
+    if isinstance(failure, CommandError) or _is_client_error(failure):
         return str(failure)
     if isinstance(failure, OSError):
         where = f": {failure.filename}" if failure.filename else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT16_MAX, INT32_MAX, check_count_or_default
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
 
@@ -237,4 +237,4 @@ def delete(
         for name in deleted:
             print(f"deleted {name}")
     if failures:
-        raise FailedError("; ".join(failures))
+        raise CommandError("; ".join(failures))

@@ -100,14 +100,14 @@ class ArchivedPart:
             )
 
 
-class LoneArchive:
+class ArchiveOnlyLog:
     """An archive whose log is lost, for asyncio."""
 
     def __init__(self, part: ArchivedPart) -> None:
         self.part = part
 
     @classmethod
-    async def of(cls, place: str, topic: str) -> LoneArchive:
+    async def of(cls, place: str, topic: str) -> ArchiveOnlyLog:
         return cls(ArchivedPart.alone(await asyncio.to_thread(_open, place, topic)))
 
     async def tail(self) -> Tail:
@@ -118,7 +118,7 @@ class LoneArchive:
             yield chunk
 
 
-class SyncLoneArchive:
+class SyncArchiveOnlyLog:
     """An archive whose log is lost, for threads."""
 
     def __init__(self, place: str, topic: str) -> None:

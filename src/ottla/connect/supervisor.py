@@ -45,7 +45,7 @@ class Backoff:
         return pause_s
 
 
-class Supervised:
+class ConnectorProcess:
     """One connector: its process and its status."""
 
     def __init__(self, config: ConnectorConfig, statuses: StatusTopic, say: Say) -> None:
@@ -182,7 +182,7 @@ async def supervise(configs: Sequence[ConnectorConfig], say: Say) -> list[Status
         with contextlib.suppress(BrokerRefusedError):
             await statuses.start()
     try:
-        every = [Supervised(config, statuses, say) for config in configs]
+        every = [ConnectorProcess(config, statuses, say) for config in configs]
         loop = asyncio.get_running_loop()
         stops: set[asyncio.Task[None]] = set()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -21,7 +21,7 @@ class BadCoordinationError(Exception):
     """The setting is invalid, or a package is missing. The message is meant for a person."""
 
 
-class Place(NamedTuple):
+class StoreAddress(NamedTuple):
     """A parsed `ottla.coordination` setting."""
 
     kind: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
     cluster: str = CLUSTER
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> StoreAddress:
     """Parses the setting. Raises BadCoordinationError."""
     kind, separator, rest = text.partition(":")
     if kind not in KINDS or not separator or not rest:
@@ -38,9 +38,9 @@ def parse_place(text: str) -> Place:
             "zookeeper:HOST:PORT[,...][/CLUSTER]"
         )
     if kind == "sqlite":
-        return Place(kind, rest)
+        return StoreAddress(kind, rest)
     hosts, _, cluster = rest.partition("/")
-    return Place(kind, hosts, cluster or CLUSTER)
+    return StoreAddress(kind, hosts, cluster or CLUSTER)
 
 
 async def open_coordination(text: str, clock: Clock) -> Coordination:

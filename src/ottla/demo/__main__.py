@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ottla.demo.crash_scenario import PARTITIONS, VALUE_BYTES, Siege
+from ottla.demo.crash_scenario import PARTITIONS, VALUE_BYTES, CrashScenario
 from ottla.demo.customers import a_day
 from ottla.demo.figures import figures_of, proof_of, verdict_of
 from ottla.demo.page import Demo, write_page
-from ottla.demo.pipeline import PipelineStory, run_pipeline
-from ottla.demo.results import Story
+from ottla.demo.pipeline import PipelineResults, run_pipeline
+from ottla.demo.results import CrashResults
 from ottla.testing.cluster_processes import ClusterProcesses
 
 DAY_MS = 86_400_000
@@ -36,7 +36,7 @@ def main() -> int:
     console = Console()
     chance = random.Random(arguments.seed)
     kill_at = int(arguments.records * chance.uniform(0.2, 0.4))
-    demo = Demo(Story(arguments.records), arguments.seed)
+    demo = Demo(CrashResults(arguments.records), arguments.seed)
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory, ClusterProcesses(Path(directory)) as cluster:
         console.print(f"three brokers serve at {cluster.bootstrap} (seed {arguments.seed})")
         _siege(console, cluster, demo.story, kill_at)
@@ -51,7 +51,7 @@ def main() -> int:
     return 0 if is_proven and is_kept and is_restored else 1
 
 
-def _verdict(console: Console, story: Story) -> bool:
+def _verdict(console: Console, story: CrashResults) -> bool:
     for problem in story.findings.problems:
         console.print(problem, style="red")
     is_proven, sentence = verdict_of(story)
@@ -96,7 +96,7 @@ def _pipeline(console: Console, bootstrap: str, directory: Path, demo: Demo) -> 
     return True
 
 
-def _restored(console: Console, story: PipelineStory) -> bool:
+def _restored(console: Console, story: PipelineResults) -> bool:
     if not story.is_same or story.faults or story.archived != story.changes:
         console.print(f"The restored table is not the one that was there: {story}", style="bold red", markup=False)
         return False
@@ -106,7 +106,7 @@ def _restored(console: Console, story: PipelineStory) -> bool:
     return True
 
 
-def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: int) -> None:
+def _siege(console: Console, cluster: ClusterProcesses, story: CrashResults, kill_at: int) -> None:
     restart_at = kill_at + story.records // 4
     columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -118,7 +118,7 @@ def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: i
             progress.update(read, total=story.records + story.probes, advance=count)
 
         async def run() -> None:
-            siege = Siege(
+            siege = CrashScenario(
                 cluster,
                 story,
                 kill_at,
@@ -131,7 +131,7 @@ def _siege(console: Console, cluster: ClusterProcesses, story: Story, kill_at: i
         uvloop.run(run())
 
 
-def _table(story: Story) -> Table:
+def _table(story: CrashResults) -> Table:
     table = Table(
         title=f"{story.records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, three replicas, acks=all"
     )

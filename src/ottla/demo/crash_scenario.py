@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.producer.deliveries import RecordMetadata
-from ottla.demo.results import Event, Sample, Story
+from ottla.demo.results import CrashResults, Event, Sample
 from ottla.testing.cluster_processes import ClusterProcesses
 from ottla.testing.ledger import Found, Ledger
 
@@ -40,11 +40,17 @@ def value_of(source: int, sequence: int) -> bytes:
     return IDENTITY.pack(source, sequence) + FILLER
 
 
-class Siege:
+class CrashScenario:
     """The first part of the demo. `kill_at` and `restart_at` are counts of acknowledged records."""
 
     def __init__(
-        self, cluster: ClusterProcesses, story: Story, kill_at: int, restart_at: int, on_written: Progress, say: Say
+        self,
+        cluster: ClusterProcesses,
+        story: CrashResults,
+        kill_at: int,
+        restart_at: int,
+        on_written: Progress,
+        say: Say,
     ) -> None:
         self._cluster = cluster
         self._story = story

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ottla.demo.crash_scenario import VALUE_BYTES
-from ottla.demo.results import Story
+from ottla.demo.results import CrashResults
 
 
-def figures_of(story: Story) -> list[tuple[str, str]]:
+def figures_of(story: CrashResults) -> list[tuple[str, str]]:
     rows = [
         ("written and acknowledged", _rate(story.records, story.write_s)),
         ("acknowledged before the kill of the leader", f"{story.acknowledged_before_kill:,}"),
@@ -24,13 +24,13 @@ def figures_of(story: Story) -> list[tuple[str, str]]:
     ]
 
 
-def proof_of(story: Story) -> list[tuple[str, str]]:
+def proof_of(story: CrashResults) -> list[tuple[str, str]]:
     """Returns the counts of the comparison between acknowledged and found records."""
     names = ("acknowledged", "read", "missing", "doubled", "reordered", "misplaced")
     return [(name, f"{getattr(story.findings, name):,}") for name in names]
 
 
-def verdict_of(story: Story) -> tuple[bool, str]:
+def verdict_of(story: CrashResults) -> tuple[bool, str]:
     """Returns whether the demo proved its claim, and a sentence."""
     if story.proven:
         return True, "Every acknowledged record is there, once and in order."

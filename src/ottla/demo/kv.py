@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class KvStory:
+class KvResults:
     """The results of this part."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Store:
         return answer.strip()
 
 
-async def run_kv(directory: Path, say: Say) -> KvStory:
+async def run_kv(directory: Path, say: Say) -> KvResults:
     """Runs this part with a broker of its own, which ends with it."""
     wal_port = reserve_port()
     broker = BrokerProcess(directory / "kv-broker", config={"ottla.wal.port": str(wal_port)})
@@ -71,18 +71,18 @@ async def run_kv(directory: Path, say: Say) -> KvStory:
             servers = f"127.0.0.1:{wal_port}"
             stores = [await stack.enter_async_context(_store(servers, *role)) for role in ((), ("--follow",))]
             say("two key-value stores in memory, one leads and one follows; all that they share is a log")
-            writing = _Writing(stores)
+            writing = _KvWriters(stores)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GIVE_UP_S):
                     await writing.run(say)
             return writing.story
 
 
-class _Writing:
+class _KvWriters:
     """Writes to the current leader. Each writer has its own key, whose values count up."""
 
     def __init__(self, stores: list[Store]) -> None:
-        self.story = KvStory()
+        self.story = KvResults()
         self._stores = stores
         self._killed_s = 0.0
         self._kill_is_due = asyncio.Event()

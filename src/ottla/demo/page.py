@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ottla.bench.suite.page_style import STYLE
 from ottla.demo.figures import figures_of, verdict_of
 from ottla.demo.plot import clock, siege_plot, table_plot
-from ottla.demo.results import Story
+from ottla.demo.results import CrashResults
 
 if TYPE_CHECKING:
-    from ottla.demo.kv import KvStory
-    from ottla.demo.pipeline import PipelineStory
+    from ottla.demo.kv import KvResults
+    from ottla.demo.pipeline import PipelineResults
 
 OWN_STYLE = """
 .tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0; padding: 0; list-style: none; }
@@ -30,10 +30,10 @@ td:last-child { text-align: right; } td:first-child { text-align: left; }
 class Demo:
     """The results to show. A part that was left out is None."""
 
-    story: Story
+    story: CrashResults
     seed: int
-    kv: KvStory | None = None
-    pipeline: PipelineStory | None = None
+    kv: KvResults | None = None
+    pipeline: PipelineResults | None = None
     bad_job_ms: int = 0
     pipeline_left_out: str = ""
     """Why the pipeline was left out, and what to install."""
@@ -56,7 +56,7 @@ def write_page(path: Path, demo: Demo) -> Path:
     return path
 
 
-def _siege(story: Story) -> list[str]:
+def _siege(story: CrashResults) -> list[str]:
     found = story.findings
     tiles = [
         (f"{found.acknowledged:,}", "acknowledged"),
@@ -86,7 +86,7 @@ def _siege(story: Story) -> list[str]:
     ]
 
 
-def _kv(story: KvStory | None) -> list[str]:
+def _kv(story: KvResults | None) -> list[str]:
     if story is None:
         return []
     told = "Two stores share one log. The leading one was killed with -9 during the writes, and the other took over."

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class PipelineStory:
+class PipelineResults:
     """The results of this part."""
 
     changes: int = 0
@@ -48,11 +48,11 @@ class PipelineStory:
     took_s: float = 0.0
 
 
-def run_pipeline(bootstrap: str, directory: Path, day: Day, say: Say) -> PipelineStory:
+def run_pipeline(bootstrap: str, directory: Path, day: Day, say: Say) -> PipelineResults:
     """Runs the pipeline. Raises ImportError without PySpark and JavaMissingError without Java."""
     from ottla.spark.session import new_session
 
-    story, began_s = PipelineStory(changes=len(day.changes)), time.monotonic()
+    story, began_s = PipelineResults(changes=len(day.changes)), time.monotonic()
     say("starting Spark ...")
     spark = new_session("ottla demo")
     try:
@@ -76,7 +76,7 @@ async def _write(bootstrap: str, day: Day) -> None:
         await producer.flush()
 
 
-def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: PipelineStory, say: Say) -> None:
+def _archive(spark: SparkSession, bootstrap: str, directory: Path, story: PipelineResults, say: Say) -> None:
     from ottla.archive.manifest import ManifestLog
     from ottla.archive.store import Store
     from ottla.archive.verification import verify
@@ -117,7 +117,7 @@ def rows_by_minute(files: Iterable[Path]) -> list[tuple[int, int]]:
     return list(counts.items())
 
 
-def _restore(spark: SparkSession, bootstrap: str, directory: Path, day: Day, story: PipelineStory, say: Say) -> None:
+def _restore(spark: SparkSession, bootstrap: str, directory: Path, day: Day, story: PipelineResults, say: Say) -> None:
     from ottla.archive.store import Store
     from ottla.spark.jobs.changes import Envelope
     from ottla.spark.jobs.live_log import BrokerLog

@@ -9,14 +9,14 @@ from html import escape
 
 from ottla.bench.charts import WIDTH, text_at
 from ottla.bench.suite.plots import LINE_HEIGHT, figure, legend, linear_axis, number_text
-from ottla.demo.results import Event, Sample, Story
+from ottla.demo.results import CrashResults, Event, Sample
 
 TOP, HEIGHT, LEFT, RIGHT = 24, 260, 60, 20
 BUCKETS = 60
 MARK_TOP = TOP + 8
 
 
-def siege_plot(story: Story) -> str:
+def siege_plot(story: CrashResults) -> str:
     """Plots acknowledged records per second and marks what happened to the brokers meanwhile."""
     rates = rates_of(story.samples, BUCKETS)
     axis = linear_axis([rate for _, rate in rates])

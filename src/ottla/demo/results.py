@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class Story:
+class CrashResults:
     """The measurements of the siege."""
 
     records: int

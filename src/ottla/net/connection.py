@@ -29,7 +29,7 @@ _CORRELATION_WRAPS_AT = 0x7FFFFFFF
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingRequest:
     """A request without a reply so far."""
 
     api_key: int
@@ -74,7 +74,7 @@ class Connection(FrameReader):
         self._request_timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingRequest] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._next_correlation_id = 0
         self._ended: ClientError | None = None
@@ -119,7 +119,7 @@ class Connection(FrameReader):
             return reply
         correlation_id = self._write(api_key, version, body)
         timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
-        waiting = _Waiting(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply)
+        waiting = _PendingRequest(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply)
         self._waiting.append(waiting)
         if self._timer is None or waiting.deadline_s < self._timer.when():
             self._arm_timer(waiting.deadline_s)

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ottla.recovery.logs import ReadableLog, columns_of
 from ottla.recovery.points import Point
-from ottla.recovery.reducer import Piece, Reducer
+from ottla.recovery.reducer import ReducedPart, Reducer
 
 PROGRESS_S = 0.1
 FRAME = struct.Struct("<Q")
@@ -31,24 +31,24 @@ class Range(NamedTuple):
     point: Point
 
 
-class Read(NamedTuple):
+class RangeProgress(NamedTuple):
     """How much of the range was read, though not necessarily applied yet."""
 
     offset_count: int
     entry_count: int
 
 
-class Failed(NamedTuple):
+class RangeFailure(NamedTuple):
     """The reason why the range cannot be read further."""
 
     next_offset: int
     why: str
 
 
-class Done(NamedTuple):
+class RangeEnd(NamedTuple):
     """All pieces of the range were sent."""
 
-    read: Read
+    read: RangeProgress
 
 
 def write_frame(to: BinaryIO, message: object) -> None:
@@ -73,7 +73,7 @@ class Worker:
         self._output = output
 
     async def reduce(self, asked: Range) -> None:
-        """Sends all pieces of a range followed by `Done`, or `Failed` if the log cannot be read."""
+        """Sends all pieces of a range followed by `RangeEnd`, or `RangeFailure` if the log cannot be read."""
         reducer = Reducer(asked.first, asked.point)
         next_offset, entry_count, told_s = asked.first, 0, time.monotonic()
         try:
@@ -85,16 +85,16 @@ class Worker:
                     entry_count += len(columns.offsets)
                 if time.monotonic() - told_s > PROGRESS_S:
                     told_s = time.monotonic()
-                    await self._send(Read(next_offset - asked.first, entry_count))
+                    await self._send(RangeProgress(next_offset - asked.first, entry_count))
                 if reducer.is_done:
                     break
         except Exception as error:
-            await self._send(Failed(next_offset, f"{type(error).__name__}: {error}"))
+            await self._send(RangeFailure(next_offset, f"{type(error).__name__}: {error}"))
             return
         reducer.end()
-        await self._send(*reducer.take_pieces(), Done(Read(asked.until - asked.first, entry_count)))
+        await self._send(*reducer.take_pieces(), RangeEnd(RangeProgress(asked.until - asked.first, entry_count)))
 
-    async def _send(self, *messages: Piece | Read | Failed | Done) -> None:
+    async def _send(self, *messages: ReducedPart | RangeProgress | RangeFailure | RangeEnd) -> None:
         """Sends messages and blocks while the pipe is full, which bounds the memory of the worker."""
         for message in messages:
             await asyncio.to_thread(write_frame, self._output, message)
@@ -106,7 +106,7 @@ async def work(source: BinaryIO, output: BinaryIO) -> None:
     try:
         worker = Worker(read_frame(source), output)
     except Exception as error:
-        write_frame(output, Failed(0, f"the log cannot be opened in a worker: {type(error).__name__}: {error}"))
+        write_frame(output, RangeFailure(0, f"the log cannot be opened in a worker: {type(error).__name__}: {error}"))
         return
     while (asked := await asyncio.to_thread(read_frame, source)) is not None:
         await worker.reduce(asked)

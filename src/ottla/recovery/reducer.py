@@ -28,7 +28,7 @@ _KIND_AND_FLAG = 0x0F
 _ROWS = frozenset({int(Kind.PUT), int(Kind.DELETE)})
 
 
-class Opened(NamedTuple):
+class UncommittedEntries(NamedTuple):
     """Entries of a transaction that is not committed yet."""
 
     transaction: int
@@ -36,7 +36,7 @@ class Opened(NamedTuple):
     entries: list[bytes]
 
 
-class Piece(NamedTuple):
+class ReducedPart(NamedTuple):
     """A reduced part of a range. The consumer applies the runs, takes over `opened`, then feeds `entries` unchanged."""
 
     next_offset: int
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     runs: list[Run]
     commits: list[tuple[int, int, int]]
     """(offset, transaction, entry count) of the transactions that lie entirely in the range."""
-    opened: list[Opened]
+    opened: list[UncommittedEntries]
     entries: list[tuple[int, int, bytes]]
     """(offset, timestamp, data) of the entries kept in place."""
     held_offset: int | None
@@ -65,9 +65,9 @@ class Reducer:
         self._until = until
         self._next_offset = first
         self._open: dict[int, _Transaction] = {}
-        self._pieces: list[Piece] = []
+        self._pieces: list[ReducedPart] = []
         self._begin_piece()
-        self._closed: Piece | None = None
+        self._closed: ReducedPart | None = None
         """A piece with trailing entries, to which further entries may be added."""
         self._unweighed_bytes = 0
         self._reached = False
@@ -80,7 +80,7 @@ class Reducer:
         self._entry_count = 0
         self._timestamp_ms_max = -1
 
-    def take_pieces(self) -> list[Piece]:
+    def take_pieces(self) -> list[ReducedPart]:
         """Returns the finished pieces and forgets them."""
         pieces, self._pieces = self._pieces, []
         return pieces
@@ -104,7 +104,7 @@ class Reducer:
 
     def end(self) -> None:
         """Finishes the range and hands its open transactions over to the next range."""
-        opened = [Opened(number, each.first_offset, each.entries) for number, each in self._open.items()]
+        opened = [UncommittedEntries(number, each.first_offset, each.entries) for number, each in self._open.items()]
         if self._closed is not None:
             self._emit_closed()
         last = self._piece(opened)
@@ -204,7 +204,7 @@ class Reducer:
             return
         if self._closed is not None:  # the transaction's entries must not precede the trailing entries of that piece
             self._emit_closed()
-        self._closed = self._piece([Opened(transaction, opened.first_offset, opened.entries)])
+        self._closed = self._piece([UncommittedEntries(transaction, opened.first_offset, opened.entries)])
         del self._open[transaction]
 
     def _emit_closed(self) -> None:
@@ -212,8 +212,8 @@ class Reducer:
         self._pieces.append(self._closed)
         self._closed = None
 
-    def _piece(self, opened: list[Opened] | None = None) -> Piece:
-        piece = Piece(
+    def _piece(self, opened: list[UncommittedEntries] | None = None) -> ReducedPart:
+        piece = ReducedPart(
             self._next_offset,
             self._entry_count,
             self._timestamp_ms_max,

@@ -15,7 +15,7 @@ from ottla.recovery.entry_runs import split_run
 from ottla.recovery.errors import DamagedEntryError, DivergedError
 from ottla.recovery.logs import Columns
 from ottla.recovery.points import END, Point
-from ottla.recovery.reducer import Opened, Piece
+from ottla.recovery.reducer import ReducedPart, UncommittedEntries
 
 _KIND_AND_FLAG = 0x0F
 _RUN_KINDS = CHANGES
@@ -93,7 +93,7 @@ class Replayer:
         self.entry_count += count
         self.reached = is_last
 
-    def feed_piece(self, piece: Piece) -> None:
+    def feed_piece(self, piece: ReducedPart) -> None:
         """Applies a reduced part of the log. Requires all pieces of all ranges, in order."""
         if self.reached:
             return
@@ -115,7 +115,7 @@ class Replayer:
         if piece.is_last:
             self.reached = True
 
-    def _take_over(self, opened: Opened) -> None:
+    def _take_over(self, opened: UncommittedEntries) -> None:
         here = self._open.setdefault(opened.transaction, _OpenTransaction(opened.first_offset))
         for data in opened.entries:
             kind, _, table, key, payload = decode(data, opened.first_offset)

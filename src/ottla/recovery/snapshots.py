@@ -64,7 +64,7 @@ class SnapshotStore:
     def publish(self, frames: Iterable[bytes], position: Position) -> Snapshot:
         """Writes a snapshot to stable storage, then prunes older ones. Blocks: use a thread in asyncio code."""
         name = f"{position.next_offset:020d}-{uuid.uuid4().hex[:8]}"
-        packing = _Packing(frames)
+        packing = _FrameEncoder(frames)
         self._files.write(name + _DATA, packing)
         snapshot = Snapshot(
             name, position, time.time_ns() // 1_000_000, packing.size_bytes, packing.frame_count, packing.crc
@@ -147,7 +147,7 @@ class SnapshotStore:
                 self._files.remove(file)
 
 
-class _Packing:
+class _FrameEncoder:
     """Adds a checksum to each frame and keeps the totals for the manifest."""
 
     def __init__(self, frames: Iterable[bytes]) -> None:

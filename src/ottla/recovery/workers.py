@@ -18,8 +18,8 @@ from ottla.recovery.errors import RecoveryError, WorkerFailedError
 from ottla.recovery.logs import ReadableLog, columns_of
 from ottla.recovery.points import Point
 from ottla.recovery.progress import Meter
-from ottla.recovery.range_worker import FRAME, Done, Failed, Range, Read
-from ottla.recovery.reducer import Piece
+from ottla.recovery.range_worker import FRAME, Range, RangeEnd, RangeFailure, RangeProgress
+from ottla.recovery.reducer import ReducedPart
 from ottla.recovery.replayer import Replayer
 
 RANGE_ENTRIES_MIN = 250_000
@@ -53,7 +53,7 @@ async def replay_by_workers(
         async for columns in columns_of(log, replayer.read_offset, begin):
             replayer.feed(columns)
     ranges = deque(Range(first, last, until) for first, last in ranges_of(begin, end, workers))
-    async with _Workers(log, min(workers, len(ranges)), meter, begin) as team:
+    async with _WorkerPool(log, min(workers, len(ranges)), meter, begin) as team:
         async for piece in team.pieces(ranges):
             replayer.feed_piece(piece)
             if replayer.reached:
@@ -71,7 +71,7 @@ def ranges_of(begin: int, end: int, workers: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + size, end)
 
 
-class _Workers:
+class _WorkerPool:
     """The worker processes. All of them are started together and killed together, on success and on failure."""
 
     def __init__(self, log: ReadableLog, count: int, meter: Meter, begin: int) -> None:
@@ -83,12 +83,12 @@ class _Workers:
             raise RecoveryError(
                 f"{name} cannot be read by another process ({error}): recover with workers=1"
             ) from error
-        self._team: list[_Worker] = []
+        self._team: list[_WorkerProcess] = []
 
-    async def __aenter__(self) -> _Workers:
+    async def __aenter__(self) -> _WorkerPool:
         try:
             for _ in range(self._count):
-                self._team.append(await _Worker.start(self._log, self._note))
+                self._team.append(await _WorkerProcess.start(self._log, self._note))
         except BaseException:
             await self.__aexit__()
             raise
@@ -104,9 +104,9 @@ class _Workers:
         offsets, entries = (sum(each) for each in zip(*(worker.read for worker in self._team), strict=True))
         self._meter.note(self._begin + offsets, entries)
 
-    async def pieces(self, ranges: deque[Range]) -> AsyncIterator[Piece]:
+    async def pieces(self, ranges: deque[Range]) -> AsyncIterator[ReducedPart]:
         """Yields the pieces of all ranges in log order."""
-        asked: deque[_Worker] = deque()
+        asked: deque[_WorkerProcess] = deque()
         for worker in self._team * RANGES_AHEAD:
             if ranges:
                 worker.ask(ranges.popleft())
@@ -120,17 +120,17 @@ class _Workers:
                 asked.append(worker)
 
 
-class _Worker:
+class _WorkerProcess:
     def __init__(self, process: asyncio.subprocess.Process, note: Callable[[], None]) -> None:
         self._process = process
         self._note = note
-        self._queue: asyncio.Queue[Piece | Done | Failed | None] = asyncio.Queue(PIECES_AHEAD)
+        self._queue: asyncio.Queue[ReducedPart | RangeEnd | RangeFailure | None] = asyncio.Queue(PIECES_AHEAD)
         self._pump = asyncio.create_task(self._listen())
         self._asked: deque[Range] = deque()
-        self._before = self._now = Read(0, 0)
+        self._before = self._now = RangeProgress(0, 0)
 
     @classmethod
-    async def start(cls, log: bytes, note: Callable[[], None]) -> _Worker:
+    async def start(cls, log: bytes, note: Callable[[], None]) -> _WorkerProcess:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _PROGRAM),
             stdin=asyncio.subprocess.PIPE,
@@ -143,10 +143,10 @@ class _Worker:
         return worker
 
     @property
-    def read(self) -> Read:
+    def read(self) -> RangeProgress:
         """The total read in all ranges."""
         offsets = self._before.offset_count + self._now.offset_count
-        return Read(offsets, self._before.entry_count + self._now.entry_count)
+        return RangeProgress(offsets, self._before.entry_count + self._now.entry_count)
 
     def ask(self, asked: Range) -> None:
         self._asked.append(asked)
@@ -157,15 +157,15 @@ class _Worker:
         if not self._process.stdin.is_closing():
             self._process.stdin.write(FRAME.pack(len(body)) + body)
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncIterator[ReducedPart]:
         """Yields the pieces of the oldest requested range. Raises WorkerFailedError."""
         asked = self._asked.popleft()
         next_offset = asked.first
         while True:
             message = await self._queue.get()
-            if isinstance(message, Done):
+            if isinstance(message, RangeEnd):
                 return
-            if isinstance(message, Failed):
+            if isinstance(message, RangeFailure):
                 raise WorkerFailedError(max(next_offset, message.next_offset), asked.until, message.why)
             if message is None:
                 raise WorkerFailedError(next_offset, asked.until, await self._epitaph())
@@ -186,15 +186,15 @@ class _Worker:
                 await self._queue.put(None)
                 return
             except Exception as error:
-                await self._queue.put(Failed(-1, f"its answer cannot be read: {type(error).__name__}: {error}"))
+                await self._queue.put(RangeFailure(-1, f"its answer cannot be read: {type(error).__name__}: {error}"))
                 return
-            if isinstance(message, Read):
+            if isinstance(message, RangeProgress):
                 self._now = message
                 self._note()
                 continue
-            if isinstance(message, Done):
+            if isinstance(message, RangeEnd):
                 self._now = message.read
-                self._before, self._now = self.read, Read(0, 0)
+                self._before, self._now = self.read, RangeProgress(0, 0)
             await self._queue.put(message)
 
     def kill(self) -> None:

@@ -16,7 +16,7 @@ from ottla.broker.api.dispatch import dispatch, dispatch_run
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.server.server import Server
 from ottla.broker.storage.journal import JournalLimits
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.catalog import Catalog
 from ottla.broker.topics.log_store import LogStore
@@ -38,7 +38,7 @@ def new_broker(
     """Creates a broker on the disk and clock of a simulated host."""
     config = parse_broker_config(properties)
     assert not isinstance(config, Refused), config
-    shared = SharedByLogs(
+    shared = LogResources(
         disk=host.disk,
         clock=host.clock,
         tail=TailCache(config.tail_cache_bytes, config.unwritten_max_bytes),

@@ -70,7 +70,7 @@ class PlannedDiskFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DiskFaultHooks:
     """The callbacks through which a plan interacts with the run that it disturbs."""
 
     may_destroy: Callable[[], bool]
@@ -113,9 +113,9 @@ class DiskFaultPlan:
         chosen = [_drawn(rng, rng.choice(kinds), servers, duration_s) for _ in range(count)]
         return cls(tuple(sorted(chosen, key=lambda fault: fault.at_s)))
 
-    def start(self, world: SimWorld, surroundings: Surroundings) -> DiskTroubles:
+    def start(self, world: SimWorld, surroundings: DiskFaultHooks) -> ActiveDiskFaults:
         """Starts the plan; its times count from now."""
-        return DiskTroubles(world, self, surroundings)
+        return ActiveDiskFaults(world, self, surroundings)
 
 
 def _drawn(rng: Random, kind: DiskFaultKind, servers: Sequence[str], duration_s: float) -> PlannedDiskFault:
@@ -133,10 +133,10 @@ def _drawn(rng: Random, kind: DiskFaultKind, servers: Sequence[str], duration_s:
     return PlannedDiskFault(at_s, lasts_s, kind, rng.choice(servers), path, amount)
 
 
-class DiskTroubles:
+class ActiveDiskFaults:
     """A plan in progress."""
 
-    def __init__(self, world: SimWorld, plan: DiskFaultPlan, surroundings: Surroundings) -> None:
+    def __init__(self, world: SimWorld, plan: DiskFaultPlan, surroundings: DiskFaultHooks) -> None:
         self._world = world
         self._run = surroundings
         self._rng = Random(f"{world.seed}/disk troubles")

@@ -11,7 +11,7 @@ from ottla.spark.sink.options import KNOWN
 from ottla.spark.source.options import includes_headers
 from ottla.spark.source.schema import schema_text
 from ottla.spark.user_errors import USER_ERRORS, in_one_sentence
-from ottla.spark.worker_pickle import Shipped
+from ottla.spark.worker_pickle import WorkerPickle
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.spark.source.stream import StreamReader
 
 
-class OttlaDataSource(Shipped, DataSource):
+class OttlaDataSource(WorkerPickle, DataSource):
     """Reads and writes topics of Ottla or Apache Kafka, with the options and columns of Spark's Kafka connector."""
 
     @classmethod

@@ -15,14 +15,14 @@ from ottla.spark.sql.definitions import RECORD_COLUMNS, Definition, QueryDefinit
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import check_mode, shape_of
 from ottla.spark.sql.queries import launch, result_columns
-from ottla.spark.sql.sources import BAD, Reading, metric_name, read_records
+from ottla.spark.sql.sources import BAD, ReadSettings, metric_name, read_records
 from ottla.spark.sql.spark_errors import keep_quiet, sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ottla.spark.sql.context import Context
-    from ottla.spark.sql.running_query import Running
+    from ottla.spark.sql.running_query import RunningQuery
 
 
 def run_pipeline(
@@ -31,7 +31,7 @@ def run_pipeline(
     path: Path,
     *,
     only: Sequence[str] = (),
-    on_start: Callable[[Running], None] = lambda _: None,
+    on_start: Callable[[RunningQuery], None] = lambda _: None,
 ) -> None:
     """Starts all functions, writers of a topic before its readers. Raises PipelineFileError for errors in the file.
 
@@ -90,7 +90,7 @@ def _source(
 
 
 def _frame(context: Context, source: Definition) -> DataFrame:
-    records = read_records(context.spark(), context.servers, source.topic, Reading(streaming=True))
+    records = read_records(context.spark(), context.servers, source.topic, ReadSettings(streaming=True))
     parsed = parse_records(records, source).observe(metric_name(source.name), count_bad().alias(BAD))
     rows = good_rows(parsed, source, RECORD_COLUMNS)
     return rows.withWatermark(source.event_time or "_timestamp", source.delay)
@@ -151,7 +151,7 @@ def _create_topic(context: Context, step: Step) -> None:
 
 def _launch(
     context: Context, step: Step, query: QueryDefinition, rows: DataFrame, sources: list[Definition]
-) -> Running:
+) -> RunningQuery:
     try:
         return launch(context, query, rows, sources)
     except SqlError as mistake:

@@ -48,7 +48,7 @@ def _load_on_worker(pickled: bytes, version: str) -> Any:
 _load_on_worker.__module__ = "__main__"  # cloudpickle pickles functions of this module by value
 
 
-class Shipped:
+class WorkerPickle:
     """Base class of objects that are sent to workers."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.net.grpc.status import RpcError
-from ottla.protocol.wire.wal_append import Acks, AppendReply, Begin, Begun, Code, WalFailure
+from ottla.protocol.wire.wal_append import Acks, AppendReply, Begin, Code, StreamBegun, WalFailure
 from ottla.protocol.wire.wal_calls import LogName
 from ottla.wal.errors import (
     LogClosedError,
@@ -200,7 +200,7 @@ class Writer:
 
     # -- called by the stream -----------------------------------------------------------------------------------
 
-    def on_begun(self, stream: WriterStream, begun: Begun) -> None:
+    def on_begun(self, stream: WriterStream, begun: StreamBegun) -> None:
         """Sends everything that the leader does not have yet."""
         last_id = -1 if begun.last_id is None else begun.last_id
         self._writer_id = begun.writer_id

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.connect.sqlite.history import last_item, snapshots
-from ottla.connect.sqlite.restore import Moment, restore
+from ottla.connect.sqlite.restore import RestorePoint, restore
 from ottla.connect.sqlite.shipper import Shipper
 from ottla.connect.sqlite.shipping_progress import ProgressFile
 from ottla.connect.sqlite.source import Source
@@ -50,7 +50,7 @@ class Followed:
         self._restored += 1
         target = self.database.with_name(f"restored-{self._restored}.db")
         with SyncLog.open(self.servers, self.name) as log:
-            restore(log, target, Moment(transaction=at))
+            restore(log, target, RestorePoint(transaction=at))
         return target
 
     def restored(self, sql: str, at: int | None = None) -> list[Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ottla.connect.sqlite.entries import Kind, Part, decode, decode_pages
-from ottla.connect.sqlite.restore import Moment, restore
+from ottla.connect.sqlite.restore import RestorePoint, restore
 from ottla.wal import SyncLog
 from tests.connect.sqlite.content import content_hash, last_number, read_only
 
@@ -31,7 +31,7 @@ def judge(
     chosen = {last, *rng.sample(range(min(numbers), last), min(points - 1, last - min(numbers)))}
     for transaction in sorted(chosen):
         target = database.with_name(f"restored-{transaction}.db")
-        done = restore(log, target, Moment(transaction=transaction))
+        done = restore(log, target, RestorePoint(transaction=transaction))
         assert done.transaction == transaction
         with read_only(target) as connection:
             number = last_number(connection)

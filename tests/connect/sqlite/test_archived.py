@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.connect.archived_log import ArchiveError, SyncArchivedLog
-from ottla.connect.sqlite.restore import Moment, RestoreError, restore
+from ottla.connect.sqlite.restore import RestoreError, RestorePoint, restore
 from ottla.wal import SyncLog
 from tests.connect.log_archives import archive_log
 from tests.connect.sqlite.app import App
@@ -44,9 +44,9 @@ def test_the_archive_and_the_log_together(trimmed: tuple[Followed, Path, int], t
         target = tmp_path / f"at-{at}.db"
         with SyncLog.open(followed.servers, followed.name) as live:
             both = SyncArchivedLog(live, os.fspath(archive), followed.name)
-            restore(both, target, Moment(transaction=at))
+            restore(both, target, RestorePoint(transaction=at))
             with pytest.raises(RestoreError, match=r"it was cut by retention.ms\. .*--archive DIRECTORY"):
-                restore(live, tmp_path / "without.db", Moment(transaction=at))
+                restore(live, tmp_path / "without.db", RestorePoint(transaction=at))
         with closing(sqlite3.connect(target)) as restored:
             assert [row[0] for row in restored.execute(ROWS)] == list(range(10 if at is None else at))
     assert not (tmp_path / "without.db").exists()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.connect.sqlite.history import read_part
-from ottla.connect.sqlite.shipping_loop import Shipping, ShippingSettings
+from ottla.connect.sqlite.shipping_loop import ShippingLoop, ShippingSettings
 from ottla.connect.sqlite.shipping_progress import wait_shipped
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
@@ -38,7 +38,9 @@ class Ships:
 
     def _run(self) -> None:
         try:
-            shipping = Shipping(self._settings, self.news.append, self._stopping, self.facts.append, self.told.append)
+            shipping = ShippingLoop(
+                self._settings, self.news.append, self._stopping, self.facts.append, self.told.append
+            )
             shipping.run()
         except BaseException as failure:
             self.failed.append(failure)

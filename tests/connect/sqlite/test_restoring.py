@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.connect.failures import NeedsHelpError
-from ottla.connect.sqlite.restore import Moment, RestoreError, restore
+from ottla.connect.sqlite.restore import RestoreError, RestorePoint, restore
 from ottla.wal import LogSettings, SyncLog
 from tests.connect.sqlite.app import App
 from tests.connect.sqlite.followed import Followed
@@ -27,9 +27,9 @@ def shipped(app: App, followed: Followed) -> Followed:
     return followed
 
 
-def refused(log: SyncLog, to: Path, moment: Moment | None = None) -> str:
+def refused(log: SyncLog, to: Path, moment: RestorePoint | None = None) -> str:
     with pytest.raises(NeedsHelpError) as refusal:
-        restore(log, to, moment or Moment())
+        restore(log, to, moment or RestorePoint())
     leftovers = [path.name for path in to.parent.iterdir() if "restoring" in path.name]
     assert not leftovers
     return str(refusal.value)
@@ -53,9 +53,9 @@ def copied(shipped: Followed, change: dict[int, bytes | None]) -> SyncLog:
 def test_a_gap_is_found(shipped: Followed, tmp_path: Path) -> None:
     with copied(shipped, {3: None}) as log:
         assert "has a gap" in refused(log, tmp_path / "b.db")
-        assert "has a gap" in refused(log, tmp_path / "b.db", Moment(transaction=3))
-        assert "has a gap" in refused(log, tmp_path / "b.db", Moment(time_ms=time.time_ns() // 1_000_000))
-        assert restore(log, tmp_path / "b.db", Moment(transaction=2)).transaction == 2
+        assert "has a gap" in refused(log, tmp_path / "b.db", RestorePoint(transaction=3))
+        assert "has a gap" in refused(log, tmp_path / "b.db", RestorePoint(time_ms=time.time_ns() // 1_000_000))
+        assert restore(log, tmp_path / "b.db", RestorePoint(transaction=2)).transaction == 2
 
 
 def test_an_entry_that_comes_twice_is_found(shipped: Followed, tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_a_log_of_something_else_is_said_to_be_one(servers: str, tmp_path: Path)
 def test_a_moment_that_is_not_there_is_named(shipped: Followed, tmp_path: Path) -> None:
     with SyncLog.open(shipped.servers, shipped.name) as log:
         assert "there is no transaction 9: the last one in the log is 5" in refused(
-            log, tmp_path / "b.db", Moment(transaction=9)
+            log, tmp_path / "b.db", RestorePoint(transaction=9)
         )
-        long_ago = refused(log, tmp_path / "b.db", Moment(time_ms=1000))
+        long_ago = refused(log, tmp_path / "b.db", RestorePoint(time_ms=1000))
         assert "does not go back so far: its first snapshot is after transaction 0" in long_ago
 
 
@@ -97,8 +97,8 @@ def test_a_time_is_the_last_transaction_until_then(app: App, followed: Followed,
     time.sleep(0.01)
     app.do("INSERT INTO t VALUES (2, 0)")
     shipper.poll()
-    assert restore(followed.log, tmp_path / "b.db", Moment(time_ms=between_ms)).transaction == 1
-    assert restore(followed.log, tmp_path / "c.db", Moment(time_ms=between_ms + 60_000)).transaction == 2
+    assert restore(followed.log, tmp_path / "b.db", RestorePoint(time_ms=between_ms)).transaction == 1
+    assert restore(followed.log, tmp_path / "c.db", RestorePoint(time_ms=between_ms + 60_000)).transaction == 2
 
 
 def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(shipped: Followed, tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(shipped: Followe
         before = target.read_bytes()
         assert "is there already" in refused(log, target)
         with pytest.raises(RestoreError, match="is in use"):
-            restore(log, target, Moment(), force=True)
+            restore(log, target, RestorePoint(), force=True)
         user.kill()
         assert target.read_bytes() == before
         assert Path(f"{target}-wal").exists()
-        restore(log, target, Moment(), force=True)
+        restore(log, target, RestorePoint(), force=True)
     assert not Path(f"{target}-wal").exists(), "the old WAL would be taken for that of the new file"
     with closing(sqlite3.connect(target)) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (5,)

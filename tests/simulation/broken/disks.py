@@ -21,7 +21,9 @@ VARIANTS = (
         "skip the journal's truncate entries",
         rule="journal-order",
         breaks="A start replays what was appended, also what a later truncation took back.",
-        edits=(Edit(cuts.Cuts, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),),
+        edits=(
+            Edit(cuts.JournalTruncations, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),
+        ),
         checkers=ANY,
         simulation=logs,
         seeds=(0,),

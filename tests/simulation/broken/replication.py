@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ottla.broker.cluster import controller_loop as controller_duty
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.isr_changes import IsrChanges
-from ottla.broker.cluster.roles import Roles
+from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.partition import batch_validation as judging
 from ottla.broker.partition import divergence
 from ottla.broker.partition.partition import Partition
@@ -160,7 +160,7 @@ VARIANTS = (
         breaks="A follower of a new leader cuts its log at the watermark that it knows, which may be an old one.",
         edits=(
             Edit(
-                Roles,
+                PartitionRoles,
                 "_follow",
                 "self.fetchers.follow(partition, registration)",
                 "partition.log.truncating or watermark < partition.log.start_offset or "
@@ -259,13 +259,13 @@ VARIANTS = (
         breaks="A follower does not learn from its leader's batches what the producers sent.",
         edits=(
             Edit(
-                Following,
+                FollowerPartition,
                 "_append",
                 "log.append_run(run)",
                 "log.append_run(run); log.producers.expire(1 << 62)",
             ),
             Edit(
-                Following,
+                FollowerPartition,
                 "_append_one",
                 "log.append(header, batch)",
                 "log.append(header, batch); log.producers.expire(1 << 62)",
@@ -281,7 +281,7 @@ VARIANTS = (
         "And it is slow, which alone would harm nobody.",
         edits=(
             Edit(
-                controller_duty.ControllerDuty,
+                controller_duty.ControllerLoop,
                 "_try",
                 "revision = await commit(self._membership.store, write)",
                 "await sleep(self._clock, 1000.0); "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.api.produce_in_transaction import InTransaction
+from ottla.broker.api.produce_in_transaction import TransactionalBatches
 from ottla.broker.storage.startup import state_file
 from ottla.broker.transactions.led_shard import LedShard
 from ottla.machines.groups.offset_table import OffsetTable
@@ -143,7 +143,7 @@ VARIANTS = (
         "a first batch is taken whatever the coordinator says",
         rule="KIP-890",
         breaks="The coordinator is asked, and its answer does not count.",
-        edits=(Edit(InTransaction, "ask", "if error is not ErrorCode.none:", "if False:"),),
+        edits=(Edit(TransactionalBatches, "ask", "if error is not ErrorCode.none:", "if False:"),),
         checkers=TORN | {"fencing", "liveness"},
         simulation=transactions,
         seeds=(0,),

@@ -19,7 +19,7 @@ from ottla.spark.jobs.archive import archive_available
 from ottla.spark.jobs.changes import Envelope
 from ottla.spark.jobs.live_log import BrokerLog
 from ottla.spark.jobs.materialize import materialize
-from ottla.spark.jobs.restore import AtEnd, AtOffsets, AtTime, Point, Restored, parse_offsets, restore
+from ottla.spark.jobs.restore import AtEnd, AtOffsets, AtTime, Point, RestoredTable, parse_offsets, restore
 from ottla.spark.jobs.restore_targets import parse_target, table_for_output, write_output
 from ottla.spark.jobs.table_history import History
 from ottla.spark.jobs.tables import Table
@@ -33,7 +33,7 @@ PARTITIONS = 2
 POINTS = 20
 
 
-def values(restored: Restored) -> dict[str, str]:
+def values(restored: RestoredTable) -> dict[str, str]:
     """Only what was restored, not the columns made of it: they would cost a job more at each point."""
     rows = {row["_key"]: row["_value"] for row in restored.state.collect()}
     restored.close()

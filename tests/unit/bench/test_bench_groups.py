@@ -8,7 +8,7 @@ import pytest
 
 from ottla.bench import groups
 from ottla.bench.calls import Caller
-from ottla.bench.group_members import ClassicMember, Group, MemberRefusedError, Watch, connect
+from ottla.bench.group_members import ClassicMember, Group, LatencyRecorder, MemberRefusedError, connect
 from ottla.protocol.model.errors import ErrorCode
 from ottla.testing import Cluster
 
@@ -36,5 +36,5 @@ async def test_a_refusal_is_no_heartbeat() -> None:
         assert await stranger.beat() is not ErrorCode.none
         assert await stranger.commit() is ErrorCode.unknown_topic_or_partition
         with pytest.raises(MemberRefusedError):
-            await Watch().time(stranger.beat())
+            await LatencyRecorder().time(stranger.beat())
         stranger.close()

@@ -13,9 +13,9 @@ from ottla.bench.charts import Range, range_chart
 from ottla.bench.librdkafka_client import Traffic
 from ottla.bench.librdkafka_client import figures_of as figures_of_client
 from ottla.bench.quotients import per, rate, ratio, times_text
-from ottla.bench.suite.loads import Produced
+from ottla.bench.suite.loads import ProducerResult
 from ottla.bench.suite.run_figures import produced_figures
-from ottla.bench.transactional_load import Measured as Transactional
+from ottla.bench.transactional_load import TransactionResult as Transactional
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -77,7 +77,7 @@ class NoCosts:
 
 
 def test_figures_of_a_run_that_took_less_than_the_clock_shows() -> None:
-    produced = Produced(records=5, value_bytes=0, begin_ns=7, end_ns=7, offered=0, has_rate=True)
+    produced = ProducerResult(records=5, value_bytes=0, begin_ns=7, end_ns=7, offered=0, has_rate=True)
     figures = produced_figures([produced], NoCosts())
     assert figures["records_per_s"] == 0.0
     assert figures["behind_share"] == 0.0

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ottla.bench.charts import Range, range_chart
 from ottla.bench.latencies import median_percentiles, percentiles
-from ottla.bench.pipeline import Measured
+from ottla.bench.pipeline import LoadResult
 from ottla.bench.plan import chosen, steps_for
 from ottla.bench.processes import (
     Worker,
@@ -35,8 +35,8 @@ RUN = Run("2026-01-01T00:00:00Z", "abc", "a machine <of> ours", "6.1", "3.11.7")
 
 
 def rows() -> list[Row]:
-    measured = Measured(1000, 1100, 1.0, 0.5, 0.1, {100: 990, 2000: 10})
-    floor = Measured(2000, 2100, 1.0, 0.25, 0.1, {50: 2000})
+    measured = LoadResult(1000, 1100, 1.0, 0.5, 0.1, {100: 990, 2000: 10})
+    floor = LoadResult(2000, 2100, 1.0, 0.25, 0.1, {50: 2000})
     content = Content(value_bytes=10_000, record_count=10)
     figures = figures_of(content, [measured], [floor])
     return [
@@ -58,8 +58,8 @@ def test_one_disturbed_run_does_not_decide() -> None:
 
 def test_figures_are_medians_and_shares_are_of_the_same_repetition() -> None:
     content = Content(value_bytes=1_000_000, record_count=10)
-    runs = [Measured(100, 0, 1.0, 1.0), Measured(10, 0, 1.0, 0.1), Measured(200, 0, 1.0, 2.0)]
-    floor = [Measured(200, 0, 1.0, 0.2), Measured(20, 0, 1.0, 0.02), Measured(200, 0, 1.0, 0.2)]
+    runs = [LoadResult(100, 0, 1.0, 1.0), LoadResult(10, 0, 1.0, 0.1), LoadResult(200, 0, 1.0, 2.0)]
+    floor = [LoadResult(200, 0, 1.0, 0.2), LoadResult(20, 0, 1.0, 0.02), LoadResult(200, 0, 1.0, 0.2)]
     figures = figures_of(content, runs, floor)
     assert figures["requests_per_s"] == 100
     assert figures["mb_per_s"] == pytest.approx(100)

@@ -10,16 +10,16 @@ import pytest
 from ottla.bench.results import Row
 from ottla.bench.saturation.in_sync import shrinks_between
 from ottla.bench.saturation.plan import BURST, PEAK, Configuration, Load, chosen, configurations
-from ottla.bench.saturation.probe import Pace, Probed
-from ottla.bench.saturation.producers import Offer, Offered, offer_records, producer_settings, queue_settings
+from ottla.bench.saturation.probe import Pace, ProbeResult
+from ottla.bench.saturation.producers import Offer, OfferResult, offer_records, producer_settings, queue_settings
 from ottla.bench.saturation.rendezvous import Rendezvous
-from ottla.bench.saturation.summary import Measured, checks_of, figures_of, rows_of
+from ottla.bench.saturation.summary import SaturationResult, checks_of, figures_of, rows_of
 
 ONE = Configuration("1 KB", 1000, 1, True, (Load(PEAK), Load("3x", 3.0)))
 
 
-def measured(load: Load, offered: Offered, *, written: int | None = None, shrinks: int = 0) -> Measured:
-    return Measured(ONE, load, 2.0, [offered], written, shrinks, Probed())
+def measured(load: Load, offered: OfferResult, *, written: int | None = None, shrinks: int = 0) -> SaturationResult:
+    return SaturationResult(ONE, load, 2.0, [offered], written, shrinks, ProbeResult())
 
 
 def test_all_sizes_partitions_and_kinds_of_producers_are_planned_once() -> None:
@@ -49,7 +49,7 @@ def test_only_keeps_the_rows_that_match_and_their_peak() -> None:
 
 
 def test_goodput_counts_only_what_was_acknowledged_in_the_measured_time() -> None:
-    offered = Offered(1, 9000, 1000, acknowledged_in_time=4000, acknowledged=7900, failed=60, unresolved=40)
+    offered = OfferResult(1, 9000, 1000, acknowledged_in_time=4000, acknowledged=7900, failed=60, unresolved=40)
     figures = figures_of(measured(Load("3x", 3.0), offered, written=8001))
     assert figures["records_per_s"] == 2000
     assert figures["mb_per_s"] == 2.0
@@ -60,26 +60,26 @@ def test_goodput_counts_only_what_was_acknowledged_in_the_measured_time() -> Non
 
 
 def test_fewer_records_than_acknowledged_are_a_loss() -> None:
-    figures = figures_of(measured(Load(PEAK), Offered(acknowledged=10), written=8))
+    figures = figures_of(measured(Load(PEAK), OfferResult(acknowledged=10), written=8))
     assert (figures["duplicates"], figures["lost"]) == (0, 2)
 
 
 def test_a_row_without_time_has_no_rate() -> None:
-    row = Measured(ONE, Load(PEAK), 0.0, [Offered(acknowledged=5)], 5, 0, Probed())
+    row = SaturationResult(ONE, Load(PEAK), 0.0, [OfferResult(acknowledged=5)], 5, 0, ProbeResult())
     assert figures_of(row)["records_per_s"] == 0
     assert rows_of([row], "disk")[0].figures["share_of_peak"] == 0
 
 
 def test_offsets_that_could_not_be_read_are_not_zero() -> None:
-    assert "duplicates" not in figures_of(measured(Load(PEAK), Offered(), written=None))
+    assert "duplicates" not in figures_of(measured(Load(PEAK), OfferResult(), written=None))
 
 
 def test_shares_are_of_the_highest_goodput_and_of_what_could_be_acknowledged() -> None:
     rows = rows_of(
         [
-            measured(Load(PEAK), Offered(offered=2000, acknowledged=2000)),
-            measured(Load("0.5x", 0.5), Offered(offered=1000, acknowledged_in_time=1000)),
-            measured(Load("3x", 3.0), Offered(offered=6000, acknowledged_in_time=1000)),
+            measured(Load(PEAK), OfferResult(offered=2000, acknowledged=2000)),
+            measured(Load("0.5x", 0.5), OfferResult(offered=1000, acknowledged_in_time=1000)),
+            measured(Load("3x", 3.0), OfferResult(offered=6000, acknowledged_in_time=1000)),
         ],
         "disk",
     )

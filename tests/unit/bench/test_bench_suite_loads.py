@@ -11,10 +11,10 @@ import pytest
 from ottla.bench.suite.drivers import missing_for
 from ottla.bench.suite.java_tools import consumed_from, produced_from
 from ottla.bench.suite.kafka_cluster import new_cluster_id
-from ottla.bench.suite.loads import Consumed, ConsumerLoad, LoadFailedError, Phase, Produced
+from ottla.bench.suite.loads import ConsumerLoad, ConsumerResult, LoadFailedError, Phase, ProducerResult
 from ottla.bench.suite.payloads import prepare, stamp_of, stamped
 from ottla.bench.suite.rates import with_rate
-from ottla.bench.suite.read_progress import ReadingProgress, write_ends
+from ottla.bench.suite.read_progress import ReadProgress, write_ends
 from ottla.bench.suite.run_figures import consumed_figures, produced_figures
 from ottla.bench.suite.sampler import Sample, cpu_between, resident_max
 from ottla.bench.suite.settings import DEFAULTS, Value
@@ -98,8 +98,8 @@ class Costs:
 
 
 def test_figures_are_of_all_clients_from_the_first_to_the_last() -> None:
-    one = Produced(records=1000, value_bytes=500_000_000, begin_ns=0, end_ns=SECOND_NS, offered=1000)
-    two = Produced(records=500, value_bytes=500_000_000, begin_ns=SECOND_NS, end_ns=2 * SECOND_NS, offered=1000)
+    one = ProducerResult(records=1000, value_bytes=500_000_000, begin_ns=0, end_ns=SECOND_NS, offered=1000)
+    two = ProducerResult(records=500, value_bytes=500_000_000, begin_ns=SECOND_NS, end_ns=2 * SECOND_NS, offered=1000)
     one.latencies.add(1000, 99)
     two.latencies.add(9000)
     figures = produced_figures([one, two], Costs())
@@ -114,13 +114,13 @@ def test_figures_are_of_all_clients_from_the_first_to_the_last() -> None:
 
 
 def test_what_was_read_is_of_all_consumers() -> None:
-    one = Consumed(records=10, value_bytes=1_000_000, begin_ns=0, end_ns=SECOND_NS)
-    two = Consumed(records=20, value_bytes=1_000_000, begin_ns=0, end_ns=2 * SECOND_NS)
+    one = ConsumerResult(records=10, value_bytes=1_000_000, begin_ns=0, end_ns=SECOND_NS)
+    two = ConsumerResult(records=20, value_bytes=1_000_000, begin_ns=0, end_ns=2 * SECOND_NS)
     assert consumed_figures([one, two]) == {"read_records_per_s": 15, "read_mb_per_s": 1}
 
 
 def test_what_was_read_during_the_warm_up_does_not_count() -> None:
-    found = Consumed(begin_ns=5)
+    found = ConsumerResult(begin_ns=5)
     for now_ns in (10, 20, 30):
         found.note(now_ns, 100, 1000)
     later = found.since(15)
@@ -162,7 +162,7 @@ def test_the_reading_perf_tool_is_understood() -> None:
 def test_a_reader_is_done_at_the_ends_that_it_is_told_later(tmp_path: Path) -> None:
     path = tmp_path / "ends"
     load = ConsumerLoad("", "t", configuration(), {0: 0, 2: 5}, 0, None, str(path))
-    progress = ReadingProgress(load, 0.0)
+    progress = ReadProgress(load, 0.0)
     progress.advance({0: 10}, 1.0)
     progress.nothing_came(2.0, 60.0)
     assert not progress.is_done()
@@ -174,7 +174,7 @@ def test_a_reader_is_done_at_the_ends_that_it_is_told_later(tmp_path: Path) -> N
 
 
 def test_a_reader_does_not_wait_for_ever() -> None:
-    progress = ReadingProgress(ConsumerLoad("", "t", configuration(), {0: 0}, 0, {0: 1}), 0.0)
+    progress = ReadProgress(ConsumerLoad("", "t", configuration(), {0: 0}, 0, {0: 1}), 0.0)
     with pytest.raises(LoadFailedError, match="nothing came for 60 s"):
         progress.nothing_came(61.0, 60.0)
 

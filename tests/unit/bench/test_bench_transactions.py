@@ -12,7 +12,12 @@ from ottla.bench import transactional_load, transactions_librdkafka
 from ottla.bench.calls import Caller
 from ottla.bench.group_members import connect
 from ottla.bench.transactional_load import RECORDS_A_BATCH, batch_sizes
-from ottla.bench.transactional_producer import ProducerRefusedError, TooEarlyError, TransactionalProducer, batch_of
+from ottla.bench.transactional_producer import (
+    ConcurrentTransactionsError,
+    ProducerRefusedError,
+    TransactionalProducer,
+    batch_of,
+)
 from ottla.bench.transactions import SUBJECTS, Drive, Runs, case_of
 from ottla.broker.transactions.marker_sender import MarkerSender, Report
 from ottla.machines.transactions.effects import WriteMarkers
@@ -73,7 +78,7 @@ async def write_one(producer: TransactionalProducer, batch: bytearray) -> bool:
     await producer.write(batch, 1)
     try:
         await producer.settle()
-    except TooEarlyError:
+    except ConcurrentTransactionsError:
         return False
     return True
 
@@ -106,7 +111,7 @@ async def test_a_transaction_that_comes_too_early_begins_again(monkeypatch: pyte
         await producer.commit()
         for _ in range(3):
             await producer.write(batch, 1)
-        with pytest.raises(TooEarlyError):
+        with pytest.raises(ConcurrentTransactionsError):
             await producer.settle()
         await producer.begin_again()
         assert producer.offsets_taken == 2
@@ -121,8 +126,8 @@ async def test_a_transaction_that_comes_too_early_begins_again(monkeypatch: pyte
 def test_a_share_is_of_the_same_repetition() -> None:
     runs = Runs()
     for plain, rate in ((100, 50), (10, 1)):
-        runs.found[0].append(transactional_load.Measured(plain, 1.0))
-        runs.found[1000].append(transactional_load.Measured(rate, 1.0))
+        runs.found[0].append(transactional_load.TransactionResult(plain, 1.0))
+        runs.found[1000].append(transactional_load.TransactionResult(rate, 1.0))
     assert runs.shares(1000) == [0.5, 0.1]
     assert case_of(1000) == "1,000 records a transaction"
     assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_child import BrokerChild
 
 SAYS_WHY_AND_LINGERS = """
@@ -30,7 +30,7 @@ def test_the_reason_is_told_when_the_process_has_ended(tmp_path: Path, monkeypat
         child = BrokerChild(3, tmp_path / "config", [], keeps_port=False)
         child._command = [sys.executable, "-c", SAYS_WHY_AND_LINGERS]
         await child.run()
-        with pytest.raises(FailedError, match="broker 3 cannot start: there is no such address"):
+        with pytest.raises(CommandError, match="broker 3 cannot start: there is no such address"):
             await child.address
         assert child._process is not None
         assert child._process.returncode == 0

@@ -12,7 +12,7 @@ import pytest
 from ottla.broker.app import BrokerSettings
 from ottla.cli import main
 from ottla.cli.cluster.reassignment_file import plan_as_json, read_plan
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.cluster import Cluster
 from ottla.cli.up.config_file import read_config_file
 from ottla.cli.up.data_layout import brokers_to_run
@@ -94,7 +94,7 @@ def test_the_data_of_one_broker_is_never_left_behind(tmp_path: Path, caplog: pyt
     assert brokers_to_run(settings, None, 3, None) == 1
     assert "it goes on alone" in caplog.text
     assert brokers_to_run(settings, 1, 3, None) == 1
-    with pytest.raises(FailedError, match="which a cluster of 3 would leave behind"):
+    with pytest.raises(CommandError, match="which a cluster of 3 would leave behind"):
         brokers_to_run(settings, 3, 3, None)
 
 
@@ -103,7 +103,7 @@ def test_the_data_of_a_cluster_is_never_left_behind(tmp_path: Path) -> None:
     assert brokers_to_run(settings, None, 3, None) == 4
     assert brokers_to_run(settings, 6, 3, None) == 6
     for fewer in (1, 3):
-        with pytest.raises(FailedError, match=r"has the data of 4 brokers.*`--brokers 4`"):
+        with pytest.raises(CommandError, match=r"has the data of 4 brokers.*`--brokers 4`"):
             brokers_to_run(settings, fewer, 3, None)
 
 
@@ -112,7 +112,7 @@ def test_a_file_for_one_broker_starts_one(tmp_path: Path) -> None:
         settings = BrokerSettings(data_dir=str(tmp_path), properties={name: "7"})
         assert brokers_to_run(settings, None, 3, Path("one.properties")) == 1
         assert brokers_to_run(settings, 1, 3, Path("one.properties")) == 1
-        with pytest.raises(FailedError, match=f"one.properties sets {name}, so it is for one broker"):
+        with pytest.raises(CommandError, match=f"one.properties sets {name}, so it is for one broker"):
             brokers_to_run(settings, 2, 3, Path("one.properties"))
 
 
@@ -142,7 +142,7 @@ def test_each_broker_of_a_machine_gets_a_file(tmp_path: Path) -> None:
         "ottla.coordination": f"sqlite:{data / 'coordination'}",
         "ottla.host.shared": "true",
     }
-    with pytest.raises(FailedError, match="more ports than there are"):
+    with pytest.raises(CommandError, match="more ports than there are"):
         Cluster(BrokerSettings(data_dir=str(tmp_path), port=65534), 3, "info")
 
 
@@ -177,16 +177,16 @@ def test_a_plan_of_kafkas_tool(tmp_path: Path) -> None:
 def test_a_plan_that_is_none(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
-    with pytest.raises(FailedError, match=expected):
+    with pytest.raises(CommandError, match=expected):
         read_plan(path)
-    with pytest.raises(FailedError, match="cannot be read"):
+    with pytest.raises(CommandError, match="cannot be read"):
         read_plan(tmp_path / "missing.json")
 
 
 def test_a_plan_with_a_partition_twice(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"partitions": PLAN["partitions"] * 2}))  # type: ignore[operator] # a list
-    with pytest.raises(FailedError, match="has orders-1 twice"):
+    with pytest.raises(CommandError, match="has orders-1 twice"):
         read_plan(path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.config_file import Setting, parse_properties, read_config_file
 from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
 
@@ -100,12 +100,12 @@ def test_the_same_in_toml(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
-    with pytest.raises(FailedError, match=message):
+    with pytest.raises(CommandError, match=message):
         read_config_file(written(tmp_path, name, text))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FailedError, match="cannot be read: No such file"):
+    with pytest.raises(CommandError, match="cannot be read: No such file"):
         read_config_file(tmp_path / "missing.properties")
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_would_leave_the_broker_open_is_refused(tmp_path: Path, setting: str, reason: str) -> None:
-    with pytest.raises(FailedError, match=f"line 2: .*{reason}"):
+    with pytest.raises(CommandError, match=f"line 2: .*{reason}"):
         read_config_file(written(tmp_path, "server.properties", f"num.partitions=1\n{setting}\n"))
 
 

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from ottla.cli import main
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.groups.commands import duration_text
-from ottla.cli.groups.offsets_plan import Aim, Change, Place, offsets_as_csv, parse_topic, plan_offsets, read_offsets
+from ottla.cli.groups.offsets_plan import (
+    OffsetChange,
+    PartitionOffsets,
+    ResetTarget,
+    offsets_as_csv,
+    parse_topic,
+    plan_offsets,
+    read_offsets,
+)
 from ottla.cli.time_options import since_ms
 from ottla.client.consumer.types import TopicPartition
 
@@ -17,8 +25,8 @@ AT = TopicPartition("orders", 0)
 NOBODY = "127.0.0.1:1"
 
 
-def planned(aim: Aim, number: int = 0, *, committed: int | None = 50, found: int | None = None) -> Change:
-    place = Place(AT, committed, first=10, end=100)
+def planned(aim: ResetTarget, number: int = 0, *, committed: int | None = 50, found: int | None = None) -> OffsetChange:
+    place = PartitionOffsets(AT, committed, first=10, end=100)
     (change,) = plan_offsets([place], aim, number, {} if found is None else {AT: found})
     return change
 
@@ -26,17 +34,17 @@ def planned(aim: Aim, number: int = 0, *, committed: int | None = 50, found: int
 @pytest.mark.parametrize(
     ("aim", "number", "found", "new"),
     [
-        (Aim.EARLIEST, 0, None, 10),
-        (Aim.LATEST, 0, None, 100),
-        (Aim.CURRENT, 0, None, 50),
-        (Aim.OFFSET, 70, None, 70),
-        (Aim.SHIFT, 5, None, 55),
-        (Aim.SHIFT, -5, None, 45),
-        (Aim.TIME, 1_700_000_000_000, 33, 33),
-        (Aim.FILE, 0, 44, 44),
+        (ResetTarget.EARLIEST, 0, None, 10),
+        (ResetTarget.LATEST, 0, None, 100),
+        (ResetTarget.CURRENT, 0, None, 50),
+        (ResetTarget.OFFSET, 70, None, 70),
+        (ResetTarget.SHIFT, 5, None, 55),
+        (ResetTarget.SHIFT, -5, None, 45),
+        (ResetTarget.TIME, 1_700_000_000_000, 33, 33),
+        (ResetTarget.FILE, 0, 44, 44),
     ],
 )
-def test_where_offsets_go(aim: Aim, number: int, found: int | None, new: int) -> None:
+def test_where_offsets_go(aim: ResetTarget, number: int, found: int | None, new: int) -> None:
     change = planned(aim, number, found=found)
     assert (change.old, change.new, change.remark) == (50, new, None)
 
@@ -44,38 +52,40 @@ def test_where_offsets_go(aim: Aim, number: int, found: int | None, new: int) ->
 @pytest.mark.parametrize(
     ("aim", "number", "new", "remark"),
     [
-        (Aim.OFFSET, 9, 10, "9 is before the log, which begins at 10"),
-        (Aim.OFFSET, 101, 100, "101 is behind the log, which ends at 100"),
-        (Aim.SHIFT, -1000, 10, "-950 is before the log, which begins at 10"),
-        (Aim.SHIFT, 1000, 100, "1050 is behind the log, which ends at 100"),
+        (ResetTarget.OFFSET, 9, 10, "9 is before the log, which begins at 10"),
+        (ResetTarget.OFFSET, 101, 100, "101 is behind the log, which ends at 100"),
+        (ResetTarget.SHIFT, -1000, 10, "-950 is before the log, which begins at 10"),
+        (ResetTarget.SHIFT, 1000, 100, "1050 is behind the log, which ends at 100"),
     ],
 )
-def test_an_offset_that_the_log_does_not_have(aim: Aim, number: int, new: int, remark: str) -> None:
+def test_an_offset_that_the_log_does_not_have(aim: ResetTarget, number: int, new: int, remark: str) -> None:
     change = planned(aim, number)
     assert (change.new, change.remark) == (new, remark)
 
 
 def test_current_brings_a_lost_offset_back_into_the_log() -> None:
-    change = planned(Aim.CURRENT, committed=3)
+    change = planned(ResetTarget.CURRENT, committed=3)
     assert (change.old, change.new) == (3, 10)
     assert change.remark == "3 is before the log, which begins at 10"
 
 
 def test_a_time_after_the_last_record_is_the_end() -> None:
-    change = planned(Aim.TIME, 1_700_000_000_000, found=-1)
+    change = planned(ResetTarget.TIME, 1_700_000_000_000, found=-1)
     assert (change.new, change.remark) == (100, "no record is as late: the end")
 
 
-@pytest.mark.parametrize("aim", [Aim.SHIFT, Aim.CURRENT])
-def test_nothing_committed_cannot_be_shifted(aim: Aim) -> None:
-    with pytest.raises(FailedError, match="orders-0: the group has committed nothing there"):
+@pytest.mark.parametrize("aim", [ResetTarget.SHIFT, ResetTarget.CURRENT])
+def test_nothing_committed_cannot_be_shifted(aim: ResetTarget) -> None:
+    with pytest.raises(CommandError, match="orders-0: the group has committed nothing there"):
         planned(aim, 1, committed=None)
 
 
 def test_a_group_that_is_new_to_a_partition() -> None:
-    change = planned(Aim.LATEST, committed=None)
+    change = planned(ResetTarget.LATEST, committed=None)
     assert (change.old, change.new) == (None, 100)
-    assert offsets_as_csv([change, planned(Aim.LATEST)]) == "orders,0,50\n", "what was not there is not gone back to"
+    assert offsets_as_csv([change, planned(ResetTarget.LATEST)]) == "orders,0,50\n", (
+        "what was not there is not gone back to"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,12 +126,12 @@ def test_offsets_from_a_file(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "offsets.csv"
     path.write_text(text)
-    with pytest.raises(FailedError, match=sentence):
+    with pytest.raises(CommandError, match=sentence):
         read_offsets(path, "ours")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FailedError, match="cannot be read: No such file"):
+    with pytest.raises(CommandError, match="cannot be read: No such file"):
         read_offsets(tmp_path / "nothing.csv", "ours")
 
 

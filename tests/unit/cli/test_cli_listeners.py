@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.listeners import Listener, Listeners, parse_listeners
 
 FILE = Path("broker.properties")
@@ -49,15 +49,15 @@ def test_brokers_may_have_one_of_their_own() -> None:
     ],
 )
 def test_mistakes(changes: dict[str, str], words: str) -> None:
-    with pytest.raises(FailedError, match=r"^broker\.properties: ") as caught:
+    with pytest.raises(CommandError, match=r"^broker\.properties: ") as caught:
         parse_listeners({**TWO, **changes}, FILE)
     assert words in str(caught.value)
 
 
 def test_two_listeners_need_a_name_for_brokers() -> None:
     without = {name: value for name, value in TWO.items() if name != "inter.broker.listener.name"}
-    with pytest.raises(FailedError, match="say which of CLIENT and BROKER is for the other brokers"):
+    with pytest.raises(CommandError, match="say which of CLIENT and BROKER is for the other brokers"):
         parse_listeners(without, FILE)
     three = "listeners", "CLIENT://h:1,BROKER://h:2,PLAINTEXT://h:3"
-    with pytest.raises(FailedError, match="listeners has 3"):
+    with pytest.raises(CommandError, match="listeners has 3"):
         parse_listeners({**TWO, three[0]: three[1]}, FILE)

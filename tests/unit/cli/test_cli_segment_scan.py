@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.storage.segment import INDEX_SUFFIX, segment_name
-from ottla.cli.log.segment_scan import FoundBatch, Problem, find_segments, scan_partition
+from ottla.cli.log.segment_scan import Problem, ScannedBatch, find_segments, scan_partition
 from ottla.protocol.records.record import Record, encode_batch
 
 
@@ -22,7 +22,7 @@ def scan(directory: Path, *files: tuple[int, bytes]) -> tuple[list[int], list[Pr
         (directory / segment_name(base_offset)).write_bytes(data)
     (segments,) = find_segments(directory)
     found = list(scan_partition(segments))
-    offsets = [each.header.base_offset for each in found if isinstance(each, FoundBatch)]
+    offsets = [each.header.base_offset for each in found if isinstance(each, ScannedBatch)]
     return offsets, [each for each in found if isinstance(each, Problem)]
 
 

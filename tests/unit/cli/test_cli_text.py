@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import count_text, size_text
 from ottla.cli.records.consume import offsets_in_range
 from ottla.cli.records.record_format import compile_format, to_json_line
@@ -199,5 +199,5 @@ def test_offsets_are_brought_into_range() -> None:
     ]
     assert offsets_in_range(-2, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 8}
     assert offsets_in_range(9, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 9}
-    with pytest.raises(FailedError, match="no offset 10 yet: t-0 ends at 9"):
+    with pytest.raises(CommandError, match="no offset 10 yet: t-0 ends at 9"):
         offsets_in_range(10, {"t-0": 8}, {"t-0": 9}, told.append)

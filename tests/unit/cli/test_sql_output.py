@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from ottla.cli.sql.output import AddedRows, ChangingRows, cell, plain
+from ottla.cli.sql.output import LiveTable, RowStream, cell, plain
 from ottla.cli.sql.prompt import statements
 from ottla.spark.sql.running_query import lag_of
 
@@ -45,7 +45,7 @@ def test_values_as_json_and_as_cells() -> None:
 
 
 def test_added_rows_end_at_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    display = AddedRows(as_json=False, limit=3)
+    display = RowStream(as_json=False, limit=3)
     display.show(["user", "n"], [("a", 1), ("bob", 22)])
     assert not display.is_full
     display.show(["user", "n"], [("c", None), ("never shown", 4)])
@@ -57,12 +57,12 @@ def test_changes_of_groups_are_told_once(capsys: pytest.CaptureFixture[str]) -> 
     def told() -> list[object]:
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
-    display = ChangingRows(["page"], as_json=True, limit=None, on_terminal=False)
+    display = LiveTable(["page"], as_json=True, limit=None, on_terminal=False)
     display.show(["page", "n"], [("/", 1), ("/a", 1)], is_all=False)
     assert told() == [{"page": "/", "n": 1}, {"page": "/a", "n": 1}]
     display.show(["page", "n"], [("/", 2), ("/a", 1)], is_all=False)
     assert told() == [{"page": "/", "n": 2}]
-    whole = ChangingRows([], as_json=True, limit=None, on_terminal=False)
+    whole = LiveTable([], as_json=True, limit=None, on_terminal=False)
     whole.show(["page", "n"], [("/", 1), ("/a", 1)], is_all=True)
     told()
     whole.show(["page", "n"], [("/", 2), ("/a", 1)], is_all=True)
@@ -70,7 +70,7 @@ def test_changes_of_groups_are_told_once(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_table_on_a_terminal_has_the_groups_as_they_are() -> None:
-    display = ChangingRows(["page"], as_json=True, limit=2, on_terminal=False)
+    display = LiveTable(["page"], as_json=True, limit=2, on_terminal=False)
     display.show(["page", "n"], [("/", 1), ("/a", 1), ("/b", 1)], is_all=False)
     display.show(["page", "n"], [("/", 2)], is_all=False)
     page = io.StringIO()

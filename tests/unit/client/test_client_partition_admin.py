@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.app import BrokerSettings, start_broker
 from ottla.client import Admin, TopicPartition
 from ottla.client.admin.cluster_report import report_cluster, seats
-from ottla.client.admin.replica_plans import Seat
+from ottla.client.admin.replica_plans import BrokerPlacement
 from ottla.client.errors import UnknownTopicError
 from ottla.protocol.model.errors import ErrorCode
 from ottla.testing import Cluster
@@ -97,7 +97,7 @@ async def test_a_report(three: Cluster) -> None:
     three.create_topic("strict", replication_factor=2, min_insync_replicas=2)
     three.wait_until_in_sync()
     async with Admin(three.bootstrap_servers) as admin:
-        assert await seats(admin) == [Seat(number, "127.0.0.1") for number in (1, 2, 3)]
+        assert await seats(admin) == [BrokerPlacement(number, "127.0.0.1") for number in (1, 2, 3)]
         healthy = await report_cluster(admin)
         assert healthy.is_healthy
         assert [broker.id for broker in healthy.brokers] == [1, 2, 3]

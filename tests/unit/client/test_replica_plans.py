@@ -9,9 +9,9 @@ import pytest
 
 from ottla.client.admin.replica_plans import (
     Assignment,
+    BrokerPlacement,
     NoPlanError,
     Plan,
-    Seat,
     plan_balance,
     plan_drain,
     plan_leaders_away,
@@ -23,9 +23,9 @@ def topic(name: str, *replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[i
     return {TopicPartition(name, index): each for index, each in enumerate(replicas)}
 
 
-def alone(*broker_ids: int) -> list[Seat]:
+def alone(*broker_ids: int) -> list[BrokerPlacement]:
     """Each on a machine of its own."""
-    return [Seat(broker_id, f"machine-{broker_id}") for broker_id in broker_ids]
+    return [BrokerPlacement(broker_id, f"machine-{broker_id}") for broker_id in broker_ids]
 
 
 def after(assignment: Assignment, plan: Plan) -> dict[TopicPartition, tuple[int, ...]]:
@@ -40,10 +40,10 @@ def leaders_of(assignment: Assignment) -> Counter[int]:
     return Counter(replicas[0] for replicas in assignment.values())
 
 
-def random_world(chance: random.Random) -> tuple[dict[TopicPartition, tuple[int, ...]], list[Seat]]:
+def random_world(chance: random.Random) -> tuple[dict[TopicPartition, tuple[int, ...]], list[BrokerPlacement]]:
     count = chance.randint(1, 8)
     seats = [
-        Seat(number, f"machine-{chance.randint(1, count)}", chance.choice([None, "a", "b"]))
+        BrokerPlacement(number, f"machine-{chance.randint(1, count)}", chance.choice([None, "a", "b"]))
         for number in range(1, count + 1)
     ]
     assignment: dict[TopicPartition, tuple[int, ...]] = {}
@@ -54,7 +54,7 @@ def random_world(chance: random.Random) -> tuple[dict[TopicPartition, tuple[int,
     return assignment, seats
 
 
-def shared(replicas: tuple[int, ...], seats: list[Seat]) -> int:
+def shared(replicas: tuple[int, ...], seats: list[BrokerPlacement]) -> int:
     machines = {seat.broker_id: seat.machine for seat in seats}
     return len(replicas) - len({machines[broker_id] for broker_id in replicas})
 
@@ -73,7 +73,13 @@ def test_a_drained_broker_has_nothing_and_the_others_share_it() -> None:
 
 
 def test_a_drain_keeps_replicas_on_different_machines() -> None:
-    seats = [Seat(1, "a"), Seat(2, "b"), Seat(3, "c"), Seat(4, "a"), Seat(5, "c")]
+    seats = [
+        BrokerPlacement(1, "a"),
+        BrokerPlacement(2, "b"),
+        BrokerPlacement(3, "c"),
+        BrokerPlacement(4, "a"),
+        BrokerPlacement(5, "c"),
+    ]
     plan = plan_drain(topic("orders", (1, 2, 3), (2, 3, 1)), seats, 3)
     assert {at: set(replicas) for at, replicas in plan.items()} == {
         TopicPartition("orders", 0): {1, 2, 5},
@@ -116,14 +122,14 @@ def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
 
 
 def test_what_shares_a_machine_goes_apart() -> None:
-    seats = [Seat(1, "a"), Seat(2, "a"), Seat(3, "b"), Seat(4, "b")]
+    seats = [BrokerPlacement(1, "a"), BrokerPlacement(2, "a"), BrokerPlacement(3, "b"), BrokerPlacement(4, "b")]
     assignment = topic("orders", (1, 2), (3, 4))
     new = after(assignment, plan_balance(assignment, seats))
     assert [shared(replicas, seats) for replicas in new.values()] == [0, 0]
 
 
 def test_racks_come_after_machines() -> None:
-    seats = [Seat(1, "a", "x"), Seat(2, "b", "x"), Seat(3, "c", "y")]
+    seats = [BrokerPlacement(1, "a", "x"), BrokerPlacement(2, "b", "x"), BrokerPlacement(3, "c", "y")]
     new = after(topic("orders", (1, 2)), plan_balance(topic("orders", (1, 2)), seats))
     assert 3 in new[TopicPartition("orders", 0)]
 

@@ -9,8 +9,8 @@ from ottla.broker.storage.batch_effects import note_batch
 from ottla.broker.storage.startup.state_file import LogState, as_of, decode_state, encode_state
 from ottla.machines.producers import NO_SEQUENCE, ProducerBatch, ProducerStates
 from ottla.machines.producers.states import WRITERS_KEPT
-from ottla.machines.writers.resumption import Missing, Placed, account_for, id_of, sequence_of
-from ottla.machines.writers.rules import Fenced, UnexpectedEnd, Unknown, judge_append, judge_fence
+from ottla.machines.writers.resumption import LoggedIds, RejectedIds, account_for, id_of, sequence_of
+from ottla.machines.writers.rules import Fenced, UnexpectedEnd, UnknownEpoch, judge_append, judge_fence
 from ottla.protocol.model.writer_ids import COUNT_MAX, WRITER_IDS_FROM, epoch_of, next_epoch, producer_id_of
 from ottla.protocol.records.batch import read_header, stamp
 from ottla.protocol.records.control import writer_fence_batch
@@ -37,7 +37,7 @@ def test_who_may_append() -> None:
     assert judge_append(7, 7, 10, 9) == UnexpectedEnd(10)
     assert judge_append(6, 7, 10, 10) == Fenced(7)
     assert judge_append(0, 7, 10, None) == Fenced(7)
-    assert judge_append(8, 7, 10, None) == Unknown()
+    assert judge_append(8, 7, 10, None) == UnknownEpoch()
     assert judge_append(0, 0, 10, None) is None
 
 
@@ -57,12 +57,12 @@ def test_a_sequence_tells_the_id_near_what_is_settled(settled: int, ahead: int) 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4)), max_size=20), st.data())
 def test_every_id_is_accounted_for(decisions: list[tuple[bool, int]], data: st.DataObject) -> None:
     """Ids are appended or refused in their order; the account finds each as it was."""
-    batches: list[Placed] = []
+    batches: list[LoggedIds] = []
     fate: dict[int, int | None] = {}
     next_id, end = 0, 100
     for is_appended, count in decisions:
         if is_appended:
-            batches.append(Placed(next_id, count, end))
+            batches.append(LoggedIds(next_id, count, end))
         for place in range(count):
             fate[next_id + place] = end + place if is_appended else None
         next_id += count
@@ -72,9 +72,9 @@ def test_every_id_is_accounted_for(decisions: list[tuple[bool, int]], data: st.D
     found: dict[int, int | None] = {}
     for account in account_for(settled, last, batches):
         for place in range(account.record_count):
-            offset = account.base_offset + place if isinstance(account, Placed) else None
+            offset = account.base_offset + place if isinstance(account, LoggedIds) else None
             found[account.first_id + place] = offset
-            assert isinstance(account, Placed | Missing)
+            assert isinstance(account, LoggedIds | RejectedIds)
     assert found == {each: offset for each, offset in fate.items() if settled < each <= last}
 
 

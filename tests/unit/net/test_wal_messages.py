@@ -88,15 +88,15 @@ def test_runs(pb: Any, run: append.AppendRun) -> None:
 
 
 @given(
-    st.none() | st.builds(append.Begun, INT64, st.none() | UINT64, INT64, INT32),
-    st.lists(st.builds(append.Acknowledged, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1), INT64)),
+    st.none() | st.builds(append.StreamBegun, INT64, st.none() | UINT64, INT64, INT32),
+    st.lists(st.builds(append.AcknowledgedIds, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1), INT64)),
     st.lists(st.builds(append.RefusedIds, UINT64, st.integers(0, 2**32 - 1), FAILURES)),
     st.none() | FAILURES,
 )
 def test_replies(
     pb: Any,
-    begun: append.Begun | None,
-    acknowledged: list[append.Acknowledged],
+    begun: append.StreamBegun | None,
+    acknowledged: list[append.AcknowledgedIds],
     refused: list[append.RefusedIds],
     failure: append.WalFailure | None,
 ) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.sim.disk_fault_plan import (
+    ActiveDiskFaults,
+    DiskFaultHooks,
     DiskFaultKind,
     DiskFaultPlan,
-    DiskTroubles,
     PlannedDiskFault,
-    Surroundings,
     files_under,
 )
 from ottla.sim.hosts import SimHost
@@ -28,7 +28,7 @@ class Bench:
         self.may_destroy = True
         self.destroyed: list[PlannedDiskFault] = []
         self.struck: list[PlannedDiskFault] = []
-        self.troubles: DiskTroubles | None = None
+        self.troubles: ActiveDiskFaults | None = None
         self.host = world.host("b", program=self._program)
         world.boot_all()
         world.run_for(0.1)
@@ -43,7 +43,7 @@ class Bench:
             host.disk.files.replace_file(PATH, bytes(1000))
 
     def start(self, *faults: PlannedDiskFault) -> None:
-        surroundings = Surroundings(
+        surroundings = DiskFaultHooks(
             may_destroy=lambda: self.may_destroy,
             on_destroyed=self.destroyed.append,
             on_struck=self.struck.append,

@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ottla.bench.append_stream.drivers import Case, Measured, append_stream, librdkafka
+from ottla.bench.append_stream.drivers import AppendResult, Case, append_stream, librdkafka
 from ottla.bench.append_stream.floors import echo_latencies_s, echo_server, sync_latencies_s
 from ottla.bench.quotients import ratio, times_text
 from ottla.testing.cluster_processes import ClusterProcesses
@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self._options = options
         self._directory = directory
-        self.rows: dict[tuple[str, Case | None], Measured] = {}
+        self.rows: dict[tuple[str, Case | None], AppendResult] = {}
 
     def run(self) -> None:
         with ExitStack() as ends:
@@ -72,9 +72,9 @@ class Bench:
     def _floors(self, echo: str) -> None:
         for size in self._options.bytes:
             latencies = asyncio.run(echo_latencies_s(echo, size, FLOOR_COUNT))
-            self._note(f"bare gRPC echo, {size} B", None, Measured(latencies, sum(latencies)))
+            self._note(f"bare gRPC echo, {size} B", None, AppendResult(latencies, sum(latencies)))
         latencies = sync_latencies_s(self._directory, FLOOR_COUNT)
-        self._note("bare sync of the device", None, Measured(latencies, sum(latencies)))
+        self._note("bare sync of the device", None, AppendResult(latencies, sum(latencies)))
 
     def _measure(self, case: Case, cluster: ClusterProcesses, kafka: Any) -> None:
         seconds = self._options.seconds
@@ -87,8 +87,8 @@ class Bench:
         if kafka is not None and case.durability != "disk":
             self._note("Apache Kafka, librdkafka", case, librdkafka(kafka.bootstrap, topic, case, seconds, configs={}))
 
-    def _note(self, name: str, case: Case | None, measured: Measured) -> None:
-        self.rows.setdefault((name, case), Measured()).add(measured)
+    def _note(self, name: str, case: Case | None, measured: AppendResult) -> None:
+        self.rows.setdefault((name, case), AppendResult()).add(measured)
 
 
 def run(driving: Any) -> Any:
@@ -103,14 +103,14 @@ def describe(case: Case | None) -> str:
     return f"{case.replicas} x {case.durability}, acks {case.acks}, {case.size_bytes} B, {case.in_flight} in flight"
 
 
-def print_table(rows: dict[tuple[str, Case | None], Measured]) -> None:
+def print_table(rows: dict[tuple[str, Case | None], AppendResult]) -> None:
     print(f"{'case':52} {'who':26} {'appends/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>9}")
     for (name, case), found in sorted(rows.items(), key=lambda each: (describe(each[0][1]), each[0][0])):
         figures = f"{found.rate:10,.0f} {found.at(50):8.3f} {found.at(99):8.3f} {found.at(99.9):9.3f}"
         print(f"{describe(case):52} {name:26} {figures}")
 
 
-def print_goals(rows: dict[tuple[str, Case | None], Measured]) -> None:
+def print_goals(rows: dict[tuple[str, Case | None], AppendResult]) -> None:
     """Prints the goals.
 
     One is one append in flight at `disk` on one broker, against a bare echo plus a bare sync. The other is `memory` on

@@ -29,7 +29,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Measured:
+class AppendResult:
     """The latencies of one subject."""
 
     latencies_s: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Measured:
         ordered = sorted(self.latencies_s)
         return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] * 1000 if ordered else 0.0
 
-    def add(self, other: Measured) -> None:
+    def add(self, other: AppendResult) -> None:
         """Adds the measurements of another round."""
         self.latencies_s += other.latencies_s
         self.seconds += other.seconds
@@ -56,7 +56,7 @@ def _retention_ms(case: Case) -> int | None:
     return 3_000 if case.durability == "memory" else None
 
 
-async def append_stream(servers: str, topic: str, case: Case, seconds: float) -> Measured:
+async def append_stream(servers: str, topic: str, case: Case, seconds: float) -> AppendResult:
     """Appends through the append stream."""
     log = await Log.open(
         servers,
@@ -64,7 +64,7 @@ async def append_stream(servers: str, topic: str, case: Case, seconds: float) ->
         create=LogSettings(replicas=case.replicas, durability=case.durability, retention_ms=_retention_ms(case)),
         acks="leader" if case.acks == "leader" else "all",
     )
-    measured = Measured()
+    measured = AppendResult()
     data = bytes(case.size_bytes)
     await log.append(data)
     began_s = time.perf_counter()
@@ -84,7 +84,7 @@ async def append_stream(servers: str, topic: str, case: Case, seconds: float) ->
 
 def librdkafka(
     bootstrap: str, topic: str, case: Case, seconds: float, configs: dict[str, str] | None = None
-) -> Measured:
+) -> AppendResult:
     """Writes with librdkafka. With acks=all it is idempotent, which is exactly what the append stream guarantees."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -103,7 +103,7 @@ def librdkafka(
             "linger.ms": 0 if case.in_flight == 1 else 1,
         }
     )
-    measured, data, waiting = Measured(), bytes(case.size_bytes), [0]
+    measured, data, waiting = AppendResult(), bytes(case.size_bytes), [0]
     _send(producer, topic, data, lambda: None)
     producer.flush(CREATE_PATIENCE_S)
     began_s = time.perf_counter()

@@ -19,7 +19,7 @@ from rich.console import Console
 from ottla.bench.results import Row, append_rows, this_run
 from ottla.bench.saturation.experiment import Generators, Terms, measure_configuration
 from ottla.bench.saturation.plan import Configuration, chosen, configurations
-from ottla.bench.saturation.summary import Measured, checks_of, rows_of
+from ottla.bench.saturation.summary import SaturationResult, checks_of, rows_of
 from ottla.bench.saturation.tables import print_checks, table_of
 from ottla.bench.tables import print_failures
 
@@ -59,7 +59,7 @@ def measure_all(
     directory.mkdir(parents=True, exist_ok=True)
     generators = Generators(terms.producers)
 
-    def on_row(row: Measured) -> None:
+    def on_row(row: SaturationResult) -> None:
         console.print(
             f"{row.configuration.name}, {row.load.name}: {row.records_per_s:,.0f} records/s, "
             f"probe max {row.probed.requests.latencies.largest_us / 1000:.0f} ms",

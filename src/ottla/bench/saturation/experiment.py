@@ -13,10 +13,10 @@ from ottla.bench.leaders import any_broker, ask_leaders, wait_until_in_sync
 from ottla.bench.processes import Worker, resident_bytes
 from ottla.bench.saturation.in_sync import InSyncWatch
 from ottla.bench.saturation.plan import BURST, BURST_RECORDS, PEAK, Configuration, Load
-from ottla.bench.saturation.probe import Probed, Probing, probe
-from ottla.bench.saturation.producers import Offer, Offered, offer_records, queue_settings
+from ottla.bench.saturation.probe import ProbeResult, ProbeSettings, probe
+from ottla.bench.saturation.producers import Offer, OfferResult, offer_records, queue_settings
 from ottla.bench.saturation.rendezvous import Rendezvous
-from ottla.bench.saturation.summary import Measured
+from ottla.bench.saturation.summary import SaturationResult
 from ottla.bench.suite.offsets import end_offsets
 from ottla.testing.cluster_processes import ClusterProcesses
 
@@ -104,9 +104,9 @@ class Experiment:
         for topic in (TOPIC, PROBE_TOPIC):
             wait_until_in_sync(self._cluster.bootstrap, topic, REPLICAS)
 
-    def measure(self, on_row: Callable[[Measured], None]) -> list[Measured]:
+    def measure(self, on_row: Callable[[SaturationResult], None]) -> list[SaturationResult]:
         """Measures all loads in order, as long as the brokers answer. Calls `on_row` after each."""
-        found: list[Measured] = []
+        found: list[SaturationResult] = []
         peak = 0.0
         for load in self._configuration.loads:
             if load.name == PEAK:
@@ -121,13 +121,13 @@ class Experiment:
                 break
         return found
 
-    def _measure(self, load: Load, peak: float, window_bytes: int = 0) -> Measured:
+    def _measure(self, load: Load, peak: float, window_bytes: int = 0) -> SaturationResult:
         with tempfile.TemporaryDirectory(dir=self._scratch) as directory:
             meeting = Rendezvous(Path(directory))
             probing = self._probing(meeting)
             offers = self._offers(load, peak, window_bytes, meeting)
             results, probed, shrinks, memory_bytes = self._run(meeting, probing, offers)
-        return Measured(
+        return SaturationResult(
             self._configuration,
             load,
             measured_seconds(load, results),
@@ -140,8 +140,8 @@ class Experiment:
         )
 
     def _run(
-        self, meeting: Rendezvous, probing: Probing, offers: Sequence[Offer]
-    ) -> tuple[list[Offered], Probed, int, int]:
+        self, meeting: Rendezvous, probing: ProbeSettings, offers: Sequence[Offer]
+    ) -> tuple[list[OfferResult], ProbeResult, int, int]:
         """Returns the reports of producers and probe, the number of ISR shrinks, and the largest broker's memory."""
         memory_bytes = 0
         with ThreadPoolExecutor(len(offers) + 1) as threads:
@@ -203,12 +203,12 @@ class Experiment:
             wait_s=self._terms.wait_s,
         )
 
-    def _probing(self, meeting: Rendezvous) -> Probing:
+    def _probing(self, meeting: Rendezvous) -> ProbeSettings:
         with any_broker(self._cluster.bootstrap) as caller:
             found = ask_leaders(caller, [PROBE_TOPIC])
         leaders = {partition: found.addresses[led.leader] for (_, partition), led in found.partitions.items()}
         timestamp_ms = int(time.time() * 1000) + TIMESTAMP_AHEAD_MS
-        return Probing(list(found.addresses.values()), PROBE_TOPIC, leaders, timestamp_ms, meeting)
+        return ProbeSettings(list(found.addresses.values()), PROBE_TOPIC, leaders, timestamp_ms, meeting)
 
     def _memory_bytes(self) -> int:
         """Returns the memory of the largest broker."""
@@ -225,7 +225,7 @@ class Experiment:
         return grown
 
 
-def measured_seconds(load: Load, results: Sequence[Offered]) -> float:
+def measured_seconds(load: Load, results: Sequence[OfferResult]) -> float:
     """Returns the measured time: until the last record is resolved for a peak or a burst, else while it is offered."""
     if load.name in (PEAK, BURST):
         return max(result.last_acknowledged_s for result in results)
@@ -237,8 +237,8 @@ def measure_configuration(
     terms: Terms,
     generators: Generators,
     directory: Path,
-    on_row: Callable[[Measured], None],
-) -> list[Measured]:
+    on_row: Callable[[SaturationResult], None],
+) -> list[SaturationResult]:
     """Measures a configuration on three new brokers, which are killed afterwards."""
     arguments = ["--log-level", "warning"]
     with ClusterProcesses(

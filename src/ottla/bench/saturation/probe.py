@@ -41,7 +41,7 @@ Address = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Waits:
+class WaitTimes:
     """The waits of the requests of one kind."""
 
     latencies: Histogram = field(default_factory=Histogram)
@@ -49,22 +49,22 @@ class Waits:
     errors: int = 0
     """Lost connections, timeouts, and replies with an error."""
 
-    def merge(self, other: Waits) -> None:
+    def merge(self, other: WaitTimes) -> None:
         self.latencies.merge(other.latencies)
         self.late_max_us = max(self.late_max_us, other.late_max_us)
         self.errors += other.errors
 
 
 @dataclass(slots=True)
-class Probed:
+class ProbeResult:
     """The results of the probe."""
 
-    requests: Waits = field(default_factory=Waits)
-    produces: Waits = field(default_factory=Waits)
+    requests: WaitTimes = field(default_factory=WaitTimes)
+    produces: WaitTimes = field(default_factory=WaitTimes)
 
 
 @dataclass(frozen=True, slots=True)
-class Probing:
+class ProbeSettings:
     """The parameters of the probe."""
 
     brokers: Sequence[Address]
@@ -95,12 +95,12 @@ class Pace:
         return [waited_s, *(waited_s - each * self._interval for each in missed)]
 
 
-def probe(probing: Probing) -> Probed:
+def probe(probing: ProbeSettings) -> ProbeResult:
     """Measures from the start of the row until its end."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     sys.setswitchinterval(0.0005)
-    found = Probed()
+    found = ProbeResult()
     ended = threading.Event()
     lines = _lines(probing, found, ended)
     for line in lines:
@@ -117,7 +117,7 @@ def probe(probing: Probing) -> Probed:
     return found
 
 
-def _lines(probing: Probing, found: Probed, ended: threading.Event) -> list[_Line]:
+def _lines(probing: ProbeSettings, found: ProbeResult, ended: threading.Event) -> list[_Line]:
     control = [_frame(API_VERSIONS, _API_VERSIONS), _frame(METADATA, _metadata(probing.topic))]
     batch = prepare_batch(RECORD_BYTES, RECORD_BYTES + 200, probing.timestamp_ms)
     error_at = produce_error_at(probing.topic)
@@ -166,7 +166,7 @@ class _Line(threading.Thread):
         frames: Sequence[bytes],
         every_s: float,
         is_good: Callable[[bytes], bool],
-        total: Waits,
+        total: WaitTimes,
         ended: threading.Event,
     ) -> None:
         super().__init__(daemon=True)
@@ -178,7 +178,7 @@ class _Line(threading.Thread):
         self._is_good = is_good
         self._ended = ended
         self.total = total
-        self.waits = Waits()
+        self.waits = WaitTimes()
 
     def connect(self) -> None:
         """Connects and exchanges each request once. Raises OSError if the broker does not answer."""

@@ -51,7 +51,7 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Offered:
+class OfferResult:
     """The outcome of the records of one producer."""
 
     warm_up: int = 0
@@ -97,7 +97,7 @@ def producer_settings(offer: Offer) -> dict[str, Any]:
     }
 
 
-def offer_records(offer: Offer) -> Offered:
+def offer_records(offer: Offer) -> OfferResult:
     """Offers records. Returns when each is acknowledged or has failed, or `wait_s` after the last one was offered."""
     # Load usually comes from other machines, so the generators must not take CPU time from the brokers here.
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
@@ -111,12 +111,12 @@ class _Generator:
         self._offer = offer
         self._value = os.urandom(offer.record_bytes)
         self._chunk = max(1, min(CHUNK_RECORDS, CHUNK_BYTES // offer.record_bytes))
-        self._result = Offered()
+        self._result = OfferResult()
         self._accepted = 0
         self._producer: Producer = Producer(producer_settings(offer))
         self._producer.list_topics(offer.topic, timeout=METADATA_TIMEOUT_S)
 
-    def run(self) -> Offered:
+    def run(self) -> OfferResult:
         offer, result = self._offer, self._result
         self._warm_up()
         if offer.meeting is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ottla.bench.quotients import per, rate
 from ottla.bench.results import Row
 from ottla.bench.saturation.plan import BURST, PEAK, Configuration, Load
-from ottla.bench.saturation.probe import Probed, Waits
-from ottla.bench.saturation.producers import Offered
+from ottla.bench.saturation.probe import ProbeResult, WaitTimes
+from ottla.bench.saturation.producers import OfferResult
 
 GROUP = "saturation"
 GOODPUT_SHARE = 0.8
@@ -17,7 +17,7 @@ PROBE_MAX_MS = 250.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SaturationResult:
     """All observations of one row."""
 
     configuration: Configuration
@@ -27,11 +27,11 @@ class Measured:
 
     A peak and a burst last until everything is acknowledged.
     """
-    offered: Sequence[Offered]
+    offered: Sequence[OfferResult]
     written: int | None
     """The growth of the log end offsets, or None if they could not be read."""
     shrinks: int
-    probed: Probed
+    probed: ProbeResult
     memory_bytes: int = 0
     """The peak memory of any broker."""
     ended_brokers: int = 0
@@ -56,7 +56,7 @@ class Measured:
         return rate(self.acknowledged_in_time, self.seconds)
 
 
-def figures_of(row: Measured) -> dict[str, float]:
+def figures_of(row: SaturationResult) -> dict[str, float]:
     offered = sum(each.offered for each in row.offered)
     record_bytes = row.configuration.record_bytes
     figures = {
@@ -82,7 +82,7 @@ def figures_of(row: Measured) -> dict[str, float]:
     return figures
 
 
-def _waits(name: str, waits: Waits) -> dict[str, float]:
+def _waits(name: str, waits: WaitTimes) -> dict[str, float]:
     latencies = waits.latencies
     return {
         f"{name}_p50_ms": latencies.percentile(0.5) / 1000,
@@ -94,7 +94,7 @@ def _waits(name: str, waits: Waits) -> dict[str, float]:
     }
 
 
-def rows_of(measured: Sequence[Measured], durability: str) -> list[Row]:
+def rows_of(measured: Sequence[SaturationResult], durability: str) -> list[Row]:
     """Returns the rows of one configuration. Their ratio is to the highest goodput among them."""
     peak = max((each.records_per_s for each in measured), default=0.0)
     rows = []
@@ -111,7 +111,7 @@ def rows_of(measured: Sequence[Measured], durability: str) -> list[Row]:
     return rows
 
 
-def share_of_expected(row: Measured, peak: float) -> float:
+def share_of_expected(row: SaturationResult, peak: float) -> float:
     """Returns goodput as a share of the expected goodput: the offered load, or the peak if that is less."""
     offered = rate(sum(each.offered for each in row.offered), row.seconds)
     expected = peak if row.load.name in (PEAK, BURST) else min(offered, peak)

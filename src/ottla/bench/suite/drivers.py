@@ -9,14 +9,14 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from ottla.bench.suite import java_tools, librdkafka_consumer, librdkafka_producer, ottla_consumer, ottla_producer
-from ottla.bench.suite.loads import Consumed, ConsumerLoad, Produced, ProducerLoad
+from ottla.bench.suite.loads import ConsumerLoad, ConsumerResult, ProducerLoad, ProducerResult
 
 
 class Driver(NamedTuple):
     """The functions and requirements of a driver."""
 
-    produce: Callable[[ProducerLoad], Produced]
-    consume: Callable[[ConsumerLoad], Consumed]
+    produce: Callable[[ProducerLoad], ProducerResult]
+    consume: Callable[[ConsumerLoad], ConsumerResult]
     needs_jars: bool = False
     package: str = ""
     """The package to import, besides Ottla's own dependencies."""

@@ -13,11 +13,11 @@ from ottla.bench.suite.kafka_jars import require_java
 from ottla.bench.suite.loads import (
     BUFFER_BYTES,
     READ_TIMEOUT_S,
-    Consumed,
     ConsumerLoad,
+    ConsumerResult,
     LoadFailedError,
-    Produced,
     ProducerLoad,
+    ProducerResult,
     mean_bytes,
     wait_until,
 )
@@ -48,7 +48,7 @@ def producer_properties(configuration: Configuration) -> dict[str, str]:
     }
 
 
-def produce(load: ProducerLoad) -> Produced:
+def produce(load: ProducerLoad) -> ProducerResult:
     """Runs the producer tool. Latencies are the tool's own: from the call of `send`, in whole milliseconds."""
     _, measured = load.phases()
     records = measured.offered()
@@ -73,7 +73,7 @@ def produce(load: ProducerLoad) -> Produced:
     return produced
 
 
-def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> Produced:
+def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> ProducerResult:
     """Parses the last summary, which is that of the steady state if there was a warm-up."""
     summaries = _SUMMARY.findall(output)
     if not summaries:
@@ -87,7 +87,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
         "p99_us": float(summaries[-1][7]) * 1000,
         "p999_us": float(summaries[-1][8]) * 1000,
     }
-    return Produced(
+    return ProducerResult(
         records=records,
         value_bytes=int(records * value_bytes),
         begin_ns=ended_ns - int(per(records, per_s) * 1e9),
@@ -98,7 +98,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
     )
 
 
-def consume(load: ConsumerLoad) -> Consumed:
+def consume(load: ConsumerLoad) -> ConsumerResult:
     """Runs the consumer tool on the whole topic. The time is the tool's own, without that of joining a group."""
     assert load.ends is not None, "the Java tool reads what is already there"
     records = sum(load.ends.values()) - sum(load.offsets.values())
@@ -110,7 +110,7 @@ def consume(load: ConsumerLoad) -> Consumed:
     return consumed_from(_run(command, load.bootstrap), time.monotonic_ns(), records)
 
 
-def consumed_from(output: str, ended_ns: int, expected: int) -> Consumed:
+def consumed_from(output: str, ended_ns: int, expected: int) -> ConsumerResult:
     """Parses the only line: start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, records/s."""
     fields = output.strip().splitlines()[-1].split(", ") if output.strip() else []
     try:
@@ -120,7 +120,7 @@ def consumed_from(output: str, ended_ns: int, expected: int) -> Consumed:
     if records < expected:
         raise LoadFailedError(f"the Java perf tool read {records} of {expected} records")
     begin_ns = ended_ns - int(max(fetch_ms, 1) * 1e6)
-    return Consumed(records=records, value_bytes=int(megabytes * 2**20), begin_ns=begin_ns, end_ns=ended_ns)
+    return ConsumerResult(records=records, value_bytes=int(megabytes * 2**20), begin_ns=begin_ns, end_ns=ended_ns)
 
 
 def _run(command: list[str], bootstrap: str) -> str:

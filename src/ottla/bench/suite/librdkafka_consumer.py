@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ottla.bench.suite.loads import READ_TIMEOUT_S, Consumed, ConsumerLoad, LoadFailedError, wait_until
+from ottla.bench.suite.loads import READ_TIMEOUT_S, ConsumerLoad, ConsumerResult, LoadFailedError, wait_until
 from ottla.bench.suite.payloads import is_stamped, stamp_of
-from ottla.bench.suite.read_progress import ReadingProgress
+from ottla.bench.suite.read_progress import ReadProgress
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -24,7 +24,7 @@ CONSUMER_SETTINGS = {
 }
 
 
-def consume(load: ConsumerLoad) -> Consumed:
+def consume(load: ConsumerLoad) -> ConsumerResult:
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition
 
@@ -37,9 +37,9 @@ def consume(load: ConsumerLoad) -> Consumed:
         consumer.close()
 
 
-def _read(consumer: Consumer, load: ConsumerLoad) -> Consumed:
-    found = Consumed(begin_ns=time.monotonic_ns())
-    progress = ReadingProgress(load, time.monotonic())
+def _read(consumer: Consumer, load: ConsumerLoad) -> ConsumerResult:
+    found = ConsumerResult(begin_ns=time.monotonic_ns())
+    progress = ReadProgress(load, time.monotonic())
     timed = load.ends is None and is_stamped(load.configuration)
     """Records that were written long ago have no latency."""
     while not progress.is_done():
@@ -82,7 +82,7 @@ def _positions(messages: list[Message]) -> dict[int, int]:
     return {partition or 0: (offset or 0) + 1 for partition, offset in last.items()}
 
 
-def _time(messages: list[Message], now_ns: int, load: ConsumerLoad, found: Consumed) -> None:
+def _time(messages: list[Message], now_ns: int, load: ConsumerLoad, found: ConsumerResult) -> None:
     """Records latencies from when each record was due."""
     add = found.latencies.add
     for message in messages:

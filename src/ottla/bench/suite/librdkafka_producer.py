@@ -16,8 +16,8 @@ from ottla.bench.suite.loads import (
     LATENCY_EVERY,
     LoadFailedError,
     Phase,
-    Produced,
     ProducerLoad,
+    ProducerResult,
     wait_until,
 )
 from ottla.bench.suite.payloads import RING, PreparedRecord, is_stamped, prepare, stamped
@@ -49,7 +49,7 @@ def producer_settings(configuration: Configuration) -> dict[str, Any]:
     return found
 
 
-def produce(load: ProducerLoad) -> Produced:
+def produce(load: ProducerLoad) -> ProducerResult:
     """Writes a load. When it returns, every record is acknowledged or named in the failures."""
     return _Writer(load).run()
 
@@ -65,10 +65,10 @@ class _Writer:
         records = prepare(load.configuration, seed=load.client)
         self._records = cycle(records)
         self._chunks = cycle([_chunk(records[at : at + LATENCY_EVERY]) for at in range(0, RING, LATENCY_EVERY)])
-        self._produced = Produced()
+        self._produced = ProducerResult()
         self._sent_bytes = 0
 
-    def run(self) -> Produced:
+    def run(self) -> ProducerResult:
         produced = self._produced
         write = self._one_by_one if self._load.is_sync else self._at_a_rate if self._load.rate else self._streaming
         warm_up, measured = self._load.phases()

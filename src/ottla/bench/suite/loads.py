@@ -93,7 +93,7 @@ class Phase(NamedTuple):
 
 
 @dataclass(slots=True)
-class Produced:
+class ProducerResult:
     """Results of the measured time, except for `sent_in_all`."""
 
     records: int = 0
@@ -128,7 +128,7 @@ class ConsumerLoad:
 
 
 @dataclass(slots=True)
-class Consumed:
+class ConsumerResult:
     """The results of one consumer."""
 
     records: int = 0
@@ -145,12 +145,12 @@ class Consumed:
         self.end_ns = now_ns
         self.history.append((now_ns, self.records, self.value_bytes))
 
-    def since(self, begin_ns: int) -> Consumed:
+    def since(self, begin_ns: int) -> ConsumerResult:
         """Returns the results after a moment."""
         earlier = [each for each in self.history if each[0] < begin_ns]
         _, records, value_bytes = earlier[-1] if earlier else (0, 0, 0)
         left = (self.records - records, self.value_bytes - value_bytes)
-        return Consumed(*left, max(begin_ns, self.begin_ns), self.end_ns, self.latencies)
+        return ConsumerResult(*left, max(begin_ns, self.begin_ns), self.end_ns, self.latencies)
 
 
 def wait_until(moment_ns: int) -> int:

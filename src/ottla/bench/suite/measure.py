@@ -13,7 +13,7 @@ from ottla.bench.calls import RefusedError
 from ottla.bench.processes import Worker, with_children
 from ottla.bench.suite.drivers import DRIVERS, get_ready
 from ottla.bench.suite.kafka_jars import kafka_libraries
-from ottla.bench.suite.loads import Consumed, ConsumerLoad, LoadFailedError, Produced, ProducerLoad
+from ottla.bench.suite.loads import ConsumerLoad, ConsumerResult, LoadFailedError, ProducerLoad, ProducerResult
 from ottla.bench.suite.offsets import end_offsets
 from ottla.bench.suite.read_progress import write_ends
 from ottla.bench.suite.run_figures import consumed_figures, end_to_end_figures, produced_figures
@@ -131,7 +131,7 @@ class Measurement:
             load = ProducerLoad(self._target.bootstrap, self._topic, configuration, 0, 0.0, 0)
             worker.call(DRIVERS["librdkafka"].produce, load)
 
-    def _produce(self, threads: ThreadPoolExecutor, workers: list[Worker], start_at_ns: int) -> list[Produced]:
+    def _produce(self, threads: ThreadPoolExecutor, workers: list[Worker], start_at_ns: int) -> list[ProducerResult]:
         loads = [
             ProducerLoad(
                 self._target.bootstrap,
@@ -157,7 +157,7 @@ class Measurement:
         ends: dict[int, int] | None,
         start_at_ns: int,
         ends_file: Path,
-    ) -> list[Future[Consumed]]:
+    ) -> list[Future[ConsumerResult]]:
         """Starts the consumers. Each reads every n-th partition."""
         measured_from_ns = start_at_ns + int(self._warm_up_s * 1e9) if ends is None else 0
         futures = []
@@ -188,7 +188,7 @@ class Measurement:
             consumed = [future.result() for future in reading]
             return consumed_figures(consumed, sampler)
 
-    def _check(self, produced: Sequence[Produced], sent: int, stored: int) -> None:
+    def _check(self, produced: Sequence[ProducerResult], sent: int, stored: int) -> None:
         """Raises LoadFailedError if an acknowledged record is missing. With acks=0 nothing is guaranteed."""
         failures = [failure for each in produced for failure in each.failures]
         if failures:

@@ -35,7 +35,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedCell:
     """A configuration that a target does not support."""
 
     label: str
@@ -49,7 +49,7 @@ def target_key(target: TargetPlan) -> str:
     return target.name + "-" + hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def cells_of(matrix: Matrix) -> tuple[list[Cell], list[LeftOut]]:
+def cells_of(matrix: Matrix) -> tuple[list[Cell], list[SkippedCell]]:
     """Returns the cells to measure and those left out. The cells are interleaved.
 
     Each repetition measures everything once, and targets take turns, so that noise affects all of them. Storages follow
@@ -57,7 +57,7 @@ def cells_of(matrix: Matrix) -> tuple[list[Cell], list[LeftOut]]:
     """
     rows = rows_of(matrix)
     problems = [(row, target, problem_on(target, row.configuration)) for row in rows for target in matrix.targets]
-    left_out = [LeftOut(row.label, row.key, target.name, why) for row, target, why in problems if why is not None]
+    left_out = [SkippedCell(row.label, row.key, target.name, why) for row, target, why in problems if why is not None]
     possible = [(row, target) for row, target, why in problems if why is None]
     storages = _distinct(str(row.configuration["storage"]) for row, _ in possible)
     cells = []

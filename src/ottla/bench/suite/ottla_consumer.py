@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.bench.suite.loads import READ_TIMEOUT_S, Consumed, ConsumerLoad, wait_until
+from ottla.bench.suite.loads import READ_TIMEOUT_S, ConsumerLoad, ConsumerResult, wait_until
 from ottla.bench.suite.ottla_producer import run_on_uvloop
 from ottla.bench.suite.payloads import is_stamped, stamp_of
-from ottla.bench.suite.read_progress import ReadingProgress
+from ottla.bench.suite.read_progress import ReadProgress
 from ottla.client import Consumer
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ POLL_MS = 20
 RECORDS_A_CALL = 2_000
 
 
-def consume(load: ConsumerLoad) -> Consumed:
+def consume(load: ConsumerLoad) -> ConsumerResult:
     return run_on_uvloop(_consume(load))
 
 
-async def _consume(load: ConsumerLoad) -> Consumed:
+async def _consume(load: ConsumerLoad) -> ConsumerResult:
     by_table = load.configuration["driver"] == "ottla-arrow"
     async with Consumer(load.bootstrap, fetch_max_wait_ms=100) as consumer:
         wait_until(load.start_at_ns)
         consumer.assign([(load.topic, index) for index in load.offsets])
         for index, offset in load.offsets.items():
             consumer.seek((load.topic, index), offset)
-        found = Consumed(begin_ns=time.monotonic_ns())
-        progress = ReadingProgress(load, time.monotonic())
+        found = ConsumerResult(begin_ns=time.monotonic_ns())
+        progress = ReadProgress(load, time.monotonic())
         while not progress.is_done():
             if by_table:
                 table = await consumer.fetch_table(timeout_ms=POLL_MS)
@@ -45,7 +45,7 @@ async def _consume(load: ConsumerLoad) -> Consumed:
 
 
 def _note_records(
-    records: Sequence[ConsumerRecord], load: ConsumerLoad, found: Consumed, progress: ReadingProgress
+    records: Sequence[ConsumerRecord], load: ConsumerLoad, found: ConsumerResult, progress: ReadProgress
 ) -> None:
     now_ns = time.monotonic_ns()
     if not records:
@@ -60,7 +60,7 @@ def _note_records(
                 found.latencies.add((now_ns - due_ns) // 1000)
 
 
-def _note_table(table: pyarrow.Table, load: ConsumerLoad, found: Consumed, progress: ReadingProgress) -> None:
+def _note_table(table: pyarrow.Table, load: ConsumerLoad, found: ConsumerResult, progress: ReadProgress) -> None:
     from pyarrow import compute
 
     now_ns = time.monotonic_ns()

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.bench.suite.loads import BUFFER_BYTES, LATENCY_EVERY, Phase, Produced, ProducerLoad, wait_until
+from ottla.bench.suite.loads import BUFFER_BYTES, LATENCY_EVERY, Phase, ProducerLoad, ProducerResult, wait_until
 from ottla.bench.suite.payloads import is_stamped, prepare, stamped
 from ottla.bench.suite.settings import Configuration, count, number
 from ottla.client import Producer
@@ -50,12 +50,12 @@ def run_on_uvloop(work: Coroutine[Any, Any, T]) -> T:
     return found
 
 
-def produce(load: ProducerLoad) -> Produced:
+def produce(load: ProducerLoad) -> ProducerResult:
     return run_on_uvloop(_produce(load))
 
 
-async def _produce(load: ProducerLoad) -> Produced:
-    produced = Produced()
+async def _produce(load: ProducerLoad) -> ProducerResult:
+    produced = ProducerResult()
     async with Producer(load.bootstrap, **producer_settings(load.configuration)) as producer:
         await producer.partitions(load.topic)
         by_table = load.configuration["driver"] == "ottla-arrow"
@@ -79,7 +79,7 @@ async def _produce(load: ProducerLoad) -> Produced:
 
 
 class _Records:
-    def __init__(self, load: ProducerLoad, producer: Producer, produced: Produced) -> None:
+    def __init__(self, load: ProducerLoad, producer: Producer, produced: ProducerResult) -> None:
         self._load = load
         self._producer = producer
         self._produced = produced
@@ -134,7 +134,7 @@ class _Records:
 class _Tables:
     """Writes Arrow tables. Latencies are those of whole tables."""
 
-    def __init__(self, load: ProducerLoad, producer: Producer, produced: Produced) -> None:
+    def __init__(self, load: ProducerLoad, producer: Producer, produced: ProducerResult) -> None:
         self._load = load
         self._producer = producer
         self._produced = produced

@@ -19,7 +19,7 @@ from ottla.bench.suite.plots import (
     shares_chart,
     spread_chart,
 )
-from ottla.bench.suite.run_results import MeasuredRatio, Results
+from ottla.bench.suite.run_results import RatioResult, Results
 from ottla.bench.suite.settings import SETTINGS
 from ottla.bench.suite.statistics import summary
 from ottla.bench.suite.views import Curve, Group, at_full_speed, latency_curves, ranked, throughput_groups
@@ -110,7 +110,7 @@ def _ratio_parts(results: Results) -> list[str]:
     return [f"<h2>Against {escape(results.peer)}</h2>", note, plot, _wide(f"<tr>{head}</tr>{''.join(lines)}")]
 
 
-def _ratio_line(found: MeasuredRatio) -> str:
+def _ratio_line(found: RatioResult) -> str:
     numbers = [f"{value:.2f}" for value in found.ratio]
     goal = "" if found.goal is None else f"{'>=' if found.goal.at_least else '<='} {found.goal.bound:g}"
     cells = _cells("td", [found.label, _plain_heading(found.figure), *numbers, goal])
@@ -118,7 +118,7 @@ def _ratio_line(found: MeasuredRatio) -> str:
     return f'<tr>{cells}<td class="text-{verdict}">{verdict}</td></tr>'
 
 
-def _verdict(found: MeasuredRatio) -> str:
+def _verdict(found: RatioResult) -> str:
     if found.goal is None:
         return ""
     return "met" if found.goal.is_met(found.ratio.ratio) else "missed"

@@ -9,7 +9,7 @@ from pathlib import Path
 from ottla.bench.suite.loads import ConsumerLoad, LoadFailedError
 
 
-class ReadingProgress:
+class ReadProgress:
     """The progress of one consumer."""
 
     def __init__(self, load: ConsumerLoad, now_s: float) -> None:

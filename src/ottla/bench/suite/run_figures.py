@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ottla.bench.quotients import per, rate
 from ottla.bench.suite.histogram import Histogram, merged
-from ottla.bench.suite.loads import Consumed, Produced
+from ottla.bench.suite.loads import ConsumerResult, ProducerResult
 
 
 class Costs(Protocol):
@@ -18,7 +18,7 @@ class Costs(Protocol):
     def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]: ...
 
 
-def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, float]:
+def produced_figures(produced: Sequence[ProducerResult], costs: Costs) -> dict[str, float]:
     """Computes the figures of producers. The time runs from the first client's begin to the last client's end."""
     begin_ns, end_ns = min(each.begin_ns for each in produced), max(each.end_ns for each in produced)
     seconds = (end_ns - begin_ns) / 1e9
@@ -43,7 +43,7 @@ def produced_figures(produced: Sequence[Produced], costs: Costs) -> dict[str, fl
     return figures
 
 
-def _latencies(produced: Sequence[Produced]) -> dict[str, float]:
+def _latencies(produced: Sequence[ProducerResult]) -> dict[str, float]:
     """Returns latencies of all clients together, or those of the worst client if the tool reports percentiles only."""
     told = [each.percentiles_us for each in produced if each.percentiles_us]
     if told:
@@ -59,7 +59,7 @@ def percentile_figures(latencies: Histogram, prefix: str) -> dict[str, float]:
     return found if prefix else found | {"max_us": float(latencies.largest_us)}
 
 
-def consumed_figures(consumed: Sequence[Consumed], costs: Costs | None = None) -> dict[str, float]:
+def consumed_figures(consumed: Sequence[ConsumerResult], costs: Costs | None = None) -> dict[str, float]:
     begin_ns, end_ns = min(each.begin_ns for each in consumed), max(each.end_ns for each in consumed)
     if end_ns <= begin_ns:
         return {}
@@ -74,5 +74,5 @@ def consumed_figures(consumed: Sequence[Consumed], costs: Costs | None = None) -
     return figures
 
 
-def end_to_end_figures(consumed: Sequence[Consumed]) -> dict[str, float]:
+def end_to_end_figures(consumed: Sequence[ConsumerResult]) -> dict[str, float]:
     return percentile_figures(merged(each.latencies for each in consumed), "end_to_end_")

@@ -14,7 +14,7 @@ from ottla.bench.suite.store import Line
 
 
 @dataclass(slots=True)
-class MeasuredCell:
+class CellResult:
     """One configuration on one target."""
 
     key: str
@@ -41,7 +41,7 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRatio:
+class RatioResult:
     """A ratio with its goal."""
 
     key: str
@@ -55,7 +55,7 @@ class Results:
     """All results of a run, read from its lines."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.cells: dict[tuple[str, str], MeasuredCell] = {}
+        self.cells: dict[tuple[str, str], CellResult] = {}
         """The cells by configuration and target, in file order."""
         self.starts: dict[str, dict[str, list[float]]] = {}
         """Figures of every start, by target."""
@@ -88,9 +88,7 @@ class Results:
 
     def _take_cell(self, line: Line) -> None:
         at = (line["key"], line["target"])
-        cell = self.cells.setdefault(
-            at, MeasuredCell(line["key"], line["label"], line["target"], line["configuration"])
-        )
+        cell = self.cells.setdefault(at, CellResult(line["key"], line["label"], line["target"], line["configuration"]))
         if "failure" in line:
             cell.failed[line["repetition"]] = line["failure"]
             return
@@ -150,7 +148,7 @@ class Results:
         found = None if cell is None else cell.summary(figure)
         return None if found is None else Ratio(found.median, found.low, found.high)
 
-    def ratios(self) -> list[MeasuredRatio]:
+    def ratios(self) -> list[RatioResult]:
         """Returns the ratios with goals, or if there are none, the ratios of the main figures."""
         found = []
         for key in self.keys:
@@ -161,7 +159,7 @@ class Results:
                 goal = goals.get(figure)
                 ratio = self.own(key, figure) if goal is not None and goal.is_own else self.ratio(key, figure)
                 if ratio is not None:
-                    found.append(MeasuredRatio(key, self.label(key), figure, ratio, goal))
+                    found.append(RatioResult(key, self.label(key), figure, ratio, goal))
         return found + self._start_ratios()
 
     def without_ratio(self) -> list[tuple[str, str]]:
@@ -174,7 +172,7 @@ class Results:
                 found.append((self.label(key), " and ".join(failed)))
         return found
 
-    def _start_ratios(self) -> list[MeasuredRatio]:
+    def _start_ratios(self) -> list[RatioResult]:
         """Returns the ratios of start figures. Starts are few and not paired."""
         goals = {goal.figure: goal for goal in _goals(self.matrix.get("start_goals", []))}
         subject, peer = self.starts.get(self.subject, {}), self.starts.get(self.peer, {})
@@ -182,7 +180,7 @@ class Results:
         for figure in subject:
             ratio = unpaired_ratio(subject[figure], peer.get(figure, []))
             if ratio is not None:
-                found.append(MeasuredRatio("start", "start", figure, ratio, goals.get(figure)))
+                found.append(RatioResult("start", "start", figure, ratio, goals.get(figure)))
         return found
 
 

@@ -17,7 +17,7 @@ from ottla.bench.suite.order import Cell, cells_of, estimate_s, target_key
 from ottla.bench.suite.rates import with_rate
 from ottla.bench.suite.statistics import time_left_s
 from ottla.bench.suite.store import Store, done_cells
-from ottla.bench.suite.target_pool import Places, Stage
+from ottla.bench.suite.target_pool import DataDirectories, TargetPool
 
 Say = Callable[[str], None]
 
@@ -39,7 +39,7 @@ class Outcome:
 class Runner:
     """Measures the cells of a matrix."""
 
-    def __init__(self, matrix: Matrix, store: Store, places: Places, run: Run, say: Say) -> None:
+    def __init__(self, matrix: Matrix, store: Store, places: DataDirectories, run: Run, say: Say) -> None:
         self._matrix = matrix
         self._store = store
         self._places = places
@@ -60,12 +60,12 @@ class Runner:
             return self._outcome
         self._store.append(self._run, matrix_line(self._matrix, [asdict(each) for each in left_out]))
         self._say(f"{len(left)} measurements, about {duration_text(self._time_left(left))}")
-        with Stage(self._matrix, self._places, self._on_start) as stage:
+        with TargetPool(self._matrix, self._places, self._on_start) as stage:
             for at, cell in enumerate(left):
                 self._measure(stage, cell, f"[{at + 1}/{len(left)}]", left[at + 1 :])
         return self._outcome
 
-    def _measure(self, stage: Stage, cell: Cell, place: str, left: Sequence[Cell]) -> None:
+    def _measure(self, stage: TargetPool, cell: Cell, place: str, left: Sequence[Cell]) -> None:
         name, where = cell.target.name, place_name(cell)
         if where in self._outcome.unavailable:
             return
@@ -169,5 +169,5 @@ def duration_text(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def default_places(results: Path, data: Path | None, ram_disk: Path) -> Places:
-    return Places(disk=data or results / "data", ram_disk=ram_disk)
+def default_places(results: Path, data: Path | None, ram_disk: Path) -> DataDirectories:
+    return DataDirectories(disk=data or results / "data", ram_disk=ram_disk)

@@ -24,7 +24,7 @@ Started = Callable[[TargetPlan, str, dict[str, float], dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DataDirectories:
     """Directories for the brokers' data, by storage."""
 
     disk: Path
@@ -35,11 +35,11 @@ class Places:
 
 
 @dataclass(slots=True)
-class Stage:
+class TargetPool:
     """The running targets. As a context manager, it ends all of them and removes their data at the end."""
 
     matrix: Matrix
-    places: Places
+    places: DataDirectories
     on_start: Started
     _running: dict[tuple[str, str], RunningTarget] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ottla.bench.suite.failures import failures_of, heading_of
 from ottla.bench.suite.figures import FIGURES, shown
-from ottla.bench.suite.run_results import MeasuredRatio, Results
+from ottla.bench.suite.run_results import RatioResult, Results
 from ottla.bench.suite.statistics import Summary
 
 WRITING = ("records_per_s", "mb_per_s", "p50_us", "p99_us", "p999_us", "behind_share", "share_of_row",
@@ -100,7 +100,7 @@ def _ratios(results: Results) -> Table:
     return table
 
 
-def _goal(found: MeasuredRatio) -> Text:
+def _goal(found: RatioResult) -> Text:
     if found.goal is None:
         return Text("")
     met = found.goal.is_met(found.ratio.ratio)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.bench.suite.matrix import label_of
-from ottla.bench.suite.run_results import MeasuredCell, Results
+from ottla.bench.suite.run_results import CellResult, Results
 from ottla.bench.suite.settings import Value
 from ottla.bench.suite.statistics import Effect, effects
 
@@ -20,7 +20,7 @@ class Group(NamedTuple):
     """The cells of one chart, and what they have in common."""
 
     title: str
-    cells: list[MeasuredCell]
+    cells: list[CellResult]
 
 
 class Curve(NamedTuple):
@@ -28,7 +28,7 @@ class Curve(NamedTuple):
 
     label: str
     target: str
-    cells: list[MeasuredCell]
+    cells: list[CellResult]
 
 
 def throughput_groups(results: Results) -> list[Group]:
@@ -40,12 +40,12 @@ def throughput_groups(results: Results) -> list[Group]:
     return found
 
 
-def at_full_speed(cells: list[MeasuredCell]) -> list[MeasuredCell]:
+def at_full_speed(cells: list[CellResult]) -> list[CellResult]:
     """Returns the cells without a rate, since a rate fixes the throughput. If all have one, returns all of them."""
     return [cell for cell in cells if not cell.configuration["producer.rate"]] or cells
 
 
-def _split(title: str, cells: list[MeasuredCell], common: str) -> list[Group]:
+def _split(title: str, cells: list[CellResult], common: str) -> list[Group]:
     if not cells:
         return []
     name = f"{title}: {common}" if common else title
@@ -53,7 +53,7 @@ def _split(title: str, cells: list[MeasuredCell], common: str) -> list[Group]:
     if len(cells) <= LINES_MAX or not ranking:
         return [Group(name, cells[at : at + LINES_MAX]) for at in range(0, len(cells), LINES_MAX)]
     setting = ranking[0].setting
-    parts: dict[str, list[MeasuredCell]] = defaultdict(list)
+    parts: dict[str, list[CellResult]] = defaultdict(list)
     for cell in cells:
         parts[label_of({setting: cell.configuration[setting]})].append(cell)
     return [
@@ -61,7 +61,7 @@ def _split(title: str, cells: list[MeasuredCell], common: str) -> list[Group]:
     ]
 
 
-def ranked(cells: Sequence[MeasuredCell], figure: str) -> list[Effect]:
+def ranked(cells: Sequence[CellResult], figure: str) -> list[Effect]:
     """Returns the effects of settings on a figure, the strongest first."""
     usable = [(cell.configuration, found.median) for cell in cells if (found := cell.summary(figure)) is not None]
     return effects(usable)
@@ -69,7 +69,7 @@ def ranked(cells: Sequence[MeasuredCell], figure: str) -> list[Effect]:
 
 def latency_curves(results: Results) -> list[list[Curve]]:
     """Returns the curves of each configuration, one for each target."""
-    together: dict[str, dict[str, list[MeasuredCell]]] = defaultdict(lambda: defaultdict(list))
+    together: dict[str, dict[str, list[CellResult]]] = defaultdict(lambda: defaultdict(list))
     for cell in results.cells.values():
         if cell.configuration["producer.rate"] and "p50_us" in cell.figures:
             rest = {name: value for name, value in cell.configuration.items() if not name.startswith(RATES)}
@@ -87,6 +87,6 @@ def latency_curves(results: Results) -> list[list[Curve]]:
     return found
 
 
-def _rate(cell: MeasuredCell) -> float:
+def _rate(cell: CellResult) -> float:
     value: Value = cell.configuration["producer.rate"]
     return float(value)

@@ -28,7 +28,7 @@ from ottla.protocol.wire.schema import response_type
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
-    from ottla.broker.partition.waits import Expires
+    from ottla.broker.partition.waits import Expirable
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply as buffers to be sent one after another: response header and body, without the size."""
@@ -54,7 +54,7 @@ class ConnectionState:
     peer: str
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    waiting_fetch: Expires | None = None
+    waiting_fetch: Expirable | None = None
     """The parked fetch of a follower."""
     unacknowledged: int = 0
     """Number of produce requests, or runs of them, that wait for their acknowledgement."""

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from ottla.broker.api import replica_fetch_fast_path as replica_turn
 from ottla.broker.api.api import Api, Buffers, Context
-from ottla.broker.api.fetch_partitions import Looking
+from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.api.replica_fetch_fast_path import REPLY_BYTES_MAX, WATERMARK_WAIT_MS
 from ottla.broker.partition.fetch_sessions import FetchPlan, FetchSession
 from ottla.broker.partition.partition import Partition
@@ -39,7 +39,7 @@ from ottla.protocol.wire.fetch import (
     request_of_one,
 )
 from ottla.protocol.wire.produce import TopicKey
-from ottla.protocol.wire.replica_fetch import OneWanted
+from ottla.protocol.wire.replica_fetch import ReplicaFetchRequest
 
 API = Api(key=1, name="Fetch", versions=(4, 18))
 
@@ -59,7 +59,9 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffe
     return Fetch(ctx, request, plan).begin()
 
 
-def _go_on_with(ctx: Context, one: OneWanted, session: FetchSession, future: asyncio.Future[Buffers]) -> Fetch:
+def _go_on_with(
+    ctx: Context, one: ReplicaFetchRequest, session: FetchSession, future: asyncio.Future[Buffers]
+) -> Fetch:
     """Continues a parked request of a follower that can no longer be handled by `replica_turn`."""
     fetch = Fetch(ctx, request_of_one(one), FetchPlan(session, [], is_incremental=True))
     fetch.go_on(future)
@@ -95,7 +97,7 @@ class Fetch:
         self._began_s = ctx.broker.clock.seconds()
         self._has_waited = False
         self._watching = plan.session.watching if plan.session is not None else None
-        self._looking = Looking(ctx, request, self._watching)
+        self._looking = FetchEvaluator(ctx, request, self._watching)
         self._looked_at: Sequence[tuple[TopicKey, FetchPartition]] = ()
         self._future: asyncio.Future[Buffers] | None = None
         self._watched: list[Partition] = []

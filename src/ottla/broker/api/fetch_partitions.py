@@ -8,7 +8,7 @@ from ottla.broker.api.api import Context
 from ottla.broker.api.partitions import check_leader_epoch
 from ottla.broker.partition.divergence import NO_COMMON_EPOCH, divergence
 from ottla.broker.partition.partition import Partition
-from ottla.broker.partition.session_watches import SessionWatching
+from ottla.broker.partition.session_watches import SessionWatches
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -18,7 +18,7 @@ from ottla.protocol.wire.produce import TopicKey
 READ_COMMITTED = 1
 
 
-class Looked(NamedTuple):
+class FetchEvaluation(NamedTuple):
     """The result for one partition."""
 
     data: PartitionData
@@ -32,12 +32,12 @@ class Looked(NamedTuple):
     """The throttle withholds records that may be available."""
 
 
-class Looking:
+class FetchEvaluator:
     """Evaluates the partitions of one request."""
 
     __slots__ = ("_broker", "_committed_only", "_request", "_throttled_bytes", "_watching", "as_follower")
 
-    def __init__(self, ctx: Context, request: FetchRequest, watching: SessionWatching | None = None) -> None:
+    def __init__(self, ctx: Context, request: FetchRequest, watching: SessionWatches | None = None) -> None:
         self._watching = watching
         self._broker = ctx.broker
         self._request = request
@@ -54,7 +54,7 @@ class Looking:
         found = self._broker.topic_by(topic)
         return found.partition(index) if found is not None else None
 
-    def look(self, topic: TopicKey, wanted: FetchPartition, budget: int, *, has_some: bool) -> Looked:
+    def look(self, topic: TopicKey, wanted: FetchPartition, budget: int, *, has_some: bool) -> FetchEvaluation:
         """Reads at most `budget` bytes. The first partition with records may exceed it, so that a reader always makes
         progress."""
         partition = self.partition(topic, wanted.partition)
@@ -70,33 +70,35 @@ class Looking:
         replica = self._preferred_replica(partition, wanted)
         if replica is not None:
             data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
-            return Looked(data._replace(preferred_read_replica=replica), is_urgent=True)
+            return FetchEvaluation(data._replace(preferred_read_replica=replica), is_urgent=True)
         if has_some and budget <= 0:
-            return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
+            return FetchEvaluation(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
         limit = min(wanted.max_bytes, budget)
         outcome = partition.read(wanted.fetch_offset, limit, committed_only=self._committed_only)
         return self._looked(partition, wanted, outcome, limit, has_some)
 
-    def _look_as_follower(self, partition: Partition, wanted: FetchPartition, budget: int, has_some: bool) -> Looked:
+    def _look_as_follower(
+        self, partition: Partition, wanted: FetchPartition, budget: int, has_some: bool
+    ) -> FetchEvaluation:
         diverging = self._note_follower(partition, wanted)
         if diverging == NO_COMMON_EPOCH:
             return _failed(wanted, ErrorCode.unknown_leader_epoch)
         if diverging is not None:
             data = self.data(partition, wanted.partition, wanted.fetch_offset, Slice([], 0, 0))
-            return Looked(data._replace(diverging=diverging), is_urgent=True)
+            return FetchEvaluation(data._replace(diverging=diverging), is_urgent=True)
         if has_some and budget <= 0:  # the follower's progress was noted even so
-            return Looked(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
+            return FetchEvaluation(self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)))
         is_behind = min(partition.high_watermark, wanted.fetch_offset) > wanted.high_watermark
         if wanted.fetch_offset == partition.log.end_offset:
             data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
-            return Looked(data, is_behind=is_behind)
+            return FetchEvaluation(data, is_behind=is_behind)
         limit = min(wanted.max_bytes, budget)
         is_throttled = self._broker.throttles.is_leader_throttled(partition, self._request.replica_id)
         if is_throttled:
             allowance = self._broker.throttles.leader_allowance(self._throttled_bytes)
             if not allowance:
                 data = self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted))
-                return Looked(data, is_behind=is_behind, is_throttled=True)
+                return FetchEvaluation(data, is_behind=is_behind, is_throttled=True)
             limit = min(limit, allowance)
         outcome = partition.read_as_follower(wanted.fetch_offset, limit)
         found = self._looked(partition, wanted, outcome, limit, has_some)
@@ -111,15 +113,15 @@ class Looking:
         outcome: Slice | ColdRead | Refused,
         limit: int,
         has_some: bool,
-    ) -> Looked:
+    ) -> FetchEvaluation:
         if isinstance(outcome, ColdRead):
-            return Looked(
+            return FetchEvaluation(
                 self.data(partition, wanted.partition, wanted.fetch_offset, _nothing(wanted)), (partition, outcome)
             )
         if isinstance(outcome, Slice) and has_some and outcome.size_bytes > limit:
             outcome = _nothing(wanted)
         data = self.data(partition, wanted.partition, wanted.fetch_offset, outcome)
-        return Looked(data, is_urgent=isinstance(outcome, Refused))
+        return FetchEvaluation(data, is_urgent=isinstance(outcome, Refused))
 
     # -- access -----------------------------------------------------------------------------------------------
 
@@ -192,5 +194,5 @@ def _nothing(wanted: FetchPartition) -> Slice:
     return Slice([], 0, wanted.fetch_offset)
 
 
-def _failed(wanted: FetchPartition, error: ErrorCode) -> Looked:
-    return Looked(PartitionData(wanted.partition, error), is_urgent=True)
+def _failed(wanted: FetchPartition, error: ErrorCode) -> FetchEvaluation:
+    return FetchEvaluation(PartitionData(wanted.partition, error), is_urgent=True)

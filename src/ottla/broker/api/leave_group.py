@@ -13,7 +13,7 @@ from typing import Any
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.coordinator_calls import ask
 from ottla.machines.groups.replies import LeaveReply
-from ottla.machines.groups.requests import LeaveGroup, Leaving
+from ottla.machines.groups.requests import LeaveGroup, LeavingMember
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 API = Api(13, "LeaveGroup", (0, 5))
@@ -21,10 +21,11 @@ API = Api(13, "LeaveGroup", (0, 5))
 
 async def handle(ctx: Context, request: Any) -> object:
     if ctx.version < 3:
-        leaving: tuple[Leaving, ...] = (Leaving(member_id=request.member_id),)
+        leaving: tuple[LeavingMember, ...] = (LeavingMember(member_id=request.member_id),)
     else:
         leaving = tuple(
-            Leaving(member_id=member.member_id, instance_id=member.group_instance_id) for member in request.members
+            LeavingMember(member_id=member.member_id, instance_id=member.group_instance_id)
+            for member in request.members
         )
     leave = LeaveGroup(group=request.group_id, members=leaving)
     outcome = await ask(ctx, leave, request.group_id, LeaveReply)

@@ -14,7 +14,7 @@ from typing import Any
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.coordinator_calls import ask, milliseconds
 from ottla.machines.groups.replies import CommitReply
-from ottla.machines.groups.requests import CommitOffsets, ToCommit
+from ottla.machines.groups.requests import CommitOffsets, OffsetToCommit
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 API = Api(8, "OffsetCommit", (2, 10))
@@ -24,7 +24,7 @@ _NO_EPOCH = -1
 
 
 async def handle(ctx: Context, request: Any) -> object:
-    offsets: list[ToCommit] = []
+    offsets: list[OffsetToCommit] = []
     errors = [_sort_out(ctx, topic, offsets) for topic in request.topics]
     if offsets:
         answers = iter(await _commit(ctx, request, tuple(offsets)))
@@ -33,7 +33,7 @@ async def handle(ctx: Context, request: Any) -> object:
     return reply(ctx, topics=topics)
 
 
-def _sort_out(ctx: Context, asked: Any, offsets: list[ToCommit]) -> list[ErrorCode | None]:
+def _sort_out(ctx: Context, asked: Any, offsets: list[OffsetToCommit]) -> list[ErrorCode | None]:
     """Adds the offsets that can be committed to `offsets`. Returns for each partition why it cannot be, or None."""
     if ctx.version >= _BY_ID_FROM:
         topic = None if asked.topic_id is None else ctx.broker.topics.by_id(asked.topic_id)
@@ -51,7 +51,7 @@ def _sort_out(ctx: Context, asked: Any, offsets: list[ToCommit]) -> list[ErrorCo
             continue
         errors.append(None)
         offsets.append(
-            ToCommit(
+            OffsetToCommit(
                 topic=topic.name,
                 partition=partition.partition_index,
                 offset=partition.committed_offset,
@@ -62,7 +62,7 @@ def _sort_out(ctx: Context, asked: Any, offsets: list[ToCommit]) -> list[ErrorCo
     return errors
 
 
-async def _commit(ctx: Context, request: Any, offsets: tuple[ToCommit, ...]) -> tuple[ErrorCode, ...]:
+async def _commit(ctx: Context, request: Any, offsets: tuple[OffsetToCommit, ...]) -> tuple[ErrorCode, ...]:
     commit = CommitOffsets(
         group=request.group_id,
         offsets=offsets,

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.api.api import Api, Buffers, ConnectionState, Context, Reply
-from ottla.broker.api.produce_in_transaction import InTransaction, Place, has_transactional
+from ottla.broker.api.produce_in_transaction import Place, TransactionalBatches, has_transactional
 from ottla.broker.partition.batch_validation import Appended
 from ottla.broker.partition.partition import Partition
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -49,7 +49,7 @@ def handle_raw(ctx: Context, body: memoryview) -> Reply:
         return backlog
     produce = Produce(ctx, request)
     if has_transactional(request) and request.acks in (-1, 0, 1):
-        produce.in_transaction = InTransaction(ctx, request)
+        produce.in_transaction = TransactionalBatches(ctx, request)
         if produce.in_transaction.must_ask:
             return _ask_first(produce, produce.in_transaction)
     return produce.run()
@@ -70,7 +70,7 @@ def _is_held_back(ctx: Context, request: ProduceRequest) -> bool:
     return False
 
 
-async def _ask_first(produce: Produce, in_transaction: InTransaction) -> Buffers | None:
+async def _ask_first(produce: Produce, in_transaction: TransactionalBatches) -> Buffers | None:
     await in_transaction.ask()
     reply = produce.run()
     return await reply if isinstance(reply, asyncio.Future) else reply
@@ -162,7 +162,7 @@ class Produce:
         """Partition, end offset to reach, the topic's results, index in them."""
         self._unsettled = 0
         self._future: asyncio.Future[Buffers] | None = None
-        self.in_transaction: InTransaction | None = None
+        self.in_transaction: TransactionalBatches | None = None
 
     def run(self) -> Buffers | asyncio.Future[Buffers] | None:
         """Appends the batches and returns the reply."""

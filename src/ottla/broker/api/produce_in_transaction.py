@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.clock_sleep import sleep
-from ottla.broker.partition.batch_validation import NO_GUARD, Guarded, guard_for
-from ottla.broker.partition.transaction_verification import PAUSES_MS, Verifying, is_early
+from ottla.broker.partition.batch_validation import NO_GUARD, BatchOrigin, guard_for
+from ottla.broker.partition.transaction_verification import PAUSES_MS, VerificationRequest, is_early
 from ottla.machines.transactions.records import TopicPartition
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, read_header
@@ -52,7 +52,7 @@ def _is_transactional(records: memoryview | None) -> bool:
     )
 
 
-class InTransaction:
+class TransactionalBatches:
     """The transactional batches of one request, by topic and partition."""
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
@@ -82,9 +82,9 @@ class InTransaction:
         """Whether the coordinator has to be asked."""
         return bool(self._asked)
 
-    def guarded(self, place: Place) -> Guarded:
+    def guarded(self, place: Place) -> BatchOrigin:
         """Returns the guard to present with the batch at this place."""
-        return Guarded(self._guards.get(place, NO_GUARD), self.transaction_version)
+        return BatchOrigin(self._guards.get(place, NO_GUARD), self.transaction_version)
 
     def _refusal_of_all(self, headers: dict[Place, BatchHeader]) -> Refused | None:
         if not self._transactional_id:
@@ -136,7 +136,9 @@ class InTransaction:
         broker = self._ctx.broker
         errors: Mapping[TopicPartition, ErrorCode] = {}
         for pause_ms in PAUSES_MS:
-            asked = Verifying(self._transactional_id, *self._producer, frozenset(self._asked), self.transaction_version)
+            asked = VerificationRequest(
+                self._transactional_id, *self._producer, frozenset(self._asked), self.transaction_version
+            )
             errors = await broker.verifier.verify(asked)
             if is_early(asked, errors.values()):
                 await sleep(broker.clock, pause_ms)

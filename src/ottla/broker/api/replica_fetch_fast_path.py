@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.api.api import Buffers, Context
-from ottla.broker.partition.fetch_sessions import FetchSession, Followed, LastTold
+from ottla.broker.partition.fetch_sessions import FetchSession, ReportedState, SessionPartition
 from ottla.broker.partition.partition import Partition
-from ottla.broker.partition.session_watches import PartitionKey, SessionWatching
+from ottla.broker.partition.session_watches import PartitionKey, SessionWatches
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.machines.replication import LeaderReplication
 from ottla.protocol.wire.fetch import partition_of_one
 from ottla.protocol.wire.primitives import uuid_of
-from ottla.protocol.wire.replica_fetch import OneWanted, pack_answer, unpack_request
+from ottla.protocol.wire.replica_fetch import ReplicaFetchRequest, pack_answer, unpack_request
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -45,14 +45,14 @@ class General(Protocol):
     def expire(self) -> None: ...
 
 
-HandOver = Callable[[Context, OneWanted, FetchSession, "asyncio.Future[Buffers]"], General]
+HandOver = Callable[[Context, ReplicaFetchRequest, FetchSession, "asyncio.Future[Buffers]"], General]
 
 
 class Place(NamedTuple):
     """A partition of the session."""
 
     key: PartitionKey
-    followed: Followed
+    followed: SessionPartition
     partition: Partition
 
 
@@ -65,14 +65,14 @@ def take(ctx: Context, body: memoryview, hand_over: HandOver) -> Buffers | async
     if session is None or session.next_epoch != one.session_epoch or not session.by_topic_id:
         return None
     turn = session.turn
-    if not isinstance(turn, ReplicaTurn):
+    if not isinstance(turn, ReplicaFastPath):
         if session.watching is None:
             return None
-        turn = session.turn = ReplicaTurn(ctx.broker, session, session.watching, hand_over)
+        turn = session.turn = ReplicaFastPath(ctx.broker, session, session.watching, hand_over)
     return turn.begin(ctx, one)
 
 
-class ReplicaTurn:
+class ReplicaFastPath:
     """The fast path of one session, for as long as it follows the same partitions. One request is in flight at a
     time."""
 
@@ -92,10 +92,10 @@ class ReplicaTurn:
     )
 
     _ctx: Context
-    _one: OneWanted
+    _one: ReplicaFetchRequest
     _place: Place
 
-    def __init__(self, broker: Broker, session: FetchSession, watching: SessionWatching, hand_over: HandOver) -> None:
+    def __init__(self, broker: Broker, session: FetchSession, watching: SessionWatches, hand_over: HandOver) -> None:
         self._broker = broker
         self._session = session
         self._watching = watching
@@ -106,7 +106,7 @@ class ReplicaTurn:
         self._due = Alarm(broker, self.expire)
         self._hurry = Alarm(broker, self.expire)
 
-    def begin(self, ctx: Context, one: OneWanted) -> Buffers | asyncio.Future[Buffers] | None:
+    def begin(self, ctx: Context, one: ReplicaFetchRequest) -> Buffers | asyncio.Future[Buffers] | None:
         """Replies at once, parks the request, or returns None if it needs the general path."""
         place = self._places.get((one.topic_id, one.partition)) or self._learn(one)
         broker = self._broker
@@ -132,7 +132,7 @@ class ReplicaTurn:
 
     # -- conditions -------------------------------------------------------------------------------------------
 
-    def _learn(self, one: OneWanted) -> Place | None:
+    def _learn(self, one: ReplicaFetchRequest) -> Place | None:
         key: PartitionKey = uuid_of(one.topic_id), one.partition
         followed, partition = self._session.followed.get(key), self._watching.watched(key)
         if followed is None or partition is None:
@@ -140,7 +140,7 @@ class ReplicaTurn:
         place = self._places[one.topic_id, one.partition] = Place(key, followed, partition)
         return place
 
-    def _is_plain(self, place: Place, one: OneWanted, now_ms: float) -> bool:
+    def _is_plain(self, place: Place, one: ReplicaFetchRequest, now_ms: float) -> bool:
         log, watching = place.partition.log, self._watching
         return (
             one.min_bytes == 1
@@ -153,7 +153,7 @@ class ReplicaTurn:
             and now_ms < watching.all_at_ms
         )
 
-    def _is_served(self, place: Place, one: OneWanted) -> bool:
+    def _is_served(self, place: Place, one: ReplicaFetchRequest) -> bool:
         partition, broker = place.partition, self._broker
         return (
             partition.leading is not None
@@ -164,7 +164,7 @@ class ReplicaTurn:
             and not broker.throttles.is_leader_throttled(partition, one.replica_id)
         )
 
-    def _read(self, partition: Partition, one: OneWanted) -> Slice | None:
+    def _read(self, partition: Partition, one: ReplicaFetchRequest) -> Slice | None:
         """Returns the records, or None if they must be read from the disk or are gone."""
         log, offset = partition.log, one.offset
         if offset == log.end_offset:
@@ -234,7 +234,7 @@ class ReplicaTurn:
 
     # -- progress and replies ---------------------------------------------------------------------------------
 
-    def _note_follower(self, partition: Partition, leading: LeaderReplication, one: OneWanted) -> None:
+    def _note_follower(self, partition: Partition, leading: LeaderReplication, one: ReplicaFetchRequest) -> None:
         now_ms = self._session.used_ms
         ends = one.log_start_offset, one.acknowledged_end
         if leading.on_fetched(one.replica_id, one.replica_epoch, one.offset, now_ms, *ends):
@@ -246,7 +246,7 @@ class ReplicaTurn:
         (topic, index), followed, partition = self._place
         size_bytes = found.size_bytes
         marks = partition.high_watermark, partition.last_stable_offset, partition.log.start_offset
-        followed.told = LastTold(*marks, 0)
+        followed.told = ReportedState(*marks, 0)
         broker, read = self._broker, partition.topic.traffic.by_replicas
         read.bytes += size_bytes
         read.records += found.next_offset - self._one.offset

@@ -36,7 +36,7 @@ Place = tuple[int, str, int]
 
 
 async def handle(ctx: Context, request: WriteTxnMarkersRequest) -> object:
-    writing = Writing(ctx.broker)
+    writing = PendingMarkers(ctx.broker)
     for number, asked in enumerate(request.markers):
         for topic in asked.topics:
             for index in topic.partition_indexes:
@@ -58,7 +58,7 @@ def to_marker(asked: WritableTxnMarker) -> Marker:
     )
 
 
-class Writing:
+class PendingMarkers:
     """The markers of one request. All are appended before any is waited for."""
 
     def __init__(self, broker: Broker) -> None:

@@ -13,7 +13,7 @@ from ottla.protocol.model.ids import TopicId
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
-    from ottla.broker.cluster.topic_placement import Placing
+    from ottla.broker.cluster.topic_placement import TopicPlacement
     from ottla.machines.controller.writes import Write
 
 log = logging.getLogger("ottla.cluster")
@@ -22,7 +22,7 @@ log = logging.getLogger("ottla.cluster")
 class CleanUp:
     """Removes obsolete entries from the coordination store."""
 
-    def __init__(self, broker_id: int, membership: Membership, placing: Placing) -> None:
+    def __init__(self, broker_id: int, membership: Membership, placing: TopicPlacement) -> None:
         self._broker_id = broker_id
         self._membership = membership
         self._placing = placing

@@ -19,21 +19,21 @@ from ottla.broker.broker import Node
 from ottla.broker.cluster.clean_up import CleanUp
 from ottla.broker.cluster.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
-from ottla.broker.cluster.controller_loop import ControllerDuty
-from ottla.broker.cluster.leader_rebalance import Rebalancing
+from ottla.broker.cluster.controller_loop import ControllerLoop
+from ottla.broker.cluster.leader_rebalance import LeaderRebalance
 from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.broker.cluster.partition_admin import PartitionAdmin
 from ottla.broker.cluster.producer_ids import reserve_producer_ids
 from ottla.broker.cluster.read_replicas import preferred_read_replica
 from ottla.broker.cluster.replica_growth import ReplicaGrowth
-from ottla.broker.cluster.topic_placement import Placing
+from ottla.broker.cluster.topic_placement import TopicPlacement
 from ottla.broker.coordinators.internal_topic import TopicPlan
 from ottla.broker.groups.settings import offsets_topic_plan
 from ottla.broker.partition.partition import Partition
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import BrokerStart, is_drained, start_draining
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import TopicState
 from ottla.machines.controller.writes import Write
@@ -60,12 +60,12 @@ class Cluster(MembershipEvents):
         self._clock = broker.clock
         self.membership = membership
         self.rules = RuleBook(broker.static_config.given)
-        self.controller = ControllerDuty(membership, broker.clock, self.rules)
+        self.controller = ControllerLoop(membership, broker.clock, self.rules)
         self.partition_admin = PartitionAdmin(self, allow_shared_machine=broker.config.host_shared)
-        self._placing = Placing(broker, membership, self.rules)
+        self._placing = TopicPlacement(broker, membership, self.rules)
         self._roles = self._placing.roles
         self.clean_up = CleanUp(broker.node_id, membership, self._placing)
-        self._rebalancing = Rebalancing(self.controller, membership, broker.clock, broker.static_config)
+        self._rebalancing = LeaderRebalance(self.controller, membership, broker.clock, broker.static_config)
         self._growth = ReplicaGrowth(
             self, broker.clock, self._internal_topics, allow_shared_machine=broker.config.host_shared
         )
@@ -208,7 +208,7 @@ class Cluster(MembershipEvents):
     def on_reloaded(self) -> None:
         self._placing.place_all()
 
-    def on_touched(self, touched: Touched) -> None:
+    def on_touched(self, touched: ImageChanges) -> None:
         self._placing.place(touched)
 
     # -- time -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import become_controller, resign_as_controller
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.planner import Planner
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned
@@ -30,7 +30,7 @@ CHANGES_MAX = 500
 between."""
 
 
-class ControllerDuty(MembershipEvents):
+class ControllerLoop(MembershipEvents):
     """Runs the planner on every change of the image, if this broker is the controller."""
 
     def __init__(self, membership: Membership, clock: Clock, rules: RuleBook) -> None:
@@ -66,7 +66,7 @@ class ControllerDuty(MembershipEvents):
     def on_registered(self) -> None:
         self._changed.set()
 
-    def on_touched(self, touched: Touched) -> None:
+    def on_touched(self, touched: ImageChanges) -> None:
         self._planner.observe(self._membership.image, touched)
         self._changed.set()
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.replication")
 
 
-class Following:
+class FollowerPartition:
     """A partition that this broker replicates from its leader in one epoch."""
 
     def __init__(

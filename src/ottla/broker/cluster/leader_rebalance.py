@@ -10,17 +10,17 @@ from ottla.machines.controller.preferred_leaders import imbalanced
 from ottla.ports import Clock, Timer
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.controller_loop import ControllerDuty
+    from ottla.broker.cluster.controller_loop import ControllerLoop
     from ottla.broker.cluster.membership import Membership
     from ottla.protocol.model.broker_config import BrokerConfig
 
 log = logging.getLogger("ottla.controller")
 
 
-class Rebalancing:
+class LeaderRebalance:
     """Checks the balance of leaders periodically. Every broker runs the timer; only the controller acts."""
 
-    def __init__(self, controller: ControllerDuty, membership: Membership, clock: Clock, config: BrokerConfig) -> None:
+    def __init__(self, controller: ControllerLoop, membership: Membership, clock: Clock, config: BrokerConfig) -> None:
         self._controller = controller
         self._membership = membership
         self._clock = clock

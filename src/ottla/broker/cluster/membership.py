@@ -27,9 +27,14 @@ from ottla.coordination.port import (
     Revision,
     UnavailableError,
 )
-from ottla.machines.controller.broker_requests import BrokerStart, Registering, register_broker, resume_registration
+from ottla.machines.controller.broker_requests import (
+    BrokerStart,
+    RegistrationWrite,
+    register_broker,
+    resume_registration,
+)
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.state import Member, PartitionKey, Registration
 from ottla.machines.controller.writes import Write
 from ottla.ports import Clock, Timer
@@ -62,7 +67,7 @@ class MembershipEvents:
 
     def on_lease_lost(self) -> None: ...
 
-    def on_touched(self, touched: Touched) -> None: ...
+    def on_touched(self, touched: ImageChanges) -> None: ...
 
     def on_reloaded(self) -> None:
         """The image was reloaded, so anything may have changed."""
@@ -187,14 +192,14 @@ class Membership:
         for listener in self.events:
             listener.on_registered()
 
-    def _next_registration(self, lease: Lease) -> Registering | Refused:
+    def _next_registration(self, lease: Lease) -> RegistrationWrite | Refused:
         """Resumes the incarnation that lost its lease, if it still has all its data and no later one has registered."""
         assert self._start is not None
         failed = self.failed_logs()
         if self._lost is not None and not failed and not self._start.damaged:
             resumed = resume_registration(self.image, self._lost, lease.id)
             if isinstance(resumed, Write):
-                return Registering(resumed, self._lost)
+                return RegistrationWrite(resumed, self._lost)
         self._lost = None
         return register_broker(self.image, replace(self._start, failed=failed), lease.id)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.commits import commit
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.partition_requests import (
-    Controlling,
+    ControllerContext,
     ElectionType,
-    Named,
     Outcomes,
     Reassignment,
+    TopicPartitionName,
     elect_leaders,
     list_reassignments,
     reassign,
@@ -40,7 +40,7 @@ class PartitionAdmin:
         controlling = self._controlling()
         if isinstance(controlling, Refused):
             return controlling
-        named = {Named(*place): replicas for place, replicas in targets.items()}
+        named = {TopicPartitionName(*place): replicas for place, replicas in targets.items()}
         return await self._carry_out(reassign(controlling, named, allow_shared_machine=self._allow_shared_machine))
 
     async def elect(self, places: Iterable[Place] | None, *, unclean: bool) -> Answers | Refused:
@@ -56,11 +56,13 @@ class PartitionAdmin:
         found = list_reassignments(self._cluster.membership.image, _named(places))
         return {(named.topic, named.partition): reassignment for named, reassignment in found.items()}
 
-    def _controlling(self) -> Controlling | Refused:
+    def _controlling(self) -> ControllerContext | Refused:
         entry = self._cluster.controller.entry
         if entry is None:
             return Refused(ErrorCode.not_controller)
-        return Controlling(self._cluster.membership.image, entry, self._cluster.rules, self._cluster.controller.limits)
+        return ControllerContext(
+            self._cluster.membership.image, entry, self._cluster.rules, self._cluster.controller.limits
+        )
 
     async def _carry_out(self, outcomes: Outcomes) -> Answers | Refused:
         membership = self._cluster.membership
@@ -77,5 +79,5 @@ class PartitionAdmin:
         return {(named.topic, named.partition): refused for named, refused in outcomes.refused.items()}
 
 
-def _named(places: Iterable[Place] | None) -> list[Named] | None:
-    return None if places is None else [Named(*place) for place in places]
+def _named(places: Iterable[Place] | None) -> list[TopicPartitionName] | None:
+    return None if places is None else [TopicPartitionName(*place) for place in places]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.cluster.clock_sleep import sleep
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
 from ottla.broker.cluster.replication_lanes import LIVE, Lane, Pace
 from ottla.broker.cluster.synced_reports import SyncedReports
@@ -352,7 +352,7 @@ class ReplicaFetcher:
                 if following.lag.is_lagging != self.lane.waits_for_disk:
                     self._change_lane(partition)
 
-    def _on_error(self, key: Key, following: Following, error: ErrorCode, leader_start: int) -> None:
+    def _on_error(self, key: Key, following: FollowerPartition, error: ErrorCode, leader_start: int) -> None:
         if error is ErrorCode.offset_out_of_range:
             # The leader's log starts above the local log end, or ends below it in a way that epochs do not show.
             following.rebuild(max(leader_start, 0))

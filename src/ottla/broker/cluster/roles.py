@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.partition.partition import AnyLog, Partition, PartitionEvents, Role
 from ottla.broker.partition.refused_batches import RefusedBatches
@@ -31,7 +31,7 @@ log = logging.getLogger("ottla.cluster")
 OFFSETS_OF_AN_EPOCH = 1 << 40
 
 
-class Roles(PartitionEvents):
+class PartitionRoles(PartitionEvents):
     """The roles of all partitions on this broker."""
 
     def __init__(
@@ -135,7 +135,9 @@ class Roles(PartitionEvents):
         self.fetchers.leave(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)
         is_in_sync = self._membership.member in state.isr
-        following = Following(partition, state.leader_member, state.leader_epoch, watermark, is_in_sync=is_in_sync)
+        following = FollowerPartition(
+            partition, state.leader_member, state.leader_epoch, watermark, is_in_sync=is_in_sync
+        )
         partition.follow(following, state.leader_epoch)
         if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
             assert partition.following is not None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.machines.controller.state import Member
 from ottla.ports import Clock
-from ottla.protocol.wire.synced_ends import API_KEY, Acknowledged, encode_acknowledged
+from ottla.protocol.wire.synced_ends import API_KEY, SyncedEnd, encode_acknowledged
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
@@ -63,7 +63,7 @@ class SyncedReports:
         if connection is None or not connection.is_open:
             return  # the next connection repeats all ends
         entries = [
-            Acknowledged(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
+            SyncedEnd(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
             for (topic_id, index), partition in self._due.items()
             if partition.following is not None
         ]

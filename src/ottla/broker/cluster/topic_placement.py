@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.roles import Roles
+from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.partition.backlog import PartitionBacklog
 from ottla.broker.partition.layout import Layout
 from ottla.broker.partition.partition import AnyLog, Partition, Role
@@ -23,7 +23,7 @@ from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.cluster.membership import Membership
-    from ottla.machines.controller.image_changes import Touched
+    from ottla.machines.controller.image_changes import ImageChanges
     from ottla.machines.controller.rules import RuleBook
 
 log = logging.getLogger("ottla.cluster")
@@ -31,13 +31,13 @@ log = logging.getLogger("ottla.cluster")
 LOOK_AGAIN_MS = 20.0
 
 
-class Placing:
+class TopicPlacement:
     """Opens and removes topics and partitions as the image changes."""
 
     def __init__(self, broker: Broker, membership: Membership, rules: RuleBook) -> None:
         self._broker = broker
         self._membership = membership
-        self.roles = Roles(broker, membership, rules, self._look_again)
+        self.roles = PartitionRoles(broker, membership, rules, self._look_again)
         self.is_running = False
         self._being_removed: Counter[TopicId] = Counter()
 
@@ -56,7 +56,7 @@ class Placing:
         for state in list(image.topics()):
             self._place_topic(state)
 
-    def place(self, touched: Touched) -> None:
+    def place(self, touched: ImageChanges) -> None:
         """Applies a change of the image."""
         if not self.is_running:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ottla.broker.coordinators.internal_topic import InternalTopic, TopicPlan
 from ottla.broker.coordinators.led_shard import LedShard, State
-from ottla.broker.coordinators.standalone_events import FailuresAlone
+from ottla.broker.coordinators.standalone_events import StandaloneEvents
 from ottla.machines.groups.placement import partition_of
 from ottla.protocol.model.broker_config import BrokerConfig
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -37,7 +37,7 @@ class LedShards(ABC, Generic[ShardT]):
         self._shards: dict[int, ShardT] = {}
         """Shards by partition index."""
         self._loading = asyncio.Lock()
-        self._failures = FailuresAlone(self.on_role)
+        self._failures = StandaloneEvents(self.on_role)
         self._is_stopped = False
 
     @abstractmethod

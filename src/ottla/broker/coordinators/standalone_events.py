@@ -8,7 +8,7 @@ from ottla.broker.partition.partition import Partition, PartitionEvents
 from ottla.ports import Completion
 
 
-class FailuresAlone(PartitionEvents):
+class StandaloneEvents(PartitionEvents):
     """Passes on failures of logs. The other events occur only in a cluster."""
 
     def __init__(self, failed: Callable[[Partition], None]) -> None:

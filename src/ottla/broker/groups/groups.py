@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.cluster.clock_sleep import sleep
 from ottla.broker.coordinators.led_shards import LedShards, index_of
-from ottla.broker.groups.led_shard import GuardedCommit, LedShard, Surroundings
+from ottla.broker.groups.led_shard import GroupShardContext, GuardedCommit, LedShard
 from ottla.broker.groups.settings import group_config, offsets_topic_plan
-from ottla.broker.groups.topic_changes import TopicNews
+from ottla.broker.groups.topic_changes import TopicChanges
 from ottla.broker.partition.batch_validation import NO_GUARD
-from ottla.broker.partition.transaction_verification import PAUSES_MS, Verifying, is_early
+from ottla.broker.partition.transaction_verification import PAUSES_MS, VerificationRequest, is_early
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import CommitOffsets
@@ -46,12 +46,12 @@ class Groups(LedShards[LedShard]):
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker, OFFSETS_TOPIC, offsets_topic_plan)
-        self._news = TopicNews(broker.topics, self._sees_all_topics)
+        self._news = TopicChanges(broker.topics, self._sees_all_topics)
         self._news_are_due = False
         self._next_news_ms = 0.0
 
     def _new_shard(self, partition: Partition) -> LedShard:
-        around = Surroundings(self._clock, group_config(self._broker.config), self._news, self._loading)
+        around = GroupShardContext(self._clock, group_config(self._broker.config), self._news, self._loading)
         return LedShard(partition, around, self._on_ended)
 
     # -- for handlers -----------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Groups(LedShards[LedShard]):
         if guard != NO_GUARD:
             assert commit.producer_id is not None
             here = TopicPartition(OFFSETS_TOPIC, shard.partition.index)
-            asked = Verifying(
+            asked = VerificationRequest(
                 transactional_id, commit.producer_id, commit.producer_epoch, frozenset({here}), transaction_version
             )
             errors = await self._broker.verifier.verify(asked)

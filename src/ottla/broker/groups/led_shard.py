@@ -15,7 +15,7 @@ from ottla.broker.coordinators import led_shard
 from ottla.broker.coordinators.led_shard import ROOM_BYTES, Decide, State, Ticket
 from ottla.broker.coordinators.log_replay import Replayable
 from ottla.broker.groups.batches import batch_of
-from ottla.broker.groups.topic_changes import TopicNews
+from ottla.broker.groups.topic_changes import TopicChanges
 from ottla.broker.partition.partition import Partition
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
@@ -34,15 +34,15 @@ from ottla.machines.transactions.partition_table import NO_SEQUENCE, Marker
 from ottla.ports import Clock
 from ottla.protocol.model.errors import ErrorCode, Refused
 
-__all__ = ["ROOM_BYTES", "GuardedCommit", "LedShard", "State", "Surroundings"]
+__all__ = ["ROOM_BYTES", "GroupShardContext", "GuardedCommit", "LedShard", "State"]
 
 
-class Surroundings(NamedTuple):
+class GroupShardContext(NamedTuple):
     """What all shards of a broker share."""
 
     clock: Clock
     config: GroupConfig
-    news: TopicNews
+    news: TopicChanges
     loading: asyncio.Lock
 
 
@@ -60,7 +60,7 @@ class LedShard(led_shard.LedShard):
     who = "groups"
     reads = (FetchOffsets, ListGroups, DescribeGroup, DescribeConsumerGroup)
 
-    def __init__(self, partition: Partition, around: Surroundings, ended: Callable[[LedShard], None]) -> None:
+    def __init__(self, partition: Partition, around: GroupShardContext, ended: Callable[[LedShard], None]) -> None:
         super().__init__(partition, around.clock, around.loading, ended)
         self._around = around
         self.machine = GroupCoordinator(around.config)

@@ -19,7 +19,7 @@ PATTERNS_KEPT = 256
 Facts = dict[str, tuple[TopicId, int]]
 
 
-class TopicNews:
+class TopicChanges:
     """The topics as the coordinators of this broker see them."""
 
     def __init__(self, topics: Topics, is_complete: Callable[[], bool]) -> None:

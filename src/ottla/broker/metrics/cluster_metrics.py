@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.coordination import MeteredCoordination
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 
 
-def cluster(watched: Watched, page: Page) -> Iterator[None]:
+def cluster(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     broker = watched.broker
     is_controller = broker.controller_id == broker.node_id
     offline = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.broker.partition.partition import Partition
 from ottla.broker.topics.topics import Topic
 from ottla.machines.replication.leader import Follower
@@ -18,7 +18,7 @@ _TOPIC, _PARTITION = ("topic",), ("topic", "partition")
 
 
 @dataclass(slots=True)
-class Sums:
+class PartitionTotals:
     """Totals over all local partitions."""
 
     partitions: int = 0
@@ -29,8 +29,8 @@ class Sums:
     log_bytes: Counter[Durability] = field(default_factory=Counter)
 
 
-def topics(watched: Watched, page: Page) -> Iterator[None]:
-    sums = Sums()
+def topics(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    sums = PartitionTotals()
     now_ms = watched.broker.clock.monotonic_ms()
     for topic in watched.broker.topics:
         _traffic(topic, page)
@@ -99,7 +99,7 @@ def in_sync(partition: Partition) -> tuple[int, ...]:
     return tuple(partition.leading.isr) if partition.leading is not None else partition.isr
 
 
-def _count(partition: Partition, sums: Sums) -> None:
+def _count(partition: Partition, sums: PartitionTotals) -> None:
     sums.partitions += 1
     sums.failed_logs += partition.log.failed is not None
     if partition.is_led_here:

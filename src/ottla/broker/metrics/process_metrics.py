@@ -13,14 +13,14 @@ from pathlib import Path
 import ottla
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 
 STATM = Path("/proc/self/statm")
 DESCRIPTORS = "/proc/self/fd"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def process(watched: Watched, page: Page) -> Iterator[None]:
+def process(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     page.add(declared.BUILD_INFO, 1, ottla.__version__, platform.python_version(), watched.broker.cluster_id)
     page.add(declared.START_TIME, watched.started_ms / 1000)
     page.add(declared.CPU_SECONDS, time.process_time())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ottla.broker.api.registry import HANDLERS
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.model.histogram import Histogram
 
@@ -17,7 +17,7 @@ READERS = {False: "consumer", True: "replica"}
 YES_OR_NO = {False: "no", True: "yes"}
 
 
-def requests(watched: Watched, page: Page) -> Iterator[None]:
+def requests(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     meters = watched.broker.meters
     for (api_key, version), count in sorted(meters.requests.items()):
         page.add(declared.REQUESTS, count, api_name(api_key), version)
@@ -40,7 +40,7 @@ def requests(watched: Watched, page: Page) -> Iterator[None]:
     page.add(declared.FETCH_SESSIONS, len(watched.broker.fetch_sessions))
 
 
-def connections(watched: Watched, page: Page) -> Iterator[None]:
+def connections(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     server = watched.server
     page.add(declared.CONNECTIONS, server.connection_count)
     page.add(declared.CONNECTIONS_ACCEPTED, server.accepted_count)

@@ -17,12 +17,12 @@ from ottla.broker.metrics.page import Page
 from ottla.broker.metrics.partition_metrics import topics
 from ottla.broker.metrics.process_metrics import process
 from ottla.broker.metrics.request_metrics import connections, requests
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.broker.metrics.slices import Slices
 from ottla.broker.metrics.storage_metrics import archive_waits, compaction, disk_space, storage
 from ottla.broker.metrics.transaction_metrics import transactions
 
-Part = Callable[[Watched, Page], Iterator[None]]
+Part = Callable[[ScrapeTarget, Page], Iterator[None]]
 """Adds to the page. Each yield gives other tasks a turn."""
 PARTS: tuple[Part, ...] = (
     *(requests, connections, topics, cluster, transactions),
@@ -30,7 +30,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 
-async def scrape(watched: Watched) -> list[bytes]:
+async def scrape(watched: ScrapeTarget) -> list[bytes]:
     """Renders the page and returns it in parts."""
     began_s = time.perf_counter()
     page = Page(watched.broker.node_id)

@@ -12,7 +12,7 @@ from ottla.broker.server.server import Server
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ScrapeTarget:
     """The objects that collectors read."""
 
     broker: Broker

@@ -12,7 +12,7 @@ from ottla.broker.metrics.group_metrics import GroupLags
 from ottla.broker.metrics.hanging_transactions import HangingTransactions
 from ottla.broker.metrics.loop_delay import LoopDelay
 from ottla.broker.metrics.scrape import scrape
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.broker.server.listener import bind
 from ottla.broker.server.server import Server
 
@@ -21,7 +21,7 @@ class MetricsAddressError(Exception):
     """The metrics address is not available. The message is written for the user."""
 
 
-class Metrics:
+class MetricsService:
     """The metrics endpoint of a broker.
 
     The constructor binds the address before the broker does anything, so an address in use fails the start without side
@@ -46,7 +46,7 @@ class Metrics:
         """Serves the metrics of this broker."""
         self._loop_delay = LoopDelay(broker.clock)
         lags, hanging = GroupLags(broker), HangingTransactions(broker)
-        watched = Watched(broker, server, lags, hanging, self._loop_delay, broker.clock.now_ms())
+        watched = ScrapeTarget(broker, server, lags, hanging, self._loop_delay, broker.clock.now_ms())
         self._endpoint = MetricsEndpoint(self._sockets, partial(scrape, watched))
         self._endpoint.start()
         self._loop_delay.start()

@@ -9,8 +9,8 @@ from ottla.broker.blocking_jobs import run_blocking
 from ottla.broker.broker import Broker
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
-from ottla.broker.storage.compaction.compaction import Ended
+from ottla.broker.metrics.scrape_target import ScrapeTarget
+from ottla.broker.storage.compaction.compaction import CompactionResult
 from ottla.broker.storage.journal import Journal
 from ottla.protocol.model.histogram import Histogram
 
@@ -18,7 +18,7 @@ DISK_PATIENCE_S = 1.0
 """Timeout of the disk query, so that a hanging disk does not block the page."""
 
 
-def storage(watched: Watched, page: Page) -> Iterator[None]:
+def storage(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     shared = watched.broker.shared
     if shared.journal is not None:
         _journal(shared.journal, page)
@@ -40,16 +40,16 @@ def storage(watched: Watched, page: Page) -> Iterator[None]:
         page.add(declared.DISK_QUEUE, queue.pending(), name)
 
 
-def compaction(watched: Watched, page: Page) -> Iterator[None]:
+def compaction(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     compactor = watched.broker.housekeeping.compactor
-    for ended in Ended:
+    for ended in CompactionResult:
         page.add(declared.COMPACTIONS, 0 if compactor is None else compactor.outcomes[ended], ended.name.lower())
     page.add(declared.COMPACTION_REMOVED_RECORDS, 0 if compactor is None else compactor.removed_records)
     page.add(declared.COMPACTION_RECLAIMED_BYTES, 0 if compactor is None else max(compactor.reclaimed_bytes, 0))
     yield
 
 
-def archive_waits(watched: Watched, page: Page) -> Iterator[None]:
+def archive_waits(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     """Adds the bytes that topics with an archive keep for it."""
     waits = watched.broker.housekeeping.archive_waits
     for topic in list(watched.broker.topics):

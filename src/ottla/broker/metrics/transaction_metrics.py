@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ottla.broker.metrics import definitions as declared
 from ottla.broker.metrics.page import Page
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.machines.transactions.decisions import POSSIBLE
 from ottla.machines.transactions.records import WRITTEN_STATES, TransactionState
 
@@ -15,7 +15,7 @@ BETWEEN_TURNS = 100
 """Transactions counted between yields; counting one takes far less than a slice."""
 
 
-def transactions(watched: Watched, page: Page) -> Iterator[None]:
+def transactions(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     counts: Counter[TransactionState] = Counter()
     now_ms = watched.broker.clock.now_ms()
     oldest_ms = now_ms

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
 
 
-class Asked(NamedTuple):
+class ProgressQuery(NamedTuple):
     """The group and partition to ask about."""
 
     group: str
@@ -30,24 +30,24 @@ class Asked(NamedTuple):
 class ArchiveProgress(Protocol):
     """Finds out how far partitions are archived."""
 
-    async def archived_end(self, asked: Asked) -> int | None:
+    async def archived_end(self, asked: ProgressQuery) -> int | None:
         """Returns the first offset of the partition that is not archived, or None if it is unknown. Never raises for an
         expected failure."""
         ...
 
 
-class GroupsTell:
+class GroupArchiveProgress:
     """An `ArchiveProgress` that asks the group coordinators. The archive commits to its group only what its manifest
     holds durably, so a reply never exceeds what is archived, however old it is."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._peers: Peers[Asked, int | None] = Peers(broker, _exchange, purpose="archive")
+        self._peers: Peers[ProgressQuery, int | None] = Peers(broker, _exchange, purpose="archive")
 
     def stop(self) -> None:
         self._peers.stop()
 
-    async def archived_end(self, asked: Asked) -> int | None:
+    async def archived_end(self, asked: ProgressQuery) -> int | None:
         coordinator = coordinator_of(self._broker.topics.get(OFFSETS_TOPIC), asked.group)
         if coordinator is None:
             return None
@@ -55,7 +55,7 @@ class GroupsTell:
             return await self._ask_here(asked)
         return await self._peers.ask(coordinator, asked)
 
-    async def _ask_here(self, asked: Asked) -> int | None:
+    async def _ask_here(self, asked: ProgressQuery) -> int | None:
         request = FetchOffsets(group=asked.group, topics=((asked.topic, (asked.partition,)),))
         reply = await self._broker.groups.ask(request, asked.group)
         if not isinstance(reply, FetchOffsetsReply) or reply.error is not ErrorCode.none or not reply.offsets:
@@ -64,7 +64,7 @@ class GroupsTell:
         return found.value.offset if found.error is ErrorCode.none and found.value is not None else None
 
 
-async def _exchange(connection: Connection, items: Sequence[Asked]) -> list[int | None]:
+async def _exchange(connection: Connection, items: Sequence[ProgressQuery]) -> list[int | None]:
     wanted: dict[str, dict[str, list[int]]] = {}
     for item in set(items):
         wanted.setdefault(item.group, {}).setdefault(item.topic, []).append(item.partition)
@@ -80,7 +80,7 @@ async def _exchange(connection: Connection, items: Sequence[Asked]) -> list[int 
     body = {"groups": groups, "require_stable": False}
     answer = await call(connection, OFFSET_FETCH, body, what="asking how far topics are archived")
     found = {
-        Asked(group.group_id, topic.name, int(each.partition_index)): int(each.committed_offset)
+        ProgressQuery(group.group_id, topic.name, int(each.partition_index)): int(each.committed_offset)
         for group in answer.groups
         if not group.error_code
         for topic in group.topics

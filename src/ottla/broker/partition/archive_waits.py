@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.partition.archive_progress import ArchiveProgress, Asked
-from ottla.broker.storage.archive_wait import Bounds, Due, decide
+from ottla.broker.partition.archive_progress import ArchiveProgress, ProgressQuery
+from ottla.broker.storage.archive_wait import ArchiveWaitLimits, ExpiredSegment, decide
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.retention import apply_retention
 from ottla.broker.storage.segment import Segment
@@ -93,7 +93,9 @@ class ArchiveWaits:
     async def _ask(self, partition: Partition, wait: Wait) -> None:
         group = partition.topic.config.archive_group
         try:
-            archived_end = await self._progress.archived_end(Asked(group, partition.topic.name, partition.index))
+            archived_end = await self._progress.archived_end(
+                ProgressQuery(group, partition.topic.name, partition.index)
+            )
         finally:
             wait.asking = None
         is_current = self._waits.get(partition) is wait and partition.topic.config.archive_group == group
@@ -112,10 +114,12 @@ class ArchiveWaits:
         passed = _count_passed(partition, expired)
         rest = expired[passed:]
         due = [
-            Due(each.end_offset, each.appended_end, now_ms - wait.since_ms.get(each.base_offset, now_ms))
+            ExpiredSegment(each.end_offset, each.appended_end, now_ms - wait.since_ms.get(each.base_offset, now_ms))
             for each in rest
         ]
-        verdict = decide(due, archived_end, Bounds(config.archive_wait_max_bytes, config.archive_wait_max_ms))
+        verdict = decide(
+            due, archived_end, ArchiveWaitLimits(config.archive_wait_max_bytes, config.archive_wait_max_ms)
+        )
         if verdict.given_up:
             self._warn(partition, archived_end, rest[verdict.archived : verdict.going])
         wait.size_bytes = sum(each.appended_end for each in rest[verdict.going :])

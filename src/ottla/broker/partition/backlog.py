@@ -48,7 +48,7 @@ class Waiter(Protocol):
     def on_backlog_drained(self) -> None: ...
 
 
-class Producing(Protocol):
+class ProducerConnection(Protocol):
     """The state of a connection that the backlog decides by."""
 
     @property
@@ -111,7 +111,7 @@ class Backlog:
         """Whether `holds_back` needs to be called at all."""
         return self.stalled > 0 or self.is_full
 
-    def holds_back(self, partition: PartitionBacklog, acks: int, producing: Producing) -> bool:
+    def holds_back(self, partition: PartitionBacklog, acks: int, producing: ProducerConnection) -> bool:
         """Whether a request for this partition has to wait now.
 
         A producer with nothing in flight passes although the backlog is full: it waits for its own acknowledgement

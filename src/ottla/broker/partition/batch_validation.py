@@ -30,7 +30,7 @@ class Appended(NamedTuple):
     log_start_offset: int
 
 
-class Guarded(NamedTuple):
+class BatchOrigin(NamedTuple):
     """The origin of a batch: the guard and version of its transaction, or a writer of the append stream."""
 
     guard: int = NO_GUARD
@@ -39,12 +39,16 @@ class Guarded(NamedTuple):
     """The batch comes from the append stream, which has already validated it by its own rules."""
 
 
-UNGUARDED = Guarded()
-AS_WRITER = Guarded(is_writer=True)
+UNGUARDED = BatchOrigin()
+AS_WRITER = BatchOrigin(is_writer=True)
 
 
 def judge(
-    log: FileLog | MemoryLog, header: BatchHeader, refused: RefusedBatches, now_ms: int, guarded: Guarded = UNGUARDED
+    log: FileLog | MemoryLog,
+    header: BatchHeader,
+    refused: RefusedBatches,
+    now_ms: int,
+    guarded: BatchOrigin = UNGUARDED,
 ) -> Appended | Refused | None:
     """Returns None if the batch is to be appended, or else the reply to it. A retry of a batch that is in the log waits
     for the same acknowledgement as the original (safety: duplicates)."""
@@ -102,4 +106,4 @@ def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int
     return Refused(guard, "a later epoch of the producer asks") if isinstance(guard, ErrorCode) else guard
 
 
-__all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "Guarded", "guard_for", "judge"]
+__all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "BatchOrigin", "guard_for", "judge"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.broker.partition.session_watches import PartitionKey, SessionWatching, Waiting
+from ottla.broker.partition.session_watches import ParkedFetch, PartitionKey, SessionWatches
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition, FetchRequest, PartitionData
 from ottla.protocol.wire.produce import TopicKey
@@ -27,7 +27,7 @@ IDLE_MS = 120_000
 """A session that was idle for this long may be evicted in favour of a new one."""
 
 
-class LastTold(NamedTuple):
+class ReportedState(NamedTuple):
     """The fields of a partition's last reply, besides records."""
 
     high_watermark: int
@@ -37,11 +37,11 @@ class LastTold(NamedTuple):
 
 
 @dataclass(slots=True)
-class Followed:
+class SessionPartition:
     """A partition of a session."""
 
     wanted: FetchPartition
-    told: LastTold | None = None
+    told: ReportedState | None = None
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class FetchSession:
     by_topic_id: bool
     next_epoch: int = 1
     used_ms: float = 0.0
-    followed: dict[PartitionKey, Followed] = field(default_factory=dict)
-    watching: SessionWatching | None = None
+    followed: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
+    watching: SessionWatches | None = None
     """Only for sessions of followers."""
-    turn: Waiting | None = None
+    turn: ParkedFetch | None = None
     """Serves the session's plain requests and caches its partitions on this broker."""
 
     def update(self, request: FetchRequest) -> None:
@@ -66,7 +66,7 @@ class FetchSession:
                 key = (topic, partition.partition)
                 known = self.followed.get(key)
                 if known is None:
-                    self.followed[key] = Followed(partition)
+                    self.followed[key] = SessionPartition(partition)
                     self.turn = None
                 else:
                     known.wanted = partition
@@ -79,7 +79,7 @@ class FetchSession:
                 if watching is not None:
                     watching.forget((topic, index))
 
-    def changed(self, watching: SessionWatching) -> list[tuple[TopicKey, FetchPartition]]:
+    def changed(self, watching: SessionWatches) -> list[tuple[TopicKey, FetchPartition]]:
         """Returns the partitions that may have something new for a follower."""
         followed = self.followed
         return [(key[0], followed[key].wanted) for key in watching.changed if key in followed]
@@ -128,7 +128,7 @@ class FetchPlan(NamedTuple):
             entry = followed.get((topic, data.partition))
             if entry is None:
                 continue
-            told = LastTold(data.high_watermark, data.last_stable_offset, data.log_start_offset, data.error)
+            told = ReportedState(data.high_watermark, data.last_stable_offset, data.log_start_offset, data.error)
             is_news = (
                 data.records_size
                 or data.error
@@ -204,7 +204,7 @@ class FetchSessions:
             session_id = self._new_id()
         session = FetchSession(session_id, by_topic_id, used_ms=now)
         if request.replica_id >= 0:
-            session.watching = SessionWatching()
+            session.watching = SessionWatches()
         session.update(request)
         self._sessions[session_id] = session
         return session

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from ottla.broker.blocking_jobs import resolve, run_blocking
 from ottla.broker.partition.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.partition.backlog import PartitionBacklog
-from ottla.broker.partition.batch_validation import UNGUARDED, Appended, Guarded, judge
+from ottla.broker.partition.batch_validation import UNGUARDED, Appended, BatchOrigin, judge
 from ottla.broker.partition.layout import Layout
 from ottla.broker.partition.refused_batches import RefusedBatches
 from ottla.broker.partition.waits import FetchWatch, ReplicaWatch, Settled, Wakeups
@@ -32,7 +32,7 @@ from ottla.protocol.records.batch import read_header, stamp, stamped
 from ottla.protocol.records.produce_run import ProduceRun
 
 if TYPE_CHECKING:
-    from ottla.broker.cluster.follower_partition import Following
+    from ottla.broker.cluster.follower_partition import FollowerPartition
     from ottla.broker.topics.topics import Topic
 
 AnyLog = FileLog | MemoryLog
@@ -83,7 +83,7 @@ class Partition:
         self.replicas: tuple[int, ...] = (node_id,)
         self.isr: tuple[int, ...] = (node_id,)
         self.leading: LeaderReplication | None = None
-        self.following: Following | None = None
+        self.following: FollowerPartition | None = None
         self.role = Role.ALONE
         self.events: PartitionEvents | None = None
         self.on_marker: Callable[[Marker], None] | None = None
@@ -166,7 +166,7 @@ class Partition:
 
     # -- produce ----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview | None, now_ms: int, guarded: Guarded = UNGUARDED) -> Appended | Refused:
+    def append(self, records: memoryview | None, now_ms: int, guarded: BatchOrigin = UNGUARDED) -> Appended | Refused:
         """Validates and appends a batch, without waiting for its acknowledgement (safety: produce-order)."""
         log = self.log
         if self.topic.internal:
@@ -309,7 +309,7 @@ class Partition:
         # Before its first record: a follower with records of an epoch unknown here must find that epoch's end.
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
-    def follow(self, following: Following, leader_epoch: int) -> None:
+    def follow(self, following: FollowerPartition, leader_epoch: int) -> None:
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch

@@ -21,7 +21,7 @@ ALL_EVERY_MS = 500.0
 PartitionKey = tuple[TopicKey, int]
 
 
-class Waiting(Protocol):
+class ParkedFetch(Protocol):
     """A fetch that has found nothing yet."""
 
     def look_again(self) -> None:
@@ -33,7 +33,7 @@ class Waiting(Protocol):
         ...
 
 
-class SessionWatching:
+class SessionWatches:
     """The watches of one follower's session."""
 
     __slots__ = ("_watched", "all_at_ms", "changed", "waiting")
@@ -41,7 +41,7 @@ class SessionWatching:
     def __init__(self) -> None:
         self.changed: dict[PartitionKey, None] = {}
         """Partitions to look at for the next reply, in the order in which they changed."""
-        self.waiting: Waiting | None = None
+        self.waiting: ParkedFetch | None = None
         self._watched: dict[PartitionKey, Partition] = {}
         self.all_at_ms = 0.0
         """When all partitions are looked at again."""

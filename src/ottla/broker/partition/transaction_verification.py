@@ -10,7 +10,7 @@ from ottla.machines.transactions.records import TopicPartition
 from ottla.protocol.model.errors import ErrorCode
 
 
-class Verifying(NamedTuple):
+class VerificationRequest(NamedTuple):
     """A question to the coordinator: are these partitions part of the producer's transaction? With transaction version
     2 the coordinator adds those that are missing."""
 
@@ -28,7 +28,7 @@ first delays are short because every transaction of a busy producer waits for on
 to the coordinator invalidates the guard; the partition then asks again with a new guard."""
 
 
-def is_early(asked: Verifying, errors: Iterable[ErrorCode]) -> bool:
+def is_early(asked: VerificationRequest, errors: Iterable[ErrorCode]) -> bool:
     """Whether the previous transaction is still being completed. Only clients of version 2 begin the next one that
     early."""
     return asked.transaction_version >= 2 and ErrorCode.concurrent_transactions in errors
@@ -37,14 +37,14 @@ def is_early(asked: Verifying, errors: Iterable[ErrorCode]) -> bool:
 class Verifier(Protocol):
     """Asks the coordinators, on whichever brokers they are."""
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         """Returns errors by partition; a partition that is missing from the result is verified. Never raises for an
         expected failure: a coordinator that cannot be reached is reported as an error code."""
         ...
 
 
-class NobodyVerifies:
+class NoVerification:
     """Approves every transaction, as long as there are no coordinators."""
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         return {}

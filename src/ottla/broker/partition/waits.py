@@ -36,7 +36,7 @@ class ReplicaWatch(NamedTuple):
     """Notifies the session of a new high watermark: there is nothing to fetch, but something to report."""
 
 
-class Expires(Protocol):
+class Expirable(Protocol):
     """A pending request with a deadline."""
 
     def expire(self) -> None:
@@ -58,11 +58,11 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queues: dict[int, deque[tuple[float, Expires]]] = {}
+        self._queues: dict[int, deque[tuple[float, Expirable]]] = {}
         self._timer: Timer | None = None
         self._timer_at = float("inf")
 
-    def add(self, delay_ms: int, wait: Expires) -> None:
+    def add(self, delay_ms: int, wait: Expirable) -> None:
         """Adds a wait that expires after the delay."""
         at = self._clock.monotonic_ms() + delay_ms
         queue = self._queues.get(delay_ms)

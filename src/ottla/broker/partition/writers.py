@@ -14,7 +14,7 @@ from ottla.broker.partition.batch_validation import AS_WRITER, Appended
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.machines.producers import NO_SEQUENCE, ProducerEntry
-from ottla.machines.writers.resumption import NO_ID, Placed, id_of
+from ottla.machines.writers.resumption import NO_ID, LoggedIds, id_of
 from ottla.machines.writers.rules import Fenced, judge_fence
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import next_epoch, producer_id_of
@@ -88,7 +88,9 @@ def last_id_of(entry: ProducerEntry | None, settled_id: int) -> int:
     return NO_ID if last == NO_SEQUENCE else id_of(last, settled_id)
 
 
-async def batches_of(partition: Partition, producer_id: int, settled_id: int, from_offset: int) -> list[Placed] | None:
+async def batches_of(
+    partition: Partition, producer_id: int, settled_id: int, from_offset: int
+) -> list[LoggedIds] | None:
     """Returns the offsets of a writer's ids above the settled one, or None if this broker no longer leads the
     partition.
 
@@ -100,7 +102,7 @@ async def batches_of(partition: Partition, producer_id: int, settled_id: int, fr
         return []
     numbered = [batch for batch in entry.batches if batch.last_sequence != NO_SEQUENCE]
     known = [
-        Placed(id_of(batch.first_sequence, settled_id), batch.end_offset - batch.base_offset, batch.base_offset)
+        LoggedIds(id_of(batch.first_sequence, settled_id), batch.end_offset - batch.base_offset, batch.base_offset)
         for batch in numbered
     ]
     if not known or known[0].first_id <= settled_id + 1 or len(numbered) < len(entry.batches):
@@ -110,8 +112,8 @@ async def batches_of(partition: Partition, producer_id: int, settled_id: int, fr
 
 async def _walk(
     partition: Partition, producer_id: int, settled_id: int, offset: int, end_offset: int
-) -> list[Placed] | None:
-    found: list[Placed] = []
+) -> list[LoggedIds] | None:
+    found: list[LoggedIds] = []
     epoch, cuts = partition.leader_epoch, partition.cuts
     while offset < end_offset:
         offset = max(offset, partition.log_start_offset)
@@ -128,9 +130,9 @@ async def _walk(
     return found
 
 
-def _placed_in(read: Slice, producer_id: int, settled_id: int) -> list[Placed]:
+def _placed_in(read: Slice, producer_id: int, settled_id: int) -> list[LoggedIds]:
     return [
-        Placed(id_of(header.base_sequence, settled_id), header.record_count, header.base_offset)
+        LoggedIds(id_of(header.base_sequence, settled_id), header.record_count, header.base_offset)
         for buffer in read.buffers
         for header, _ in split_batches(buffer)
         if header.producer_id == producer_id and header.base_sequence >= 0

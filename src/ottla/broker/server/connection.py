@@ -25,7 +25,7 @@ from ottla.broker.partition.backlog import Backlog
 from ottla.broker.server.frames import CARRY_BYTES_MAX, LARGE_FRAME_BYTES, FrameAssembler
 from ottla.broker.server.limits import WRITE_HIGH_WATER_BYTES
 from ottla.broker.server.plain_sockets import plain_descriptor_of
-from ottla.broker.server.server_context import Buffers, Later, Outcome, Serving
+from ottla.broker.server.server_context import Buffers, Later, Outcome, ServerContext
 from ottla.protocol.wire.primitives import MalformedRequest
 
 log = logging.getLogger("ottla.server")
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, serving: Serving, peer: str) -> None:
+    def __init__(self, serving: ServerContext, peer: str) -> None:
         self.peer = peer
         self._serving = serving
         self._broker = serving.broker

@@ -46,7 +46,7 @@ class Limits:
         )
 
 
-class WaitsForMemory(Protocol):
+class MemoryWaiter(Protocol):
     """A connection that waits for request memory."""
 
     @property
@@ -79,7 +79,7 @@ class RequestMemory:
         self._hard_limit = self._limit + max(self._limit, limits.frame_bytes_max)
         """High enough for the largest frame, however low the limit."""
         self._call_soon = call_soon
-        self._waiting: dict[WaitsForMemory, None] = {}
+        self._waiting: dict[MemoryWaiter, None] = {}
         self._wake_is_due = False
 
     @property
@@ -98,11 +98,11 @@ class RequestMemory:
             self._wake_is_due = True
             self._call_soon(self._wake)
 
-    def wait(self, connection: WaitsForMemory) -> None:
+    def wait(self, connection: MemoryWaiter) -> None:
         """Calls the connection once when there is memory again."""
         self._waiting[connection] = None
 
-    def forget(self, connection: WaitsForMemory) -> None:
+    def forget(self, connection: MemoryWaiter) -> None:
         self._waiting.pop(connection, None)
 
     def _wake(self) -> None:

@@ -14,7 +14,7 @@ from ottla.broker.server.connection import Connection
 from ottla.broker.server.frames import ReceiveMemory
 from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
 from ottla.broker.server.listener import Listener
-from ottla.broker.server.server_context import Dispatch, DispatchRun, Serving, no_runs
+from ottla.broker.server.server_context import Dispatch, DispatchRun, ServerContext, no_runs
 from ottla.broker.server.timeout_wheel import TimeoutWheel
 from ottla.ports import Allocate
 from ottla.protocol.model.broker_config import BrokerConfig
@@ -48,7 +48,7 @@ class Server:
         self._receive_memory = ReceiveMemory(allocate)
         self._accepting: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
-        self._serving: Serving
+        self._serving: ServerContext
         self.accepted_count = 0
         self.turned_away_count = 0
 
@@ -59,7 +59,7 @@ class Server:
         """
         loop = asyncio.get_running_loop()
         quiet_log = QuietLog(loop.time)
-        self._serving = Serving(
+        self._serving = ServerContext(
             broker=self._broker,
             dispatch=self._dispatch,
             dispatch_run=self._dispatch_run,

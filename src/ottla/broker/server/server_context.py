@@ -35,7 +35,7 @@ def no_runs(
 
 
 @dataclass(slots=True)
-class Serving:
+class ServerContext:
     """The state that all connections of a server share."""
 
     broker: Any

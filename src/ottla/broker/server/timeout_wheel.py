@@ -15,7 +15,7 @@ ROUNDS_A_TIMEOUT = 4
 TURN_S_MIN = 0.01
 
 
-class Watched(Protocol):
+class TimeoutTarget(Protocol):
     """A connection with timeouts."""
 
     def check_timeouts(self, now_s: float) -> None:
@@ -29,12 +29,12 @@ class TimeoutWheel:
     def __init__(self, loop: asyncio.AbstractEventLoop, shortest_timeout_ms: int) -> None:
         self._loop = loop
         self._turn_s = max(TURN_S_MIN, shortest_timeout_ms / 1000 / ROUNDS_A_TIMEOUT / BUCKETS)
-        self._buckets: list[dict[Watched, None]] = [{} for _ in range(BUCKETS)]
-        self._bucket_of: dict[Watched, int] = {}
+        self._buckets: list[dict[TimeoutTarget, None]] = [{} for _ in range(BUCKETS)]
+        self._bucket_of: dict[TimeoutTarget, int] = {}
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, watched: Watched) -> None:
+    def add(self, watched: TimeoutTarget) -> None:
         """Adds a connection to the emptiest bucket. The timer runs only while there are connections."""
         bucket = min(range(BUCKETS), key=lambda index: len(self._buckets[index]))
         self._buckets[bucket][watched] = None
@@ -42,7 +42,7 @@ class TimeoutWheel:
         if self._timer is None:
             self._timer = self._loop.call_later(self._turn_s, self._turn)
 
-    def remove(self, watched: Watched) -> None:
+    def remove(self, watched: TimeoutTarget) -> None:
         """Removes a connection."""
         bucket = self._bucket_of.pop(watched, None)
         if bucket is not None:

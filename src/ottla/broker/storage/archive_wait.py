@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Due(NamedTuple):
+class ExpiredSegment(NamedTuple):
     """A segment that retention would remove."""
 
     end_offset: int
@@ -20,14 +20,14 @@ class Due(NamedTuple):
     """Time since retention first tried to remove it."""
 
 
-class Bounds(NamedTuple):
+class ArchiveWaitLimits(NamedTuple):
     """How much data may wait for the archive, and how long; -1 means no limit."""
 
     bytes_max: int
     ms_max: int
 
 
-class Verdict(NamedTuple):
+class RemovalDecision(NamedTuple):
     """How many of the oldest segments to remove."""
 
     archived: int
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
         return self.archived + self.given_up
 
 
-def decide(due: Sequence[Due], archived_end: int | None, bounds: Bounds) -> Verdict:
+def decide(due: Sequence[ExpiredSegment], archived_end: int | None, bounds: ArchiveWaitLimits) -> RemovalDecision:
     """Decides about the segments in `due`, oldest first. `archived_end` is the first offset that is not archived; None
     if it is unknown, in which case nothing counts as archived."""
     archived = 0
@@ -56,4 +56,4 @@ def decide(due: Sequence[Due], archived_end: int | None, bounds: Bounds) -> Verd
             break
         waiting_bytes -= each.size_bytes
         given_up += 1
-    return Verdict(archived, given_up)
+    return RemovalDecision(archived, given_up)

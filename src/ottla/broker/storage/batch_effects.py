@@ -13,7 +13,7 @@ from ottla.protocol.records.control import ControlKind, end_of_transaction, is_w
 from ottla.protocol.records.errors import CorruptRecords
 
 
-class Known(Protocol):
+class DerivedState(Protocol):
     """The state that a log derives from its batches."""
 
     epochs: LeaderEpochs
@@ -21,7 +21,7 @@ class Known(Protocol):
     transactions: PartitionTransactions
 
 
-def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
+def note_batch(header: BatchHeader, batch: memoryview, known: DerivedState) -> None:
     """Updates leader epochs, producers and transactions for one batch."""
     known.epochs.note(header.leader_epoch, header.base_offset)
     if header.producer_id < 0:
@@ -43,7 +43,7 @@ def note_batch(header: BatchHeader, batch: memoryview, known: Known) -> None:
         )
 
 
-def note_sequence(header: BatchHeader, known: Known) -> None:
+def note_sequence(header: BatchHeader, known: DerivedState) -> None:
     """Records a batch of an idempotent producer."""
     noted = ProducerBatch(
         header.base_sequence, header.last_sequence, header.base_offset, header.next_offset, header.max_timestamp
@@ -51,13 +51,13 @@ def note_sequence(header: BatchHeader, known: Known) -> None:
     known.producers.record(header.producer_id, header.producer_epoch, noted)
 
 
-def _note_unnumbered(header: BatchHeader, known: Known) -> None:
+def _note_unnumbered(header: BatchHeader, known: DerivedState) -> None:
     known.producers.record_unnumbered(
         header.producer_id, header.producer_epoch, header.base_offset, header.next_offset, header.max_timestamp
     )
 
 
-def _note_control(header: BatchHeader, batch: memoryview, known: Known) -> None:
+def _note_control(header: BatchHeader, batch: memoryview, known: DerivedState) -> None:
     if header.producer_id >= WRITER_IDS_FROM:
         if _is_fence(header, batch):
             _note_unnumbered(header, known)

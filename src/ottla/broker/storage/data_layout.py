@@ -23,7 +23,7 @@ DELETED_SUFFIX = ".deleted"
 _LOG_NAME = re.compile(r"([0-9a-f]{32})-(\d+)(?:-(\d+))?")
 
 
-class DataPlaces:
+class DataLayout:
     """The paths in a data directory."""
 
     def __init__(self, data_dir: str) -> None:

@@ -20,7 +20,7 @@ from ottla.broker.storage.batches import BatchList, Slice
 from ottla.broker.storage.contract import ColdRead, Damage, LogEvents
 from ottla.broker.storage.file_reads import read_from_segments
 from ottla.broker.storage.journal import Mutation, pack_key
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.pending_writes import PendingWrite, PendingWrites
 from ottla.broker.storage.segment import ALLOCATION_BYTES_MIN, Segment, unsynced_since_ms
 from ottla.broker.storage.startup.checkpoint import RecoveryPoint
@@ -47,7 +47,7 @@ HEALING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFI
 class FileLog:
     def __init__(
         self,
-        shared: SharedByLogs,
+        shared: LogResources,
         key: LogKey,
         directory: str,
         config: TopicConfig,
@@ -94,7 +94,7 @@ class FileLog:
         self._end_waits: list[tuple[int, Callable[[], None]]] = []
 
     @classmethod
-    def empty(cls, shared: SharedByLogs, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
+    def empty(cls, shared: LogResources, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
         segment = Segment(shared.disk.files, directory, 0, config.index_interval_bytes, shared.clock.now_ms())
         return cls(shared, key, directory, config, [segment], LogState(), 0)
 

@@ -17,8 +17,8 @@ from ottla.broker.storage.epochs import LeaderEpochs
 from ottla.broker.storage.segment import Segment
 from ottla.broker.storage.startup.batch_walk import (
     BadBatch,
-    Walk,
-    Walked,
+    BatchWalk,
+    WalkedBatch,
     find_next_valid,
     header_fault,
     intact_batches,
@@ -46,7 +46,7 @@ class SegmentedLog(Protocol):
     def add_damage(self, damage: Damage) -> None: ...
 
 
-class Place(NamedTuple):
+class SegmentPosition(NamedTuple):
     """Where to begin reading, and how far the segment is written."""
 
     segment: Segment
@@ -64,7 +64,7 @@ def segment_at(segments: list[Segment], offset: int) -> int:
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 
-def place_of(log: SegmentedLog, offset: int) -> Place:
+def place_of(log: SegmentedLog, offset: int) -> SegmentPosition:
     """Returns where to begin reading for an offset."""
     index = segment_at(log.segments, offset)
     # A segment's last offsets may be missing (compaction, damage); then the next segment has the following ones.
@@ -74,7 +74,9 @@ def place_of(log: SegmentedLog, offset: int) -> Place:
     last = index + 1 == len(log.segments)
     following = log.written_end if last else log.segments[index + 1].base_offset
     relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
-    return Place(segment, segment.reader(), position, segment.base_offset + relative, segment.written_end, following)
+    return SegmentPosition(
+        segment, segment.reader(), position, segment.base_offset + relative, segment.written_end, following
+    )
 
 
 def read_from_segments(
@@ -90,7 +92,7 @@ def read_from_segments(
         place = place_of(log, offset)
     except OSError as error:
         return Refused(ErrorCode.kafka_storage_error, str(error))
-    wanted = Wanted(offset, max_bytes, upto, keeps_empty)
+    wanted = SegmentRead(offset, max_bytes, upto, keeps_empty)
     data = place.file.read_cached(place.position, _length_to_read(place, wanted))
     if data is not None:
         taken = take_batches(data, place.offset, wanted, log.epochs)
@@ -101,11 +103,11 @@ def read_from_segments(
     return ColdRead(lambda: _read_cold(log, place, wanted, epochs), place.segment.end_read)
 
 
-def _length_to_read(place: Place, wanted: Wanted) -> int:
+def _length_to_read(place: SegmentPosition, wanted: SegmentRead) -> int:
     return min(wanted.max_bytes + READ_AHEAD_BYTES, place.end - place.position)
 
 
-class Wanted(NamedTuple):
+class SegmentRead(NamedTuple):
     """The parameters of a read."""
 
     offset: int
@@ -114,7 +116,7 @@ class Wanted(NamedTuple):
     keeps_empty: bool
 
 
-def take_batches(data: ReadOnlyBuffer, data_offset: int, wanted: Wanted, epochs: LeaderEpochs) -> Slice | None:
+def take_batches(data: ReadOnlyBuffer, data_offset: int, wanted: SegmentRead, epochs: LeaderEpochs) -> Slice | None:
     """Takes the wanted batches out of a piece of a segment that begins with the batch at `data_offset`. None if the
     piece is too short or inconsistent, so that the thorough path has to decide."""
     offset, max_bytes, upto, keeps_empty = wanted
@@ -177,7 +179,7 @@ def _without_empty(batches: memoryview, next_offset: int) -> Slice:
     return Slice(pieces, sum(map(len, pieces)), next_offset)
 
 
-def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEpochs) -> Slice | Refused:
+def _read_cold(log: SegmentedLog, place: SegmentPosition, wanted: SegmentRead, epochs: LeaderEpochs) -> Slice | Refused:
     """Reads on a disk thread. If the batches are inconsistent, it walks from one to the next with every check, and
     skips damage that lies before the offset."""
     found_there = place.file.read_at(place.position, _length_to_read(place, wanted))
@@ -186,7 +188,7 @@ def _read_cold(log: SegmentedLog, place: Place, wanted: Wanted, epochs: LeaderEp
         return taken
     offset = wanted.offset
     while True:
-        walk = Walk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
+        walk = BatchWalk(place.file, place.position, place.end, verify=True, next_offset=place.offset)
         found = _find(walk, wanted)
         if found is not None:
             first, end, next_offset = found
@@ -225,7 +227,7 @@ def _with_known_epochs(batches: memoryview, epochs: LeaderEpochs) -> memoryview:
     return batches
 
 
-def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:
+def _find(walk: BatchWalk, wanted: SegmentRead) -> tuple[int, int, int] | None:
     """Returns the (position, end, next offset) of the wanted batches. If there are only unwanted empty batches, it
     returns the last of them, because a reader has to make progress."""
     first = end = next_offset = -1
@@ -246,16 +248,16 @@ def _find(walk: Walk, wanted: Wanted) -> tuple[int, int, int] | None:
     return (first, end, next_offset) if first >= 0 else empty
 
 
-def _index_is_right(place: Place) -> bool:
+def _index_is_right(place: SegmentPosition) -> bool:
     """Reports whether the index is right about the batch: a walk over the preceding headers must arrive at its position
     and offset."""
-    walk = Walk(place.file, 0, place.position, verify=False, next_offset=place.segment.base_offset)
+    walk = BatchWalk(place.file, 0, place.position, verify=False, next_offset=place.segment.base_offset)
     for _ in walk:
         pass
     return walk.bad is None and walk.position == place.position and walk.next_offset == place.offset
 
 
-def describe_damage(place: Place, bad: BadBatch, next_offset: int) -> Damage:
+def describe_damage(place: SegmentPosition, bad: BadBatch, next_offset: int) -> Damage:
     """Describes the damage at a bad batch, up to where intact batches resume."""
     first_offset = max(next_offset, place.segment.base_offset)
     found = find_next_valid(place.file, bad.position, place.end, first_offset, place.following_base)
@@ -277,7 +279,7 @@ class TimedOffset(NamedTuple):
     offset: int
 
 
-def _batches_of(segment: Segment, position: int) -> Iterator[Walked]:
+def _batches_of(segment: Segment, position: int) -> Iterator[WalkedBatch]:
     try:
         file = segment.reader()
     except FileNotFoundError:  # it expired meanwhile

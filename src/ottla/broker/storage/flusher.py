@@ -13,7 +13,7 @@ from functools import partial
 
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flush import DirectoryFailedError, Flush, FlushPostponedError, StartMove
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.startup.checkpoint import Checkpoint, RecoveryPoint, encode_checkpoint
 from ottla.broker.storage.startup.rescue import Rescue
 from ottla.ports import Completion
@@ -41,7 +41,7 @@ class Flusher:
 
     def __init__(
         self,
-        shared: SharedByLogs,
+        shared: LogResources,
         checkpoint_path: str,
         points: dict[LogKey, RecoveryPoint],
         released: int,

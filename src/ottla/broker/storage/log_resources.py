@@ -16,7 +16,7 @@ LAZY_WRITE_MS = 20.0
 """How long a journaled batch may wait for its segment write: long enough to gather many small batches into one call."""
 
 
-class Writes(Protocol):
+class FlushableLog(Protocol):
     """A log with segment writes to schedule."""
 
     def write_now(self) -> None: ...
@@ -35,7 +35,7 @@ class MemoryBudget:
         return self.size_bytes + size <= self.size_bytes_max
 
 
-class WriteTurns:
+class WriteScheduler:
     """Schedules segment writes: at the end of the loop's turn (`cache`), or after a few milliseconds (`disk`).
 
     One system call then writes everything that arrived for a segment meanwhile.
@@ -45,19 +45,19 @@ class WriteTurns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._soon: list[Writes] = []
+        self._soon: list[FlushableLog] = []
         self._soon_scheduled = False
-        self._later: list[Writes] = []
+        self._later: list[FlushableLog] = []
         self._later_scheduled = False
 
-    def this_turn(self, log: Writes) -> None:
+    def this_turn(self, log: FlushableLog) -> None:
         """Writes the log at the end of this turn of the event loop."""
         self._soon.append(log)
         if not self._soon_scheduled:
             self._soon_scheduled = True
             self._clock.call_soon(self._run_soon)
 
-    def later(self, log: Writes) -> None:
+    def later(self, log: FlushableLog) -> None:
         """Writes the log within `LAZY_WRITE_MS`."""
         self._later.append(log)
         if not self._later_scheduled:
@@ -78,7 +78,7 @@ class WriteTurns:
 
 
 @dataclass(slots=True)
-class SharedByLogs:
+class LogResources:
     """Everything that the logs of one broker share."""
 
     disk: Disk
@@ -96,12 +96,12 @@ class SharedByLogs:
     referenced."""
     report: Callable[[str], None] = print
     """Reports damage, a full disk or a failed log to the operator."""
-    unsynced: set[Writes] = field(default_factory=set)
+    unsynced: set[FlushableLog] = field(default_factory=set)
     """The `cache` logs that have been written to since their last flush."""
-    turns: WriteTurns = field(init=False)
+    turns: WriteScheduler = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turns = WriteTurns(self.clock)
+        self.turns = WriteScheduler(self.clock)
 
     def remove_later(self, paths: list[str]) -> None:
         """Removes unneeded files in the background. A file that remains is removed at the next start."""

@@ -12,7 +12,7 @@ from ottla.broker.storage.batches import BatchList, Slice
 from ottla.broker.storage.contract import ColdRead, LogEvents
 from ottla.broker.storage.epochs import LeaderEpochs
 from ottla.broker.storage.file_reads import TimedOffset
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.startup.state_file import LogState, as_of, merged_producers
 from ottla.machines.producers import ProducerStates
 from ottla.machines.transactions.partition_table import PartitionTransactions
@@ -28,7 +28,7 @@ from ottla.protocol.records.validation import first_at_or_after, max_timestamp_r
 class MemoryLog:
     """Implements `contract.Log` in memory."""
 
-    def __init__(self, shared: SharedByLogs, key: LogKey, config: TopicConfig, start_offset: int) -> None:
+    def __init__(self, shared: LogResources, key: LogKey, config: TopicConfig, start_offset: int) -> None:
         self.shared = shared
         self.key = key
         self.config = config

@@ -24,7 +24,7 @@ DEMAND_WINDOW_MS = 60_000.0
 
 
 @dataclass(slots=True)
-class FilesOfLog:
+class RecycledLogFiles:
     """The recycled files of one log, and how often it asked for one lately."""
 
     ready: deque[tuple[str, int]] = field(default_factory=deque)
@@ -46,7 +46,7 @@ class RecycledFiles:
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
         self._directory = directory
-        self._by_log: dict[LogKey, FilesOfLog] = {}
+        self._by_log: dict[LogKey, RecycledLogFiles] = {}
         self._number = 0
         self.kept_bytes = 0
 
@@ -85,7 +85,7 @@ class RecycledFiles:
 
     def take(self, log: LogKey, target: str, segment_bytes: int, now_ms: float) -> int | None:
         """Renames a recycled file to `target`. Returns its size, or None if no file fits."""
-        files = self._by_log.setdefault(log, FilesOfLog())
+        files = self._by_log.setdefault(log, RecycledLogFiles())
         files.asked_at.append(now_ms)
         for entry in files.ready:
             path, size = entry
@@ -108,7 +108,7 @@ class RecycledFiles:
         files = self._by_log.pop(log, None)
         return self._empty(files) if files is not None else []
 
-    def _empty(self, files: FilesOfLog) -> list[str]:
+    def _empty(self, files: RecycledLogFiles) -> list[str]:
         paths = [path for path, _ in files.ready]
         self.kept_bytes -= sum(size for _, size in files.ready)
         files.ready.clear()

@@ -21,7 +21,7 @@ from ottla.broker.storage.file_log import HEALING_ERRORS, RETRY_FULL_DISK_MS, Fi
 from ottla.broker.storage.flush import finish_directory
 from ottla.broker.storage.journal import Mutation
 from ottla.broker.storage.segment import LOG_SUFFIX, segment_name
-from ottla.broker.storage.startup.batch_walk import Walk
+from ottla.broker.storage.startup.batch_walk import BatchWalk
 from ottla.broker.storage.startup.checkpoint import RecoveryPoint
 from ottla.broker.storage.startup.legacy_indexes import rename_legacy_indexes
 from ottla.broker.storage.startup.recovery import open_file_log
@@ -142,7 +142,7 @@ def cut_point(file: DataFile, begin: tuple[int, int, int], end: int, offset: int
     A damaged batch ends the walk. Everything after it is truncated too, and is fetched again from the leader.
     """
     base_offset, position, next_offset = begin
-    for found in Walk(file, position, end, verify=False, next_offset=next_offset):
+    for found in BatchWalk(file, position, end, verify=False, next_offset=next_offset):
         if found.header.next_offset > offset:
             break
         position, next_offset = found.position + found.header.size_bytes, found.header.next_offset

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.blocking_jobs import resolve, run_blocking
-from ottla.broker.partition.archive_progress import GroupsTell
+from ottla.broker.partition.archive_progress import GroupArchiveProgress
 from ottla.broker.partition.archive_waits import ArchiveWaits
-from ottla.broker.storage.compaction.compaction import Limits
+from ottla.broker.storage.compaction.compaction import CompactionLimits
 from ottla.broker.storage.compaction.compactor import Candidate, Compactor
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
@@ -51,7 +51,7 @@ class Housekeeping:
         self._number = 0
         self._taking_reserve = False
         self._reserving = asyncio.Lock()
-        self._archive_progress = GroupsTell(broker)
+        self._archive_progress = GroupArchiveProgress(broker)
         self.archive_waits = ArchiveWaits(broker, self._archive_progress)
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ class Housekeeping:
         if now < self._next_compaction_ms or flusher is None or not config.log_cleaner_enable:
             return
         self._next_compaction_ms = now + config.log_cleaner_backoff_ms
-        limits = Limits(
+        limits = CompactionLimits(
             config.log_cleaner_dedupe_buffer_size,
             config.log_cleaner_cpu_percent,
             config.log_cleaner_io_max_bytes_per_second,

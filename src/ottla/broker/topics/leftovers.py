@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from ottla.broker.storage.data_layout import DELETED_SUFFIX, DataPlaces, key_of_log_name, log_name
+from ottla.broker.storage.data_layout import DELETED_SUFFIX, DataLayout, key_of_log_name, log_name
 from ottla.broker.storage.journal import JournalEntry
-from ottla.broker.storage.startup.replay import Replayed
+from ottla.broker.storage.startup.replay import ReplaySummary
 from ottla.broker.storage.startup.rescue import batches_between, standing_entries, write_rescued
 from ottla.ports import FileSystem
 from ottla.protocol.model.ids import LogKey, TopicId
@@ -21,7 +21,7 @@ class Leftovers:
     """Removes or sets aside the logs of unknown topics."""
 
     def __init__(
-        self, files: FileSystem, places: DataPlaces, report: Callable[[str], None], deleted: Collection[TopicId]
+        self, files: FileSystem, places: DataLayout, report: Callable[[str], None], deleted: Collection[TopicId]
     ) -> None:
         self._files = files
         self._places = places
@@ -56,7 +56,7 @@ class Leftovers:
         self._files.rename(path, target)
         self._report(f"{path} belongs to no topic: moved to {target}")
 
-    def keep_entries(self, replayed: Replayed, read: Callable[[], Iterator[JournalEntry]]) -> None:
+    def keep_entries(self, replayed: ReplaySummary, read: Callable[[], Iterator[JournalEntry]]) -> None:
         """Saves journaled batches of logs that are neither known nor deleted, before the journal drops them. If
         start-up is interrupted here, the next one does the same again."""
         for key, runs in replayed.unclaimed.items():

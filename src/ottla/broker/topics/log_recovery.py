@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from ottla.broker.storage.data_layout import DataPlaces, key_of_log_name
+from ottla.broker.storage.data_layout import DataLayout, key_of_log_name
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flush import recovery_point_of
-from ottla.broker.storage.journal import Recovered, recover
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.journal import RecoveredJournal, recover
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.recycled_files import RecycledFiles
 from ottla.broker.storage.startup.checkpoint import (
     Checkpoint,
@@ -21,7 +21,7 @@ from ottla.broker.storage.startup.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from ottla.broker.storage.startup.journal_truncations import Cuts
+from ottla.broker.storage.startup.journal_truncations import JournalTruncations
 from ottla.broker.storage.startup.recovery import open_file_log
 from ottla.broker.storage.startup.replay import Replay
 from ottla.broker.storage.startup.startup_sync import settle
@@ -32,11 +32,11 @@ from ottla.protocol.model.ids import LogKey, TopicId
 from ottla.protocol.model.topic_config import TopicConfig
 
 
-class StartUp:
+class LogRecovery:
     """One recovery of a data directory."""
 
     def __init__(
-        self, shared: SharedByLogs, places: DataPlaces, journal_id: bytes, deleted: Collection[TopicId]
+        self, shared: LogResources, places: DataLayout, journal_id: bytes, deleted: Collection[TopicId]
     ) -> None:
         self._shared = shared
         self._files = shared.disk.files
@@ -70,7 +70,7 @@ class StartUp:
         self._load_checkpoint()
         recovered = self._read_journal()
         if recovered.truncates:
-            self._replay.cuts = Cuts.of(recovered.entries())
+            self._replay.cuts = JournalTruncations.of(recovered.entries())
             self._lower_points(self._replay.cuts)
         for key, config in wanted:
             self.logs[key] = self._open(key, config)
@@ -138,10 +138,10 @@ class StartUp:
         if directories:
             self._files.sync_dir(self._places.rescued)
 
-    def _read_journal(self) -> Recovered:
+    def _read_journal(self) -> RecoveredJournal:
         return recover(self._files, self._places.journal, self._journal_id, self._checkpoint.released_sequence)
 
-    def _lower_points(self, cuts: Cuts) -> None:
+    def _lower_points(self, cuts: JournalTruncations) -> None:
         """Lowers the recovery points durably before any file is truncated (safety: recovered-log). Otherwise, after a
         crash in the middle of this start-up, the truncated files would look damaged."""
         points = self._checkpoint.points
@@ -156,7 +156,7 @@ class StartUp:
             data = encode_checkpoint(self._checkpoint)
             self._shared.with_reserve(lambda: self._files.replace_file(self._places.checkpoint, data))
 
-    def _replay_journal(self, recovered: Recovered) -> None:
+    def _replay_journal(self, recovered: RecoveredJournal) -> None:
         places = self._places
         if self._has_checkpoint and not self._files.list_dir(places.journal):
             self.may_lack_entries = True

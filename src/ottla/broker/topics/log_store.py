@@ -10,16 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from ottla.broker.storage.data_layout import DELETED_SUFFIX, DataPlaces, log_name
+from ottla.broker.storage.data_layout import DELETED_SUFFIX, DataLayout, log_name
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flusher import Flusher
 from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, recover
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.reserve import SpaceReserve
 from ottla.broker.storage.startup.repair import Repair
-from ottla.broker.storage.startup.replay import Replayed
+from ottla.broker.storage.startup.replay import ReplaySummary
 from ottla.broker.storage.startup.rescue import Rescue
-from ottla.broker.topics.log_recovery import StartUp
+from ottla.broker.topics.log_recovery import LogRecovery
 from ottla.protocol.model.ids import LogKey, TopicId
 from ottla.protocol.model.topic_config import TopicConfig
 
@@ -29,16 +29,16 @@ T = TypeVar("T")
 class LogStore:
     """The logs of one broker, with the journal and the flusher they share."""
 
-    def __init__(self, shared: SharedByLogs, data_dir: str, journal_id: bytes, limits: JournalLimits) -> None:
+    def __init__(self, shared: LogResources, data_dir: str, journal_id: bytes, limits: JournalLimits) -> None:
         self.shared = shared
         self._files = shared.disk.files
-        self._places = DataPlaces(data_dir)
+        self._places = DataLayout(data_dir)
         self._journal_id = journal_id
         self._limits = limits
         self._reserve = shared.reserve = SpaceReserve(self._files, data_dir)
         self.logs: dict[LogKey, FileLog] = {}
         self.flusher: Flusher | None = None
-        self.replayed = Replayed()
+        self.replayed = ReplaySummary()
         self.may_lack_entries = False
         """Any `disk` log may end too early: the journal lost entries, and it is unknown which logs they belong to."""
 
@@ -74,8 +74,8 @@ class LogStore:
         if not self._reserve.is_held:
             self.shared.report(f"the disk of {self._places.data_dir} is full: writes are refused until there is space")
 
-    def _start_up(self, wanted: Iterable[tuple[LogKey, TopicConfig]], deleted: Collection[TopicId]) -> StartUp:
-        start_up = StartUp(self.shared, self._places, self._journal_id, deleted)
+    def _start_up(self, wanted: Iterable[tuple[LogKey, TopicConfig]], deleted: Collection[TopicId]) -> LogRecovery:
+        start_up = LogRecovery(self.shared, self._places, self._journal_id, deleted)
         try:
             start_up.run(wanted)
         except OSError as error:

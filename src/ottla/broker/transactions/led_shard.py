@@ -36,7 +36,7 @@ log = logging.getLogger("ottla.transactions")
 PLAIN = Traits()
 
 
-class Surroundings(NamedTuple):
+class TransactionShardContext(NamedTuple):
     """What all shards of a broker share."""
 
     clock: Clock
@@ -53,7 +53,9 @@ class LedShard(led_shard.LedShard):
     who = "transactions"
     reads = (DescribeTransaction, ListTransactions)
 
-    def __init__(self, partition: Partition, around: Surroundings, ended: Callable[[LedShard], None]) -> None:
+    def __init__(
+        self, partition: Partition, around: TransactionShardContext, ended: Callable[[LedShard], None]
+    ) -> None:
         super().__init__(partition, around.clock, around.loading, ended)
         self._around = around
         self.machine = TransactionCoordinator(around.config, around.decisions)
@@ -64,7 +66,7 @@ class LedShard(led_shard.LedShard):
     # -- life cycle -------------------------------------------------------------------------------------------
 
     def _loads(self) -> Replayable:
-        return Loading(self.machine)
+        return ReplayAdapter(self.machine)
 
     def _serve(self) -> None:
         self.state = State.SERVING
@@ -157,7 +159,7 @@ class LedShard(led_shard.LedShard):
             self._note(lambda *now: self.machine.producer_id_allocated(transactional_id, outcome, Instant(*now)))
 
 
-class Loading:
+class ReplayAdapter:
     """Adapts the machine for loading. No record of this topic is part of a transaction."""
 
     def __init__(self, machine: TransactionCoordinator) -> None:

@@ -31,7 +31,7 @@ Results = Mapping[TopicPartition, ErrorCode]
 Report = Callable[[Results], None]
 
 
-class ToPeer(NamedTuple):
+class PeerMarkers(NamedTuple):
     """The partitions of one transaction that one broker has to mark."""
 
     effect: WriteMarkers
@@ -43,7 +43,7 @@ class MarkerSender:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._peers: Peers[ToPeer, Results] = Peers(broker, _exchange)
+        self._peers: Peers[PeerMarkers, Results] = Peers(broker, _exchange)
 
     def stop(self) -> None:
         self._peers.stop()
@@ -60,7 +60,9 @@ class MarkerSender:
                 self._write_here(name, effect, report)
             else:
                 by_leader.setdefault(leader, []).append(name)
-        sending = [self._send_to(leader, ToPeer(effect, tuple(names)), report) for leader, names in by_leader.items()]
+        sending = [
+            self._send_to(leader, PeerMarkers(effect, tuple(names)), report) for leader, names in by_leader.items()
+        ]
         await asyncio.gather(*sending)
 
     def _report_soon(self, report: Report, results: Results) -> None:
@@ -110,7 +112,7 @@ class MarkerSender:
         now_ms = self._broker.clock.now_ms()
         write_marker(partition, marker, now_ms, lambda error: self._report_soon(report, {name: error}))
 
-    async def _send_to(self, leader: int, asked: ToPeer, report: Report) -> None:
+    async def _send_to(self, leader: int, asked: PeerMarkers, report: Report) -> None:
         results = await self._peers.ask(leader, asked)
         unreached = dict.fromkeys(asked.partitions, ErrorCode.network_exception)
         report({**unreached, **(results or {})})
@@ -120,14 +122,14 @@ def _or(leader: int | ErrorCode | None, otherwise: ErrorCode) -> int | ErrorCode
     return otherwise if leader is None else leader
 
 
-async def _exchange(connection: Connection, items: Sequence[ToPeer]) -> list[Results]:
+async def _exchange(connection: Connection, items: Sequence[PeerMarkers]) -> list[Results]:
     body = {"markers": [_marker(item) for item in items]}
     answer = await call(connection, WRITE_TXN_MARKERS, body, what="writing markers of transactions")
     # The results are in the order of the request, which may contain a producer twice.
     return [_results(marker) for marker in answer.markers]
 
 
-def _marker(item: ToPeer) -> dict[str, Any]:
+def _marker(item: PeerMarkers) -> dict[str, Any]:
     effect = item.effect
     return {
         "producer_id": effect.producer_id,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import LedShards
-from ottla.broker.transactions.led_shard import LedShard, Surroundings
+from ottla.broker.transactions.led_shard import LedShard, TransactionShardContext
 from ottla.broker.transactions.marker_sender import MarkerSender
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan, transaction_config
 from ottla.machines.transactions.decisions import Decisions
@@ -32,7 +32,7 @@ class Transactions(LedShards[LedShard]):
         """Decisions since the broker started, over all partitions that it has led. For metrics."""
 
     def _new_shard(self, partition: Partition) -> LedShard:
-        around = Surroundings(
+        around = TransactionShardContext(
             self._clock,
             transaction_config(self._broker.config),
             self._loading,

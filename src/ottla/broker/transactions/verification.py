@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import coordinator_of
-from ottla.broker.partition.transaction_verification import Verifying
+from ottla.broker.partition.transaction_verification import VerificationRequest
 from ottla.broker.transactions.marker_sender import by_topic
 from ottla.broker.transactions.peers import Peers
 from ottla.broker.transactions.settings import STATE_TOPIC
@@ -25,23 +25,23 @@ ADD_PARTITIONS_TO_TXN = ClientApi(24, "AddPartitionsToTxn", (5, 5))
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-class CoordinatorsVerify:
+class CoordinatorVerifier:
     """A `Verifier` that asks the coordinators."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._peers: Peers[Verifying, Errors] = Peers(broker, _exchange)
+        self._peers: Peers[VerificationRequest, Errors] = Peers(broker, _exchange)
 
     def stop(self) -> None:
         self._peers.stop()
 
-    async def verify(self, asked: Verifying) -> Errors:
+    async def verify(self, asked: VerificationRequest) -> Errors:
         outcome = await self._ask(asked)
         if isinstance(outcome, ErrorCode):
             return dict.fromkeys(asked.partitions, outcome)
         return {name: _as_producers_know_it(error) for name, error in outcome.items()}
 
-    async def _ask(self, asked: Verifying) -> Errors | ErrorCode:
+    async def _ask(self, asked: VerificationRequest) -> Errors | ErrorCode:
         coordinator = coordinator_of(self._broker.topics.get(STATE_TOPIC), asked.transactional_id)
         if coordinator is None:
             return ErrorCode.coordinator_not_available
@@ -50,7 +50,7 @@ class CoordinatorsVerify:
         answer = await self._peers.ask(coordinator, asked)
         return ErrorCode.network_exception if answer is None else answer
 
-    async def _ask_here(self, asked: Verifying) -> Errors | ErrorCode:
+    async def _ask_here(self, asked: VerificationRequest) -> Errors | ErrorCode:
         request = AddPartitions(
             transactional_id=asked.transactional_id,
             producer_id=asked.producer_id,
@@ -66,7 +66,7 @@ class CoordinatorsVerify:
         return dict(reply.errors)
 
 
-def _verifies_only(asked: Verifying) -> bool:
+def _verifies_only(asked: VerificationRequest) -> bool:
     return asked.transaction_version < EPOCH_BUMPS_SINCE_VERSION
 
 
@@ -75,7 +75,7 @@ def _as_producers_know_it(error: ErrorCode) -> ErrorCode:
     return ErrorCode.invalid_producer_epoch if error is ErrorCode.producer_fenced else error
 
 
-async def _exchange(connection: Connection, items: Sequence[Verifying]) -> list[Errors]:
+async def _exchange(connection: Connection, items: Sequence[VerificationRequest]) -> list[Errors]:
     transactions = [
         {
             "transactional_id": item.transactional_id,

@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.partition.writers import ALL, append_as_writer, committed, time_of_append
 from ottla.broker.wal_service.logs import is_passing, refusal_failure
-from ottla.broker.wal_service.stream_start import Beginning, begin
-from ottla.machines.writers.resumption import Missing, Placed, sequence_of
-from ottla.machines.writers.rules import Fenced, Unknown, judge_append
+from ottla.broker.wal_service.stream_start import StreamStart, begin
+from ottla.machines.writers.resumption import LoggedIds, RejectedIds, sequence_of
+from ottla.machines.writers.rules import Fenced, UnknownEpoch, judge_append
 from ottla.net.grpc.status import RpcError, Status
 from ottla.net.grpc.stream import Receiver
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.records.bridge import RowEncoder, Traits, seal
 from ottla.protocol.wire.wal_append import (
-    Acknowledged,
+    AcknowledgedIds,
     Acks,
     AppendReply,
     AppendRun,
     Begin,
-    Begun,
     Code,
     RefusedIds,
+    StreamBegun,
     WalFailure,
     decode_append_request,
     encode_append_reply,
@@ -60,7 +60,7 @@ class AppendStream(Receiver):
         self._service = service
         self._call = call
         self._log = LogName("")
-        self._begun: Beginning | None = None
+        self._begun: StreamStart | None = None
         self._acks = ALL
         self._next_id = 0
         self._early: deque[bytes] | None = None
@@ -70,7 +70,7 @@ class AppendStream(Receiver):
         """Credit that is withheld."""
         self._waits = 0
         """Number of replies that wait for a commit."""
-        self._acknowledged: list[Acknowledged] = []
+        self._acknowledged: list[AcknowledgedIds] = []
         self._refused: list[RefusedIds] = []
         self._is_flushing = False
         self._is_over = False
@@ -129,7 +129,7 @@ class AppendStream(Receiver):
         self._next_id = outcome.next_id
         last_id = outcome.next_id - 1 if outcome.next_id else None
         committed_end, bytes_max = outcome.partition.high_watermark, outcome.partition.log.config.max_message_bytes
-        begun = Begun(outcome.writer_id, last_id, committed_end, bytes_max)
+        begun = StreamBegun(outcome.writer_id, last_id, committed_end, bytes_max)
         self._call.send(encode_append_reply(AppendReply(begun=begun)))
         for account in outcome.accounts:
             self._settle_account(outcome, account)
@@ -142,9 +142,9 @@ class AppendStream(Receiver):
                 self._take(message)
         self._end_if_done(is_ending=self._call.stream.has_ended)
 
-    def _settle_account(self, begun: Beginning, account: Placed | Missing) -> None:
+    def _settle_account(self, begun: StreamStart, account: LoggedIds | RejectedIds) -> None:
         """Settles ids that an earlier stream of this writer left without a reply."""
-        if isinstance(account, Placed):
+        if isinstance(account, LoggedIds):
             self._wait(account.first_id, account.record_count, account.base_offset, account.end_offset, 0)
         else:
             failure = WalFailure(Code.UNEXPECTED_END, "it was refused before", offset=begun.partition.log_end_offset)
@@ -205,7 +205,7 @@ class AppendStream(Receiver):
             return
         log = partition.log
         refusal = judge_append(begun.epoch, log.producers.writer_epoch, log.end_offset, expected_end)
-        if isinstance(refusal, Fenced | Unknown):
+        if isinstance(refusal, Fenced | UnknownEpoch):
             self._fail_when_committed(refusal_failure(refusal))
             return
         if refusal is not None:
@@ -272,7 +272,7 @@ class AppendStream(Receiver):
         self._early = deque()
         self._service.start_task(self._fail_later(begun, failure))
 
-    async def _fail_later(self, begun: Beginning, failure: WalFailure) -> None:
+    async def _fail_later(self, begun: StreamStart, failure: WalFailure) -> None:
         error = await committed(begun.partition, begun.partition.log_end_offset)
         if not self._is_over:
             self._fail(failure if error is ErrorCode.none else self._service.logs.failure(self._log, error))
@@ -300,9 +300,9 @@ class AppendStream(Receiver):
         if acknowledged:
             last = acknowledged[-1]
             if last.first_id + last.record_count == first_id and last.first_offset + last.record_count == first_offset:
-                acknowledged[-1] = Acknowledged(last.first_id, last.record_count + count, last.first_offset)
+                acknowledged[-1] = AcknowledgedIds(last.first_id, last.record_count + count, last.first_offset)
                 return
-        acknowledged.append(Acknowledged(first_id, count, first_offset))
+        acknowledged.append(AcknowledgedIds(first_id, count, first_offset))
         self._flush_soon()
 
     def _refuse(self, first_id: int, count: int, failure: WalFailure) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition.writers import batches_of, committed, last_id_of
 from ottla.broker.wal_service.logs import refusal_failure
-from ottla.machines.writers.resumption import NO_ID, Missing, Placed, account_for
-from ottla.machines.writers.rules import Unknown, judge_epoch
+from ottla.machines.writers.resumption import NO_ID, LoggedIds, RejectedIds, account_for
+from ottla.machines.writers.rules import UnknownEpoch, judge_epoch
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import NO_EPOCH, WRITER_IDS_FROM, producer_id_of
 from ottla.protocol.wire.wal_append import Acks, Begin, Code, WalFailure
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.broker.wal_service.service import WalService
 
 
-class Beginning(NamedTuple):
+class StreamStart(NamedTuple):
     """The state with which a stream begins."""
 
     partition: Partition
@@ -27,14 +27,14 @@ class Beginning(NamedTuple):
     epoch: int
     next_id: int
     """The next record has this id or a higher one."""
-    accounts: list[Placed | Missing]
+    accounts: list[LoggedIds | RejectedIds]
     may_be_trimmed: bool = False
     """True if missing records may have been in the log and been trimmed."""
     fenced: WalFailure | None = None
     """Set if the writer is fenced: it is told which of its records are in the log, and can write nothing more."""
 
 
-async def begin(service: WalService, request: Begin, stream: AppendStream) -> Beginning | WalFailure:
+async def begin(service: WalService, request: Begin, stream: AppendStream) -> StreamStart | WalFailure:
     """Checks a Begin request and finds out which of the writer's records are in the log."""
     log = LogName(request.topic, request.partition)
     partition = service.logs.led(log)
@@ -46,7 +46,7 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
     if not partition.is_led_here:
         return service.logs.not_led(log)
     refusal = judge_epoch(request.epoch, partition.log.producers.writer_epoch)
-    if isinstance(refusal, Unknown):
+    if isinstance(refusal, UnknownEpoch):
         error = await committed(partition, partition.log_end_offset)
         return refusal_failure(refusal) if error is ErrorCode.none else service.logs.failure(log, error)
     fenced = refusal_failure(refusal) if refusal is not None else None
@@ -54,7 +54,7 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
     service.register(partition, writer_id, stream)
     settled_id = NO_ID if request.settled_id is None else request.settled_id
     if request.epoch == NO_EPOCH and request.writer_id is None:  # new in this log, whatever it did elsewhere
-        return Beginning(partition, writer_id, NO_EPOCH, settled_id + 1, [], fenced=fenced)
+        return StreamStart(partition, writer_id, NO_EPOCH, settled_id + 1, [], fenced=fenced)
     known = partition.log.producers.get(writer_id)
     if known is None and fenced is not None:
         return WalFailure(Code.UNKNOWN_WRITER, f"{fenced.message}, and what an earlier one wrote is not known any more")
@@ -69,7 +69,7 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> Be
         return service.logs.not_led(log)
     accounts = account_for(settled_id, last_id, batches)
     may_be_trimmed = request.from_offset < start
-    return Beginning(partition, writer_id, request.epoch, last_id + 1, accounts, may_be_trimmed, fenced)
+    return StreamStart(partition, writer_id, request.epoch, last_id + 1, accounts, may_be_trimmed, fenced)
 
 
 async def _writer_id(service: WalService, request: Begin) -> int | WalFailure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.cluster.reassign import reassign
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def describe(
     else:
         _print(report)
     if check and not report.is_healthy:
-        raise FailedError(f"the cluster is not as it should be: {'; '.join(_complaints(report))}")
+        raise CommandError(f"the cluster is not as it should be: {'; '.join(_complaints(report))}")
 
 
 def _print(report: ClusterReport) -> None:

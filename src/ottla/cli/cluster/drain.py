@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
 
@@ -40,13 +40,13 @@ def drain(
         from ottla.client import Admin
 
         async with Admin(bootstrap, client_id="ottla-cli") as admin:
-            draining = Draining(admin, broker_id, dry_run=dry_run, wait=wait, timeout_s=timeout, as_json=as_json)
+            draining = BrokerDrain(admin, broker_id, dry_run=dry_run, wait=wait, timeout_s=timeout, as_json=as_json)
             await (draining.leaders() if leaders_only else draining.replicas())
 
     run(work())
 
 
-class Draining:
+class BrokerDrain:
     """One drain of a broker."""
 
     def __init__(
@@ -110,19 +110,19 @@ class Draining:
             failures = await self._admin.elect_leaders(led) if led else {}
             if failures:
                 reasons = "; ".join(list(map(str, failures.values()))[:3])
-                raise FailedError(f"{count_text(len(failures), 'leader')} could not be moved: {reasons}")
+                raise CommandError(f"{count_text(len(failures), 'leader')} could not be moved: {reasons}")
         self._print(plan, "led by others than")
         stuck = [at for at, each in partitions if each.leader == self._broker_id and len(each.isr) < 2]
         if stuck:
             names = ", ".join(map(str, stuck[:3]))
-            raise FailedError(f"nobody else is in sync to lead {count_text(len(stuck), 'partition')}: {names}")
+            raise CommandError(f"nobody else is in sync to lead {count_text(len(stuck), 'partition')}: {names}")
 
     async def _demand_known(self, assignment: Mapping[TopicPartition, Replicas]) -> None:
         """Raises FailedError for an unknown broker, so that a mistyped id does not look like an empty broker."""
         alive = {broker.id for broker in (await self._admin.describe_cluster()).brokers}
         if self._broker_id not in alive and not any(self._broker_id in replicas for replicas in assignment.values()):
             known = ", ".join(map(str, sorted(alive)))
-            raise FailedError(f"there is no broker {self._broker_id}, and nothing on it; the cluster has {known}")
+            raise CommandError(f"there is no broker {self._broker_id}, and nothing on it; the cluster has {known}")
 
     def _print(self, plan: Plan, what: str) -> None:
         if self._as_json:

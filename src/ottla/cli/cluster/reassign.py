@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import (
     DEFAULT_BOOTSTRAP,
@@ -35,7 +35,7 @@ ROWS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PlanSource:
     """The source of the plan."""
 
     file: Path | None
@@ -81,7 +81,7 @@ def reassign(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Changes the replicas of partitions. Only shows the plan, unless --execute, --verify or --cancel is given."""
-    wish = Wish(file, topic or [], partition, _ids(replicas, "--replicas"), balance, _ids(brokers, "--brokers"))
+    wish = PlanSource(file, topic or [], partition, _ids(replicas, "--replicas"), balance, _ids(brokers, "--brokers"))
     _check_call(wish, [execute, verify, cancel, list_], cancels_all=cancel and everything)
 
     async def work() -> None:
@@ -111,7 +111,7 @@ def _ids(text: str | None, option: str) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-def _check_call(wish: Wish, actions: Sequence[bool], *, cancels_all: bool) -> None:
+def _check_call(wish: PlanSource, actions: Sequence[bool], *, cancels_all: bool) -> None:
     if sum(actions) > 1:
         raise typer.BadParameter("choose one of --execute, --verify, --cancel and --list")
     sources = [wish.file is not None, wish.balance, wish.replicas is not None or wish.partition is not None]
@@ -128,7 +128,7 @@ def _check_call(wish: Wish, actions: Sequence[bool], *, cancels_all: bool) -> No
         raise typer.BadParameter("--brokers goes with --balance")
 
 
-async def _targets(admin: Admin, wish: Wish, *, any_replicas: bool = False) -> Targets:
+async def _targets(admin: Admin, wish: PlanSource, *, any_replicas: bool = False) -> Targets:
     """Returns the plan. Set `any_replicas` if only its partitions matter."""
     from ottla.cli.cluster.reassignment_file import read_plan
     from ottla.cli.cluster.replica_moves import current_assignment
@@ -140,14 +140,14 @@ async def _targets(admin: Admin, wish: Wish, *, any_replicas: bool = False) -> T
         return read_plan(wish.file)
     assignment = await current_assignment(admin)
     if missing := [name for name in wish.topics if not any(at.topic == name for at in assignment)]:
-        raise FailedError(f'topic "{missing[0]}": it does not exist')
+        raise CommandError(f'topic "{missing[0]}": it does not exist')
     if wish.balance:
         chosen = {at: now for at, now in assignment.items() if not wish.topics or at.topic in wish.topics}
         return plan_balance(chosen, await seats(admin), wish.on_brokers)
     (topic,) = wish.topics
     places = [at for at in assignment if at.topic == topic and wish.partition in (None, at.partition)]
     if not places:
-        raise FailedError(f"{topic}-{wish.partition}: there is no such partition")
+        raise CommandError(f"{topic}-{wish.partition}: there is no such partition")
     if wish.replicas is None:
         if not any_replicas:
             raise typer.BadParameter("say where to: --replicas")
@@ -165,7 +165,7 @@ async def _show_and_execute(
     assignment = await current_assignment(admin)
     now = {at: assignment[at] for at in targets if at in assignment}
     if missing := [at for at in targets if at not in assignment]:
-        raise FailedError(f"{missing[0]}: there is no such partition")
+        raise CommandError(f"{missing[0]}: there is no such partition")
     changes = {at: replicas for at, replicas in targets.items() if now[at] != replicas}
     if as_json:
         print_json({"current": plan_as_json(now), "proposed": plan_as_json(targets), "executed": execute})
@@ -215,7 +215,7 @@ async def _verify(admin: Admin, targets: Targets, as_json: bool) -> None:
         print_table(["partition", "state"], rows[:ROWS_MAX])
     unfinished = len(progress.under_way) + len(progress.elsewhere)
     if unfinished:
-        raise FailedError(
+        raise CommandError(
             f"{count_text(unfinished, 'partition')} not there: {len(progress.under_way)} under way, "
             f"{len(progress.elsewhere)} not as planned"
         )

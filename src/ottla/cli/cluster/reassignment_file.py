@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.client.consumer.types import TopicPartition
 
 Targets = dict[TopicPartition, tuple[int, ...]]
@@ -18,20 +18,20 @@ def read_plan(path: Path) -> Targets:
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except OSError as cause:
-        raise FailedError(f"the plan {path} cannot be read: {cause.strerror}") from cause
+        raise CommandError(f"the plan {path} cannot be read: {cause.strerror}") from cause
     except (UnicodeDecodeError, json.JSONDecodeError) as cause:
-        raise FailedError(f"the plan {path} is not JSON: {cause}") from cause
+        raise CommandError(f"the plan {path} is not JSON: {cause}") from cause
     entries = tree.get("partitions") if isinstance(tree, dict) else None
     if not isinstance(entries, list) or tree.get("version", 1) != 1:
-        raise FailedError(f'{path} is not a plan: it has no {{"version": 1, "partitions": [...]}}')
+        raise CommandError(f'{path} is not a plan: it has no {{"version": 1, "partitions": [...]}}')
     targets: Targets = {}
     for number, entry in enumerate(entries, 1):
         at, replicas = _entry(entry, f"{path}, partition {number} of the list")
         if at in targets:
-            raise FailedError(f"{path} has {at} twice")
+            raise CommandError(f"{path} has {at} twice")
         targets[at] = replicas
     if not targets:
-        raise FailedError(f"{path} names no partitions")
+        raise CommandError(f"{path} names no partitions")
     return targets
 
 
@@ -39,13 +39,13 @@ def _entry(entry: Any, where: str) -> tuple[TopicPartition, tuple[int, ...]]:
     try:
         topic, partition, replicas = entry["topic"], entry["partition"], entry["replicas"]
     except (KeyError, TypeError) as cause:
-        raise FailedError(f"{where}: it needs topic, partition and replicas") from cause
+        raise CommandError(f"{where}: it needs topic, partition and replicas") from cause
     if not isinstance(topic, str) or not _is_id(partition):
-        raise FailedError(f"{where}: topic is a name and partition a number")
+        raise CommandError(f"{where}: topic is a name and partition a number")
     if not isinstance(replicas, list) or not replicas or not all(map(_is_id, replicas)):
-        raise FailedError(f"{where}: replicas is a list of broker ids")
+        raise CommandError(f"{where}: replicas is a list of broker ids")
     if any(directory != "any" for directory in entry.get("log_dirs") or []):
-        raise FailedError(f"{where}: log_dirs cannot be chosen, leave them out")
+        raise CommandError(f"{where}: log_dirs cannot be chosen, leave them out")
     return TopicPartition(topic, partition), tuple(replicas)
 
 

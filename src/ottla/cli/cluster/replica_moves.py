@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import count_text, say
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def request_moves(admin: Admin, targets: Mapping[TopicPartition, Sequence[
         reasons = "; ".join(list(refused.values())[:NAMED_MAX])
         rest = len(places) - len(refused)
         others = f" The other {count_text(rest, 'partition')} did as asked." if rest else ""
-        raise FailedError(f"{count_text(len(refused), 'partition')} refused: {reasons}.{others}")
+        raise CommandError(f"{count_text(len(refused), 'partition')} refused: {reasons}.{others}")
 
 
 async def progress_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> Progress:
@@ -107,11 +107,11 @@ async def wait_for_moves(
             said_at = now
             say(f"{len(progress.done)} of {count_text(len(targets), 'partition')} moved")
         if timeout_s is not None and now - started > timeout_s:
-            raise FailedError(
+            raise CommandError(
                 f"not all replicas have moved after {timeout_s:g} s. They go on, and `ottla cluster reassign --list`"
                 " shows them"
             )
         await asyncio.sleep(POLL_S)
     if progress.elsewhere:
         names = ", ".join(map(str, progress.elsewhere[:NAMED_MAX]))
-        raise FailedError(f"{names}: cancelled, deleted or moved elsewhere meanwhile")
+        raise CommandError(f"{names}: cancelled, deleted or moved elsewhere meanwhile")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ottla.cli.failures import FAILURE, FailedError
+from ottla.cli.failures import FAILURE, CommandError
 from ottla.cli.output import run, say
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ def failures_in_words() -> Iterator[None]:
 
         yield
     except ConnectorError as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
     except ImportError as missing:
-        raise FailedError(f"connectors need more: pip install 'ottla[connect]' ({missing})") from missing
+        raise CommandError(f"connectors need more: pip install 'ottla[connect]' ({missing})") from missing
 
 
 def run_connectors(configs: Sequence[ConnectorConfig]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.connect.connector_runs import failures_in_words, run_connectors
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import (
     DEFAULT_BOOTSTRAP,
     AsJson,
@@ -70,7 +70,7 @@ def reset(
         from ottla.connect.positions import reset_position
 
         if not run(reset_position(bootstrap, name)):
-            raise FailedError(f'there is no position of a connector "{name}": it begins with a snapshot anyhow')
+            raise CommandError(f'there is no position of a connector "{name}": it begins with a snapshot anyhow')
     say(f"{name} begins anew with its next start")
 
 

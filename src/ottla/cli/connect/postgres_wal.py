@@ -49,10 +49,10 @@ def postgres_wal(
     """
 
     async def work() -> None:
-        from ottla.connect.postgres_wal.log_location import LogPlace, settings_of_new_log
+        from ottla.connect.postgres_wal.log_location import LogLocation, settings_of_new_log
         from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 
-        place, new = LogPlace(wal, log), settings_of_new_log(replicas, durability)
+        place, new = LogLocation(wal, log), settings_of_new_log(replicas, durability)
         settings = ReceiverSettings(
             dsn, slot=slot, application_name=name, unbounded_slot=unbounded_slot, accept_gap=accept_gap
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import parse_duration_ms
 
 LogName = Annotated[str, typer.Option("--log", help="The name of the log: one for each database.", show_default=False)]
@@ -21,11 +21,11 @@ def failures_in_words() -> Iterator[None]:
         import ottla.wal
         from ottla.connect.failures import ConnectorError
     except ImportError as missing:
-        raise FailedError(f"{missing}. Type: pip install 'ottla[wal]'") from None
+        raise CommandError(f"{missing}. Type: pip install 'ottla[wal]'") from None
     try:
         yield
     except (ConnectorError, ottla.wal.WalError) as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
 
 
 def seconds_of(text: str, option: str) -> float:

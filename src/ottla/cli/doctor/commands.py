@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import AsJson, count_text, print_json, print_rich
 from ottla.cli.up.commands import default_data_dir
 
@@ -55,7 +55,7 @@ def doctor(
         _print(groups.items())
         print(f"{counts[Status.ok]} ok, {count_text(counts[Status.warn], 'warning')}, {counts[Status.bad]} bad")
     if counts[Status.bad]:
-        raise FailedError("something here will hurt: see the rows marked bad")
+        raise CommandError("something here will hurt: see the rows marked bad")
 
 
 def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:

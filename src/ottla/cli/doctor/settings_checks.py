@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.cli.doctor.checks import Check, bad, ok, warn
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.config_file import problems, read_config_file, read_settings
 
 
@@ -19,7 +19,7 @@ def settings_checks(path: Path) -> Iterator[Check]:
         return
     try:
         found = read_config_file(path)
-    except FailedError as failure:
+    except CommandError as failure:
         yield bad(path.name, "refused", str(failure))
         return
     yield ok(path.name, f"{len(settings)} settings, a broker starts with them")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.groups.offsets_plan import parse_topic
 from ottla.cli.groups.reset import Name, Topics, reset
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run
@@ -184,7 +184,7 @@ def delete(
         for each in deleted:
             print(f"deleted {each}")
     if failures:
-        raise FailedError("; ".join(failures))
+        raise CommandError("; ".join(failures))
 
 
 async def _delete_groups(admin: Admin, names: list[str], if_exists: bool) -> tuple[list[str], list[str]]:
@@ -208,6 +208,6 @@ async def _delete_offsets(
     ]
     if not chosen:
         named = ", ".join(name for name, _ in topics)
-        raise FailedError(f'group "{group}": it has committed nothing in {named}')
+        raise CommandError(f'group "{group}": it has committed nothing in {named}')
     refused = await admin.delete_group_offsets(group, chosen)
     return [f"{group} {at}" for at in chosen if at not in refused], [str(each) for each in refused.values()]

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 
 if TYPE_CHECKING:
     from ottla.client.consumer.types import TopicPartition
@@ -18,7 +18,7 @@ PARTITIONS_MAX = 100_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-class Aim(Enum):
+class ResetTarget(Enum):
     """Where to move the offsets."""
 
     EARLIEST = "earliest"
@@ -30,7 +30,7 @@ class Aim(Enum):
     FILE = "file"
 
 
-class Place(NamedTuple):
+class PartitionOffsets(NamedTuple):
     """The state of one partition that the plan depends on."""
 
     at: TopicPartition
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     """The old and the new offset of one partition."""
 
     topic: str
@@ -58,8 +58,11 @@ class Change:
 
 
 def plan_offsets(
-    places: Sequence[Place], aim: Aim, number: int = 0, found: Mapping[TopicPartition, int] | None = None
-) -> list[Change]:
+    places: Sequence[PartitionOffsets],
+    aim: ResetTarget,
+    number: int = 0,
+    found: Mapping[TopicPartition, int] | None = None,
+) -> list[OffsetChange]:
     """Computes the new offset of each partition.
 
     `number` is the offset or the shift. `found` has the offsets looked up by time, with -1 for none, or those of a
@@ -68,31 +71,33 @@ def plan_offsets(
     return [_change(place, *_target(place, aim, number, found or {})) for place in places]
 
 
-def _target(place: Place, aim: Aim, number: int, found: Mapping[TopicPartition, int]) -> tuple[int, str | None]:
+def _target(
+    place: PartitionOffsets, aim: ResetTarget, number: int, found: Mapping[TopicPartition, int]
+) -> tuple[int, str | None]:
     """Returns the offset before it is clamped to the log's range, and a remark."""
-    if aim is Aim.EARLIEST:
+    if aim is ResetTarget.EARLIEST:
         return place.first, None
-    if aim is Aim.LATEST:
+    if aim is ResetTarget.LATEST:
         return place.end, None
-    if aim is Aim.OFFSET:
+    if aim is ResetTarget.OFFSET:
         return number, None
-    if aim is Aim.FILE:
+    if aim is ResetTarget.FILE:
         return found[place.at], None
-    if aim is Aim.TIME:
+    if aim is ResetTarget.TIME:
         offset = found[place.at]
         return (offset, None) if offset >= 0 else (place.end, "no record is as late: the end")
     if place.committed is None:
-        raise FailedError(f"{place.at}: the group has committed nothing there, so there is nothing to go by")
-    return place.committed + (number if aim is Aim.SHIFT else 0), None
+        raise CommandError(f"{place.at}: the group has committed nothing there, so there is nothing to go by")
+    return place.committed + (number if aim is ResetTarget.SHIFT else 0), None
 
 
-def _change(place: Place, wanted: int, remark: str | None) -> Change:
+def _change(place: PartitionOffsets, wanted: int, remark: str | None) -> OffsetChange:
     new = min(max(wanted, place.first), place.end)
     if wanted < place.first:
         remark = f"{wanted} is before the log, which begins at {place.first}"
     elif wanted > place.end:
         remark = f"{wanted} is behind the log, which ends at {place.end}"
-    return Change(place.at.topic, place.at.partition, place.committed, new, place.first, place.end, remark)
+    return OffsetChange(place.at.topic, place.at.partition, place.committed, new, place.first, place.end, remark)
 
 
 # Parsing of user input.
@@ -123,7 +128,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "it is not text"
-        raise FailedError(f"the offsets {path} cannot be read: {reason}") from cause
+        raise CommandError(f"the offsets {path} cannot be read: {reason}") from cause
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(lines, 1):
         fields = [field.strip().strip('"') for field in line.split(",")]
@@ -132,16 +137,16 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
         if len(fields) == 4 and fields.pop(0) != group:
             continue
         if len(fields) != 3 or not fields[0] or not all(field.isdecimal() for field in fields[1:]):
-            raise FailedError(f"{path}, line {number}: it is not topic,partition,offset")
+            raise CommandError(f"{path}, line {number}: it is not topic,partition,offset")
         at = TopicPartition(fields[0], int(fields[1]))
         if at in offsets:
-            raise FailedError(f"{path}, line {number}: {at} is there twice")
+            raise CommandError(f"{path}, line {number}: {at} is there twice")
         offsets[at] = int(fields[2])
     if not offsets:
-        raise FailedError(f'{path} has no offsets of group "{group}"')
+        raise CommandError(f'{path} has no offsets of group "{group}"')
     return offsets
 
 
-def offsets_as_csv(changes: Sequence[Change]) -> str:
+def offsets_as_csv(changes: Sequence[OffsetChange]) -> str:
     """Formats the old offsets as CSV, so that the change can be undone."""
     return "".join(f"{each.topic},{each.partition},{each.old}\n" for each in changes if each.old is not None)

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
-from ottla.cli.groups.offsets_plan import Aim, Change, Place, offsets_as_csv, parse_topic, plan_offsets, read_offsets
+from ottla.cli.failures import CommandError
+from ottla.cli.groups.offsets_plan import (
+    OffsetChange,
+    PartitionOffsets,
+    ResetTarget,
+    offsets_as_csv,
+    parse_topic,
+    plan_offsets,
+    read_offsets,
+)
 from ottla.cli.number_options import INT64_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
 from ottla.cli.time_options import since_ms
@@ -31,12 +39,12 @@ Topics = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ResetRequest:
     """The offsets to reset, and their target."""
 
     group: str
     topics: list[tuple[str, list[int] | None]]
-    aim: Aim
+    aim: ResetTarget
     number: int = 0
     """The offset, the shift, or the time in milliseconds."""
     file: Path | None = None
@@ -70,13 +78,13 @@ def reset(
 ) -> None:
     """Changes the committed offsets of an empty group. Shows old and new offsets only, unless --execute is given."""
     aims = {
-        Aim.EARLIEST: to_earliest,
-        Aim.LATEST: to_latest,
-        Aim.CURRENT: to_current,
-        Aim.OFFSET: to_offset is not None,
-        Aim.TIME: to_time is not None,
-        Aim.SHIFT: shift_by is not None,
-        Aim.FILE: from_file is not None,
+        ResetTarget.EARLIEST: to_earliest,
+        ResetTarget.LATEST: to_latest,
+        ResetTarget.CURRENT: to_current,
+        ResetTarget.OFFSET: to_offset is not None,
+        ResetTarget.TIME: to_time is not None,
+        ResetTarget.SHIFT: shift_by is not None,
+        ResetTarget.FILE: from_file is not None,
     }
     aim = _only(aims)
     _check_topics(aim, topic, all_topics)
@@ -86,7 +94,7 @@ def reset(
     except ValueError as mistake:
         raise typer.BadParameter(str(mistake)) from mistake
     number = next((each for each in (to_offset, shift_by, time_ms) if each is not None), 0)
-    wish = Wish(name, named, aim, number, from_file, create)
+    wish = ResetRequest(name, named, aim, number, from_file, create)
 
     async def work() -> None:
         from ottla.client import Admin
@@ -97,27 +105,27 @@ def reset(
     run(work())
 
 
-def _only(aims: dict[Aim, bool]) -> Aim:
+def _only(aims: dict[ResetTarget, bool]) -> ResetTarget:
     chosen = [aim for aim, is_given in aims.items() if is_given]
     if len(chosen) != 1:
         raise typer.BadParameter(f"choose one of {AIMS}")
     return chosen[0]
 
 
-def _check_topics(aim: Aim, topics: list[str] | None, all_topics: bool) -> None:
-    if aim is Aim.FILE:
+def _check_topics(aim: ResetTarget, topics: list[str] | None, all_topics: bool) -> None:
+    if aim is ResetTarget.FILE:
         if topics or all_topics:
             raise typer.BadParameter("--from-file names the partitions: leave --topic and --all-topics out")
     elif bool(topics) == all_topics:
         raise typer.BadParameter("say which: --topic, or --all-topics for all that the group has committed")
 
 
-async def _reset(admin: Admin, wish: Wish, execute: bool, as_json: bool) -> None:
+async def _reset(admin: Admin, wish: ResetRequest, execute: bool, as_json: bool) -> None:
     group = (await admin.describe_groups([wish.group])).get(wish.group)
     if group is None and not wish.create:
-        raise FailedError(f'group "{wish.group}": there is no such group; --create makes one with these offsets')
+        raise CommandError(f'group "{wish.group}": there is no such group; --create makes one with these offsets')
     if group is not None and group.members and execute:
-        raise FailedError(_has_members(group))
+        raise CommandError(_has_members(group))
     changes = await _plan(admin, wish)
     if as_json:
         offsets = [asdict(each) for each in changes]
@@ -143,13 +151,13 @@ def _has_members(group: GroupDescription) -> str:
     )
 
 
-async def _commit(admin: Admin, group: str, changes: list[Change]) -> None:
+async def _commit(admin: Admin, group: str, changes: list[OffsetChange]) -> None:
     failures = await admin.alter_group_offsets(group, {(each.topic, each.partition): each.new for each in changes})
     if failures:
-        raise FailedError("; ".join(map(str, failures.values())))
+        raise CommandError("; ".join(map(str, failures.values())))
 
 
-async def _plan(admin: Admin, wish: Wish) -> list[Change]:
+async def _plan(admin: Admin, wish: ResetRequest) -> list[OffsetChange]:
     from ottla.client.consumer.types import READ_UNCOMMITTED
 
     committed = await admin.group_offsets(wish.group)
@@ -163,18 +171,20 @@ async def _plan(admin: Admin, wish: Wish) -> list[Change]:
             if not wish.topics and wish.file is None:  # --all-topics: a committed offset of a deleted topic is no error
                 say(f"{at} is left out: {log.problem}")
                 continue
-            raise FailedError(f"{at}: {log.problem}")
+            raise CommandError(f"{at}: {log.problem}")
         old = committed.get(at)
-        places.append(Place(at, None if old is None else old.offset, log.first, log.end))
+        places.append(PartitionOffsets(at, None if old is None else old.offset, log.first, log.end))
     if not places:
-        raise FailedError(f'group "{wish.group}": it has committed nothing; name topics with --topic')
-    if wish.aim is Aim.TIME:
+        raise CommandError(f'group "{wish.group}": it has committed nothing; name topics with --topic')
+    if wish.aim is ResetTarget.TIME:
         times = await admin.offsets_for_time([place.at for place in places], wish.number)
         found = {at: each.offset for at, each in times.items()}
     return plan_offsets(places, wish.aim, wish.number, found)
 
 
-async def _partitions(admin: Admin, wish: Wish, committed: dict[TopicPartition, GroupOffset]) -> list[TopicPartition]:
+async def _partitions(
+    admin: Admin, wish: ResetRequest, committed: dict[TopicPartition, GroupOffset]
+) -> list[TopicPartition]:
     from ottla.client.consumer.types import TopicPartition
 
     if not wish.topics:
@@ -184,12 +194,14 @@ async def _partitions(admin: Admin, wish: Wish, committed: dict[TopicPartition, 
         there = [each.index for each in await admin.describe_partitions(name)]
         missing = [index for index in indexes or [] if index not in there]
         if missing:
-            raise FailedError(f"{name}-{missing[0]}: it does not exist; the topic has partitions 0 to {len(there) - 1}")
+            raise CommandError(
+                f"{name}-{missing[0]}: it does not exist; the topic has partitions 0 to {len(there) - 1}"
+            )
         chosen.update(TopicPartition(name, index) for index in (there if indexes is None else indexes))
     return sorted(chosen)
 
 
-def _print_changes(changes: list[Change]) -> None:
+def _print_changes(changes: list[OffsetChange]) -> None:
     rows = [
         (
             f"{each.topic}-{each.partition}",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, size_text
 from ottla.cli.records.record_format import iso_time, json_bytes
 from ottla.protocol.model.topic_names import check_name
 
 if TYPE_CHECKING:
-    from ottla.cli.log.segment_scan import FoundBatch, Problem
+    from ottla.cli.log.segment_scan import Problem, ScannedBatch
 
 commands = typer.Typer(help="Looks into the files of a log, without a broker.", no_args_is_help=True)
 
@@ -47,12 +47,12 @@ def dump(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Prints the batches of a log. For a topic in a cluster, prints one replica of each partition."""
-    from ottla.cli.log.segment_scan import FoundBatch, scan_partition
+    from ottla.cli.log.segment_scan import ScannedBatch, scan_partition
 
     shown = 0
     for segments in _segments(path, partition, data, bootstrap, all_replicas=False):
         for found in scan_partition(segments):
-            if isinstance(found, FoundBatch):
+            if isinstance(found, ScannedBatch):
                 if found.header.last_offset < from_offset:
                     continue
                 _print_batch(found, records, as_json)
@@ -76,7 +76,7 @@ def verify(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Checks the checksum, lengths and offsets of every batch. Fails on damage, naming file, position and offset."""
-    from ottla.cli.log.segment_scan import FoundBatch, Problem, scan_partition
+    from ottla.cli.log.segment_scan import Problem, ScannedBatch, scan_partition
 
     batches = record_count = size_bytes = files = 0
     problems: list[Problem] = []
@@ -88,7 +88,7 @@ def verify(
                 problems.append(problem)
                 if not as_json:
                     _print_problem(problem, as_json)
-            if isinstance(found, FoundBatch):
+            if isinstance(found, ScannedBatch):
                 batches += 1
                 record_count += found.header.record_count
                 size_bytes += found.header.size_bytes
@@ -100,7 +100,7 @@ def verify(
         amount = f"{count_text(batches, 'batch').replace('batchs', 'batches')}, {count_text(record_count, 'record')}"
         print(f"{count_text(files, 'file')}, {amount}, {size_text(size_bytes)}: {'damaged' if damage else 'intact'}")
     if damage:
-        raise FailedError(f"{count_text(len(damage), 'damaged place')} in {path}")
+        raise CommandError(f"{count_text(len(damage), 'damaged place')} in {path}")
 
 
 def _segments(
@@ -120,11 +120,11 @@ def _segments(
         chosen = directories if all_replicas else one_replica_each(directories)
         found = [segments for each in chosen for segments in find_segments(each)]
     if not found:
-        raise FailedError(f"{path} has no segment files: they are named by 20 digits and .log")
+        raise CommandError(f"{path} has no segment files: they are named by 20 digits and .log")
     return found
 
 
-def _undecodable(found: FoundBatch) -> Problem | None:
+def _undecodable(found: ScannedBatch) -> Problem | None:
     """Returns a problem if the checksum is valid but the records cannot be decoded, which is the producer's fault."""
     from ottla.cli.log.segment_scan import Problem
     from ottla.protocol.records.errors import CorruptRecords
@@ -137,7 +137,7 @@ def _undecodable(found: FoundBatch) -> Problem | None:
     return None
 
 
-def _print_batch(found: FoundBatch, with_records: bool, as_json: bool) -> None:
+def _print_batch(found: ScannedBatch, with_records: bool, as_json: bool) -> None:
     entry = _batch_json(found)
     if with_records:
         entry["records"] = _records_json(found)
@@ -164,7 +164,7 @@ def _print_batch(found: FoundBatch, with_records: bool, as_json: bool) -> None:
         )
 
 
-def _batch_json(found: FoundBatch) -> dict[str, Any]:
+def _batch_json(found: ScannedBatch) -> dict[str, Any]:
     from ottla.protocol.records.codecs import Compression
 
     header = found.header
@@ -190,7 +190,7 @@ def _batch_json(found: FoundBatch) -> dict[str, Any]:
     }
 
 
-def _records_json(found: FoundBatch) -> list[dict[str, Any]]:
+def _records_json(found: ScannedBatch) -> list[dict[str, Any]]:
     from ottla.protocol.records.errors import CorruptRecords
     from ottla.protocol.records.record import decode_batch
 

@@ -21,7 +21,7 @@ _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBatch:
+class ScannedBatch:
     """An intact batch and its position."""
 
     path: Path
@@ -66,7 +66,7 @@ def find_segments(path: Path) -> list[list[Path]]:
     return list(by_directory.values())
 
 
-def scan_partition(segments: list[Path]) -> Iterator[FoundBatch | Problem]:
+def scan_partition(segments: list[Path]) -> Iterator[ScannedBatch | Problem]:
     """Yields all batches of a partition in order, and the problems between them."""
     expected: int | None = None
     for number, path in enumerate(segments):
@@ -77,14 +77,14 @@ def scan_partition(segments: list[Path]) -> Iterator[FoundBatch | Problem]:
             expected = base
         is_newest = number == len(segments) - 1
         for found in scan_file(path, expected or 0, is_newest=is_newest):
-            if isinstance(found, FoundBatch):
+            if isinstance(found, ScannedBatch):
                 if expected is not None and found.header.base_offset > expected:
                     yield _gap(path, found.position, expected, found.header.base_offset)
                 expected = found.header.next_offset
             yield found
 
 
-def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[FoundBatch | Problem]:
+def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[ScannedBatch | Problem]:
     """Yields the batches and problems of one file. After damage, continues with the next intact batch."""
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -92,7 +92,7 @@ def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[FoundBa
         position = 0
         while position < size:
             found = _batch_at(fd, path, position, size, expected)
-            if isinstance(found, FoundBatch):
+            if isinstance(found, ScannedBatch):
                 yield found
                 position += found.header.size_bytes
                 expected = found.header.next_offset
@@ -109,7 +109,7 @@ def scan_file(path: Path, expected: int, *, is_newest: bool) -> Iterator[FoundBa
         os.close(fd)
 
 
-def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> FoundBatch | str:
+def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> ScannedBatch | str:
     """Returns the batch at this position, or the reason why there is none."""
     head = os.pread(fd, HEADER_BYTES, position)
     if len(head) < HEADER_BYTES:
@@ -130,7 +130,7 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> F
         return "the batch does not match its checksum"
     if header.base_offset > expected and _next_one_disagrees(fd, position + header.size_bytes, header, expected):
         return f"the base offset is {header.base_offset} where {expected} belongs"
-    return FoundBatch(path, position, header, data)
+    return ScannedBatch(path, position, header, data)
 
 
 def _next_one_disagrees(fd: int, position: int, header: BatchHeader, expected: int) -> bool:
@@ -152,7 +152,7 @@ def _next_intact(fd: int, path: Path, position: int, size: int, expected: int) -
             return None
         at = block.find(MAGIC, 16)
         while at != -1:
-            if isinstance(_batch_at(fd, path, position + at - 16, size, expected), FoundBatch):
+            if isinstance(_batch_at(fd, path, position + at - 16, size, expected), ScannedBatch):
                 return position + at - 16
             at = block.find(MAGIC, at + 1)
         position += len(block) - 16

@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 from uuid import UUID
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import run
 
 CATALOG = "catalog.db"
@@ -19,13 +19,13 @@ CATALOG = "catalog.db"
 def topic_directories(name: str, data: Path, partition: int | None, bootstrap: str) -> list[Path]:
     """Returns the directories of a topic's partitions, in partition order; in a cluster, those of all replicas."""
     if not data.is_dir():
-        raise FailedError(
+        raise CommandError(
             f"{name} is neither a file nor a directory, and there is no data directory {data} to look for a topic in: "
             "name it with --data"
         )
     identity = _id_in_catalog(name, data / CATALOG) if (data / CATALOG).exists() else _id_of_brokers(name, bootstrap)
     if identity is None:
-        raise FailedError(f"{name} is neither a file, nor a directory, nor a topic in {data}: see `ottla topics list`")
+        raise CommandError(f"{name} is neither a file, nor a directory, nor a topic in {data}: see `ottla topics list`")
     found: list[tuple[int, Path]] = []
     for path in sorted(data.rglob(f"{identity.hex}-*")):
         number = path.name.rpartition("-")[2]
@@ -33,7 +33,7 @@ def topic_directories(name: str, data: Path, partition: int | None, bootstrap: s
             found.append((int(number), path))
     if not found:
         which = "" if partition is None else f" of partition {partition}"
-        raise FailedError(f"{data} has no files{which} of the topic {name}: --data names another directory")
+        raise CommandError(f"{data} has no files{which} of the topic {name}: --data names another directory")
     return [path for _, path in sorted(found, key=lambda each: each[0])]
 
 
@@ -47,7 +47,7 @@ def _id_in_catalog(name: str, path: Path) -> UUID | None:
         with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
             row = connection.execute("SELECT id FROM topics WHERE name = ?", (name,)).fetchone()
     except sqlite3.Error as failure:
-        raise FailedError(f"{path} cannot be read: {failure}") from failure
+        raise CommandError(f"{path} cannot be read: {failure}") from failure
     return None if row is None else UUID(bytes=row[0])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, say, size_text
 from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
@@ -146,7 +146,7 @@ def verify(
             f"{count_text(verdict.offsets, 'offset')}: {count_text(len(verdict.faults), 'fault')}"
         )
     if verdict.faults:
-        raise FailedError(f"the archive {directory} is not whole")
+        raise CommandError(f"the archive {directory} is not whole")
 
 
 @commands.command("show")
@@ -179,7 +179,7 @@ def show(directory: Directory, as_json: AsJson = False) -> None:
 
 def _check_is_archive(store: Store) -> None:
     if not store.exists("_manifest"):
-        raise FailedError(f"{store.root} is not an archive: it has no _manifest")
+        raise CommandError(f"{store.root} is not an archive: it has no _manifest")
 
 
 def _entry(manifest: Manifest, at: Any) -> dict[str, Any]:

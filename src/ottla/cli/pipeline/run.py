@@ -13,7 +13,7 @@ from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, failures_
 from ottla.cli.sql.run import queries_ended, tell_end, watch
 
 if TYPE_CHECKING:
-    from ottla.spark.sql.running_query import Running
+    from ottla.spark.sql.running_query import RunningQuery
 
 
 def run(
@@ -50,5 +50,5 @@ def run(
                 watch(context)
 
 
-def _tell(query: Running) -> None:
+def _tell(query: RunningQuery) -> None:
     say(f"{query.name}: running")

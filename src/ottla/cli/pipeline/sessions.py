@@ -11,7 +11,7 @@ import typer
 
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, count_text, print_table, run, say
 from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, spark_session
-from ottla.cli.pipeline.stop import Stop, until_interrupted
+from ottla.cli.pipeline.stop import StopRequest, until_interrupted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -59,7 +59,7 @@ def sessions(
             start_output(rows, bootstrap, into, checkpoints, interval=interval) for into, rows in outputs.items()
         ]
         try:
-            with until_interrupted() if continuous else contextlib.nullcontext(Stop()) as stop:
+            with until_interrupted() if continuous else contextlib.nullcontext(StopRequest()) as stop:
                 watch(queries, stop)
                 for query in queries:
                     end_between_batches(query)
@@ -99,7 +99,7 @@ def end_between_batches(query: StreamingQuery) -> None:
     query.stop()
 
 
-def watch(queries: list[StreamingQuery], stop: Stop) -> None:
+def watch(queries: list[StreamingQuery], stop: StopRequest) -> None:
     """Reports the progress of queries until all have ended or a stop is requested. Raises the failure of a query."""
     seen: dict[str, int] = {}
     while not stop.is_wanted:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import say
 from ottla.cli.pipeline.spark_interrupts import interrupts
 
@@ -73,14 +73,14 @@ def failures_in_words() -> Iterator[None]:
     try:
         yield
     except ImportError as missing:
-        raise FailedError(
+        raise CommandError(
             f"the pipeline needs PySpark and pyarrow: pip install 'ottla[spark]' ({missing})"
         ) from missing
     except Exception as failure:
         sentence = _sentence(failure)
         if sentence is None:
             raise
-        raise FailedError(sentence) from failure
+        raise CommandError(sentence) from failure
 
 
 def _sentence(failure: Exception) -> str | None:

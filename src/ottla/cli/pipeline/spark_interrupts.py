@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 """How long an orderly stop may take before the process is ended anyway."""
 
 
-class Interrupts:
+class InterruptHandler:
     """The interrupt state of the process. `installed` makes it the handler of SIGINT."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Interrupts:
             end_now()
 
 
-interrupts = Interrupts()
+interrupts = InterruptHandler()
 
 
 def end_now() -> None:

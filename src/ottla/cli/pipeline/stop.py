@@ -14,7 +14,7 @@ LOOK_AGAIN_S = 0.2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
+class StopRequest:
     """A request to stop. It is a flag and not an event, because a signal may arrive while the program waits for it."""
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Stop:
 
 
 @contextlib.contextmanager
-def until_interrupted() -> Iterator[Stop]:
+def until_interrupted() -> Iterator[StopRequest]:
     """Makes the first SIGINT or SIGTERM request a stop, and a second one interrupt.
 
     Enter it after Spark has started, because Spark installs a handler of its own that cancels running jobs.
     """
-    stop = Stop()
+    stop = StopRequest()
     before = {number: signal.signal(number, stop.on_signal) for number in SIGNALS}
     try:
         yield stop

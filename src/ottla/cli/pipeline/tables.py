@@ -14,7 +14,7 @@ from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, failures_
 from ottla.cli.time_options import since_ms
 
 if TYPE_CHECKING:
-    from ottla.spark.jobs.restore import Point, Restored
+    from ottla.spark.jobs.restore import Point, RestoredTable
     from ottla.spark.jobs.table_history import History
     from ottla.spark.jobs.tables import Snapshot
 
@@ -197,7 +197,7 @@ def _point(text: str, partition_count: int) -> Point:
     return AtTime(_time(text))
 
 
-def _report_restored(restored: Restored, path: str, duration_s: float, *, as_json: bool) -> None:
+def _report_restored(restored: RestoredTable, path: str, duration_s: float, *, as_json: bool) -> None:
     snapshot = restored.snapshot
     if as_json:
         print_json(_restored_as_json(restored, path))
@@ -216,7 +216,7 @@ def _report_restored(restored: Restored, path: str, duration_s: float, *, as_jso
     print(f"{count_text(restored.row_count, 'row')} as before {_offsets_text(cut)}, in {duration_s:.2f} s: {path}")
 
 
-def _restored_as_json(restored: Restored, path: str) -> dict[str, Any]:
+def _restored_as_json(restored: RestoredTable, path: str) -> dict[str, Any]:
     return {
         "path": path,
         "rows": restored.row_count,

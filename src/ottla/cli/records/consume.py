@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, INT64_MAX, check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run, say
 from ottla.cli.records.consume_group import GroupProtocol, Membership, consume_in_group
@@ -155,7 +155,7 @@ def offsets_in_range(
     """
     if offset >= 0 and all(offset > end for end in ends.values()):
         where = ", ".join(f"{at} ends at {end}" for at, end in ends.items())
-        raise FailedError(f"there is no offset {offset} yet: {where}")
+        raise CommandError(f"there is no offset {offset} yet: {where}")
     chosen: dict[At, int] = {}
     for at, end in ends.items():
         begin = begins[at]

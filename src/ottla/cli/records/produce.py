@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, say, size_text
 from ottla.cli.records.produce_progress import Progress
@@ -161,11 +161,11 @@ def check_inputs(files: list[Path]) -> None:
         try:
             mode = os.fstat(STDIN_FD).st_mode if path == STDIN else path.stat().st_mode
         except OSError as failure:
-            raise FailedError(f"{_name(path)}: {failure.strerror}") from failure
+            raise CommandError(f"{_name(path)}: {failure.strerror}") from failure
         if stat.S_ISDIR(mode):
-            raise FailedError(f"{_name(path)} is a directory; name the files to send")
+            raise CommandError(f"{_name(path)} is a directory; name the files to send")
         if path != STDIN and not os.access(path, os.R_OK):
-            raise FailedError(f"{path}: Permission denied")
+            raise CommandError(f"{path}: Permission denied")
 
 
 def _name(path: Path) -> str:
@@ -185,7 +185,7 @@ async def _produce(
     await producer.start()
     try:
         await _send_all(producer, topic, source, partition, progress)
-    except (ClientError, FailedError) as cause:
+    except (ClientError, CommandError) as cause:
         failure = cause
     except asyncio.CancelledError as cause:  # Ctrl-C
         interruption = cause
@@ -207,7 +207,7 @@ async def _produce(
         raise interruption
     if failure is not None:
         what = f"{count_text(missing, 'record')} not acknowledged: " if missing else ""
-        raise FailedError(f"{what}{failure}") from failure
+        raise CommandError(f"{what}{failure}") from failure
 
 
 async def _send_all(producer: Producer, topic: str, source: Source, partition: int | None, progress: Progress) -> None:
@@ -225,7 +225,7 @@ async def _send_all(producer: Producer, topic: str, source: Source, partition: i
                 except RecordTooLargeError:
                     limit = size_text(RECORD_BYTES_MAX)
                     where = f"{_name(path)}, record {number}"
-                    raise FailedError(f"{where}: it has {size_text(len(data))}, more than {limit}") from None
+                    raise CommandError(f"{where}: it has {size_text(len(data))}, more than {limit}") from None
     await producer.flush()
 
 
@@ -233,7 +233,7 @@ def _parsed(source: Source, path: Path, number: int, data: bytes) -> ParsedRecor
     try:
         return source.parse(data)
     except ValueError as mistake:
-        raise FailedError(f"{_name(path)}, record {number}: {mistake}") from None
+        raise CommandError(f"{_name(path)}, record {number}: {mistake}") from None
 
 
 async def _read(path: Path, delimiter: bytes | None) -> AsyncIterator[list[bytes]]:
@@ -244,7 +244,7 @@ async def _read(path: Path, delimiter: bytes | None) -> AsyncIterator[list[bytes
         async for some in read_records(STDIN_FD if fd is None else fd, delimiter):
             yield some
     except OSError as failure:
-        raise FailedError(f"{_name(path)}: {failure.strerror}") from failure
+        raise CommandError(f"{_name(path)}: {failure.strerror}") from failure
     finally:
         if fd is not None:
             os.close(fd)

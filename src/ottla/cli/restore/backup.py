@@ -44,10 +44,10 @@ def postgres(
     async def work() -> Backup:
         from ottla.connect.postgres_wal.backup import keep_newest, take_backup
         from ottla.connect.postgres_wal.backup_store import BackupStore
-        from ottla.connect.postgres_wal.log_location import LogPlace
+        from ottla.connect.postgres_wal.log_location import LogLocation
 
         backups = await asyncio.to_thread(BackupStore, store)
-        async with LogPlace(wal, log).open() as opened:
+        async with LogLocation(wal, log).open() as opened:
             taken = await take_backup(dsn, opened, backups, say)
             if keep is not None:
                 kept = await keep_newest(opened, backups, keep)
@@ -105,9 +105,9 @@ def check(store: Store, wal: WalServers = DEFAULT_WAL, log: LogName = DEFAULT_LO
     async def work() -> list[str]:
         from ottla.connect.postgres_wal.backup_check import check_backups
         from ottla.connect.postgres_wal.backup_store import BackupStore
-        from ottla.connect.postgres_wal.log_location import LogPlace
+        from ottla.connect.postgres_wal.log_location import LogLocation
 
-        async with LogPlace(wal, log).open_to_read(archive, say) as opened:
+        async with LogLocation(wal, log).open_to_read(archive, say) as opened:
             return await check_backups(opened, BackupStore(store), say)
 
     findings = run_postgres(work())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import UINT32_MAX
 from ottla.cli.output import say
 from ottla.cli.restore import sqlite as restore_sqlite
@@ -29,7 +29,7 @@ from ottla.cli.wal.options import (
 from ottla.protocol.model.addresses import PORT_MAX
 
 if TYPE_CHECKING:
-    from ottla.connect.postgres_wal.restore import Restored, Wanted
+    from ottla.connect.postgres_wal.restore import RestoredCluster, RestoreRequest
     from ottla.connect.postgres_wal.server_user import ServerUser
 
 commands = typer.Typer(help="Restores databases from backups and the log.", no_args_is_help=True)
@@ -81,14 +81,14 @@ def postgres(
     if archive is not None:
         server += ["--archive", archive, *(["--without-log"] if without_log else [])]
 
-    async def work() -> tuple[Restored, ServerUser | None]:
+    async def work() -> tuple[RestoredCluster, ServerUser | None]:
         from ottla.connect.postgres_wal.backup_store import BackupStore
-        from ottla.connect.postgres_wal.log_location import LogPlace
+        from ottla.connect.postgres_wal.log_location import LogLocation
         from ottla.connect.postgres_wal.restore import restore
         from ottla.connect.postgres_wal.server_user import find_server_user
 
         user = find_server_user(server_user)
-        async with LogPlace(wal, log).open_to_read(archive, say, without_log=without_log) as opened:
+        async with LogLocation(wal, log).open_to_read(archive, say, without_log=without_log) as opened:
             return await restore(opened, BackupStore(store), to.absolute(), wanted, server, user), user
 
     restored, user = run_postgres(work())
@@ -96,9 +96,9 @@ def postgres(
     _start(restored, to.absolute(), at, start=start, port=port, user=user)
 
 
-def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | None) -> Wanted:
+def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | None) -> RestoreRequest:
     from ottla.connect.postgres_wal.positions import TimelineId
-    from ottla.connect.postgres_wal.restore import Wanted
+    from ottla.connect.postgres_wal.restore import RestoreRequest
     from ottla.connect.postgres_wal.targets import parse_target
 
     if before and at is None:
@@ -108,10 +108,10 @@ def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | No
     except ValueError as wrong:
         raise typer.BadParameter(str(wrong)) from None
     line = None if timeline is None else TimelineId(timeline)
-    return Wanted(target=target, inclusive=not before, timeline=line, backup=backup)
+    return RestoreRequest(target=target, inclusive=not before, timeline=line, backup=backup)
 
 
-def _tell(restored: Restored, directory: Path) -> None:
+def _tell(restored: RestoredCluster, directory: Path) -> None:
     print(f"laid down {directory} from the backup {restored.backup.name}, timeline {restored.timeline}")
     for note in restored.notes:
         print(f"note: {note}")
@@ -120,7 +120,13 @@ def _tell(restored: Restored, directory: Path) -> None:
 
 
 def _start(
-    restored: Restored, directory: Path, at: str | None, *, start: bool, port: int | None, user: ServerUser | None
+    restored: RestoredCluster,
+    directory: Path,
+    at: str | None,
+    *,
+    start: bool,
+    port: int | None,
+    user: ServerUser | None,
 ) -> None:
     from ottla.connect.postgres_wal.positions import lsn_text
     from ottla.connect.postgres_wal.server_start import find_pg_ctl, start_and_wait, start_command
@@ -137,12 +143,12 @@ def _start(
         print(f"to start it, with PostgreSQL {version} and as a user that is not root:\n\n    {words}\n")
         return
     if program is None:
-        raise FailedError(
+        raise CommandError(
             f"there is no pg_ctl of PostgreSQL {version} here, and another version cannot read this directory. "
             f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then: {shlex.join(command)}"
         )
     say("starting it; it replays the log")
     ended = start_and_wait(command, directory, user)
     if ended is not None:
-        raise FailedError(ended)
+        raise CommandError(ended)
     print(f"it runs, recovered up to {at or 'the end of the log, ' + lsn_text(restored.log_end)}")

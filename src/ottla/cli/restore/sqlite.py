@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ottla.cli.connect.sqlite_options import LogName, failures_in_words
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import count_text, say
 from ottla.cli.time_options import since_ms
 from ottla.cli.wal.options import DEFAULT_WAL, Archive, WalServers, WithoutLog, check_without_log
 
 if TYPE_CHECKING:
-    from ottla.connect.archived_log import SyncArchivedLog, SyncLoneArchive
+    from ottla.connect.archived_log import SyncArchivedLog, SyncArchiveOnlyLog
     from ottla.connect.sqlite.log_port import ReadableLog
-    from ottla.connect.sqlite.restore import Moment
+    from ottla.connect.sqlite.restore import RestorePoint
 
-    Archived = TypeVar("Archived", SyncArchivedLog, SyncLoneArchive)
+    Archived = TypeVar("Archived", SyncArchivedLog, SyncArchiveOnlyLog)
 
 
 def sqlite(
@@ -59,14 +59,14 @@ def _opened(wal: str, log: str, archive: str | None, *, without_log: bool) -> It
     from ottla.wal import LogNotFoundError, SyncLog
 
     if without_log and archive is not None:
-        from ottla.connect.archived_log import SyncLoneArchive
+        from ottla.connect.archived_log import SyncArchiveOnlyLog
 
-        yield _telling(SyncLoneArchive(archive, log))
+        yield _telling(SyncArchiveOnlyLog(archive, log))
         return
     try:
         handle = SyncLog.open(wal, log)
     except LogNotFoundError as missing:
-        raise FailedError(f'there is no log "{log}" on {wal}: see `ottla topics list`') from missing
+        raise CommandError(f'there is no log "{log}" on {wal}: see `ottla topics list`') from missing
     with handle:
         if archive is None:
             yield handle
@@ -82,14 +82,14 @@ def _telling(opened: Archived) -> Archived:
     return opened
 
 
-def _moment(at: str | None) -> Moment:
+def _moment(at: str | None) -> RestorePoint:
     with failures_in_words():
-        from ottla.connect.sqlite.restore import Moment
+        from ottla.connect.sqlite.restore import RestorePoint
     if at is None:
-        return Moment()
+        return RestorePoint()
     if at.isdigit():
-        return Moment(transaction=int(at))
+        return RestorePoint(transaction=int(at))
     try:
-        return Moment(time_ms=since_ms(at, time.time_ns() // 1_000_000))
+        return RestorePoint(time_ms=since_ms(at, time.time_ns() // 1_000_000))
     except ValueError as wrong:
         raise typer.BadParameter(f"{wrong}, nor the number of a transaction") from None

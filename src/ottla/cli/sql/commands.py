@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import parse_duration_ms
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, say
 from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, failures_in_words, spark_session
 from ottla.cli.pipeline.spark_interrupts import interrupts
-from ottla.cli.sql.run import Showing, queries_ended, run_statement, watch
+from ottla.cli.sql.run import DisplayOptions, queries_ended, run_statement, watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ def sql(
     interval_ms = parse_duration_ms(every, "--every")
     if statements is not None and file is not None:
         raise typer.BadParameter("give statements or a file, not both", param_hint="--file")
-    showing = Showing(as_json, limit, start, once, f"{interval_ms} milliseconds")
+    showing = DisplayOptions(as_json, limit, start, once, f"{interval_ms} milliseconds")
     text = _text(statements, file)
     with interrupts.installed(), failures_in_words(), contextlib.ExitStack() as stack:
         from ottla.spark.sql.catalog import Catalog
@@ -92,7 +92,7 @@ def sql(
             run_text(context, text, showing)
 
 
-def run_text(context: Context, text: str, showing: Showing) -> None:
+def run_text(context: Context, text: str, showing: DisplayOptions) -> None:
     """Runs all statements. Then, unless `--once` is given, waits for the queries they have started until Ctrl-C."""
     from ottla.spark.sql.failures import SqlError
     from ottla.spark.sql.parser import parse
@@ -123,7 +123,7 @@ def _text(statements: str | None, file: Path | None) -> str | None:
         try:
             return file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise FailedError(f"{file} is not a text") from None
+            raise CommandError(f"{file} is not a text") from None
     if statements is None and not os.isatty(0):
         return sys.stdin.read()
     return statements

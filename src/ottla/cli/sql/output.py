@@ -83,7 +83,7 @@ def numbers_of(columns: Sequence[str], rows: Rows) -> list[str]:
     ]
 
 
-class AddedRows:
+class RowStream:
     """Shows each row once, as it arrives."""
 
     def __init__(self, *, as_json: bool, limit: int | None) -> None:
@@ -125,7 +125,7 @@ class AddedRows:
         """Does nothing, because every row has been shown."""
 
 
-class ChangingRows:
+class LiveTable:
     """Shows groups whose values change: as one table that is redrawn on a terminal, and as single changes elsewhere."""
 
     def __init__(self, keys: Sequence[str], *, as_json: bool, limit: int | None, on_terminal: bool) -> None:

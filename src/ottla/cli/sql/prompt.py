@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.output import say
 from ottla.cli.pipeline.spark import failures_in_words
 from ottla.cli.pipeline.spark_interrupts import interrupts
-from ottla.cli.sql.run import Showing, run_statement, tell_progress
+from ottla.cli.sql.run import DisplayOptions, run_statement, tell_progress
 
 if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
@@ -27,7 +27,7 @@ SHOW STREAMS | TABLES | TOPICS | QUERIES, DESCRIBE name, DROP STREAM | TABLE | Q
 exit                             or Ctrl-D"""
 
 
-def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[str], str] = input) -> None:
+def prompt(context: Context, showing: DisplayOptions, directory: Path, read: Callable[[str], str] = input) -> None:
     """Runs statements until the end of the input. A statement that fails is reported and discarded."""
     from ottla.spark.sql.failures import SqlError
     from ottla.spark.sql.parser import parse
@@ -46,7 +46,7 @@ def prompt(context: Context, showing: Showing, directory: Path, read: Callable[[
                     tell_queries(context)
             except KeyboardInterrupt:
                 say("")
-            except FailedError as failure:
+            except CommandError as failure:
                 cause = failure.__cause__
                 say(str(cause if isinstance(cause, SqlError) else failure))
 

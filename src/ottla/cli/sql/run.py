@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.output import count_text, print_json, print_table, say
 from ottla.cli.pipeline.spark_interrupts import interrupts
-from ottla.cli.sql.output import AddedRows, ChangingRows, plain, print_result
+from ottla.cli.sql.output import LiveTable, RowStream, plain, print_result
 
 if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
     from ottla.spark.sql.engine import Listing, Outcome
     from ottla.spark.sql.plans import Shape
-    from ottla.spark.sql.running_query import Progress, Running
+    from ottla.spark.sql.running_query import Progress, RunningQuery
     from ottla.spark.sql.statements import Select, Statement
 
 POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
+class DisplayOptions:
     """How results are shown."""
 
     as_json: bool
@@ -34,7 +34,7 @@ class Showing:
     every: str
 
 
-def run_statement(context: Context, statement: Statement, text: str, showing: Showing) -> None:
+def run_statement(context: Context, statement: Statement, text: str, showing: DisplayOptions) -> None:
     """Runs one statement. A live SELECT runs until its limit or Ctrl-C; a started query continues in the background."""
     from ottla.spark.sql.engine import execute
     from ottla.spark.sql.statements import Select
@@ -45,10 +45,10 @@ def run_statement(context: Context, statement: Statement, text: str, showing: Sh
         _tell_outcome(execute(context, statement, text), showing)
 
 
-def _tell_outcome(outcome: Outcome, showing: Showing) -> None:
-    from ottla.spark.sql.engine import Done, Listing
+def _tell_outcome(outcome: Outcome, showing: DisplayOptions) -> None:
+    from ottla.spark.sql.engine import Confirmation, Listing
 
-    if isinstance(outcome, Done):
+    if isinstance(outcome, Confirmation):
         say(outcome.sentence)
     elif isinstance(outcome, Listing):
         _list(outcome, as_json=showing.as_json)
@@ -74,7 +74,7 @@ def _list(listing: Listing, *, as_json: bool) -> None:
         print(note)
 
 
-def _run_select(context: Context, select: Select, text: str, showing: Showing) -> None:
+def _run_select(context: Context, select: Select, text: str, showing: DisplayOptions) -> None:
     from ottla.spark.sql.selects import select_once
 
     if not showing.once:
@@ -98,10 +98,10 @@ def _tell_bad(context: Context, name: str, count: int) -> None:
         say(f"{count_text(count, 'record')} of {name} did not parse: {place}")
 
 
-def _run_live(context: Context, select: Select, text: str, showing: Showing) -> None:
+def _run_live(context: Context, select: Select, text: str, showing: DisplayOptions) -> None:
     from ottla.spark.sql.selects import select_live
 
-    shown: list[AddedRows | ChangingRows] = []
+    shown: list[RowStream | LiveTable] = []
     full = threading.Event()
 
     def on_rows(columns: Sequence[str], rows: list[tuple[Any, ...]], mode: str, shape: Shape) -> None:
@@ -110,7 +110,7 @@ def _run_live(context: Context, select: Select, text: str, showing: Showing) -> 
         if not shown:
             shown.append(_display(mode, shape.keys, showing))
         display = shown[0]
-        if isinstance(display, AddedRows):
+        if isinstance(display, RowStream):
             display.show(columns, rows)
         else:
             display.show(columns, rows, is_all=mode == "complete")
@@ -130,11 +130,11 @@ def _run_live(context: Context, select: Select, text: str, showing: Showing) -> 
         live.running.stop()
 
 
-def _display(mode: str, keys: Sequence[str], showing: Showing) -> AddedRows | ChangingRows:
+def _display(mode: str, keys: Sequence[str], showing: DisplayOptions) -> RowStream | LiveTable:
     if mode == "append":
-        return AddedRows(as_json=showing.as_json, limit=showing.limit)
+        return RowStream(as_json=showing.as_json, limit=showing.limit)
     chosen = keys if mode == "update" else ()
-    return ChangingRows(chosen, as_json=showing.as_json, limit=showing.limit, on_terminal=sys.stdout.isatty())
+    return LiveTable(chosen, as_json=showing.as_json, limit=showing.limit, on_terminal=sys.stdout.isatty())
 
 
 def _tell_trouble(context: Context, news: Progress) -> None:
@@ -157,7 +157,7 @@ def watch(context: Context) -> None:
             pause.wait(POLL_S)
 
 
-def tell_end(query: Running) -> None:
+def tell_end(query: RunningQuery) -> None:
     """Reports a query that has processed all the data there was."""
     recent = query.query.recentProgress if query.query is not None else []
     rows = sum(each.numInputRows for each in recent)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, INT64_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, say
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="TRANSACTIONAL-ID", help="The transactional id.", show_default=False)]
 
 
-class Done(NamedTuple):
+class AbortOutcome(NamedTuple):
     """What was done, or what would be done."""
 
     sentences: list[str]
@@ -51,7 +51,7 @@ def abort(
     if is_hanging and fence:
         raise typer.BadParameter("--fence goes with a transactional id")
 
-    async def work() -> Done:
+    async def work() -> AbortOutcome:
         from ottla.client import Admin
 
         async with Admin(bootstrap, client_id="ottla-cli") as admin:
@@ -74,7 +74,7 @@ def abort(
 # -- by its transactional id -------------------------------------------------------------------------------------------
 
 
-async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool) -> Done:
+async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool) -> AbortOutcome:
     found = await admin.describe_transaction(name)
     _check_can_be_aborted(found, fence)
     before = {
@@ -82,20 +82,20 @@ async def _abort_coordinated(admin: Admin, name: str, fence: bool, execute: bool
         "partitions": [{"topic": at.topic, "partition": at.partition} for at in found.partitions],
     }
     if not execute:
-        return Done([_sentence(found)], before)
+        return AbortOutcome([_sentence(found)], before)
     fenced = await admin.fence_producer(name, timeout_ms=found.timeout_ms)
     what = "aborted; " if found.is_open else ""
     sentences = [_sentence(found), f"{what}its producer is fenced by epoch {fenced.producer_epoch}"]
-    return Done(sentences, {**before, "fenced_by": fenced._asdict()})
+    return AbortOutcome(sentences, {**before, "fenced_by": fenced._asdict()})
 
 
 def _check_can_be_aborted(found: TransactionDescription, fence: bool) -> None:
     """Raises FailedError if there is nothing to abort, or if the commit is decided, which is final."""
     name = found.transactional_id
     if found.state == "PrepareCommit":
-        raise FailedError(f'transactional id "{name}": it is decided to be committed, which nothing can undo')
+        raise CommandError(f'transactional id "{name}": it is decided to be committed, which nothing can undo')
     if not found.is_open and not fence:
-        raise FailedError(f'transactional id "{name}": no transaction is open (it is {found.state})')
+        raise CommandError(f'transactional id "{name}": no transaction is open (it is {found.state})')
 
 
 def _sentence(found: TransactionDescription) -> str:
@@ -110,11 +110,11 @@ def _sentence(found: TransactionDescription) -> str:
 # -- one that hangs ----------------------------------------------------------------------------------------------------
 
 
-async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset: int, execute: bool) -> Done:
+async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset: int, execute: bool) -> AbortOutcome:
     found = await _find(admin, topic, partition, start_offset)
     coordinated = await admin.coordinated_by(found)
     if coordinated is not None:
-        raise FailedError(
+        raise CommandError(
             f'{found.at}: the transaction belongs to transactional id "{coordinated.transactional_id}", whose '
             f"coordinator ends it everywhere: ottla transactions abort {coordinated.transactional_id}"
         )
@@ -123,7 +123,7 @@ async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset:
     if execute:
         await admin.abort_in_partition(found)
         sentences.append(f"aborted in {found.at}")
-    return Done(sentences, asdict(found))
+    return AbortOutcome(sentences, asdict(found))
 
 
 async def _find(admin: Admin, topic: str, partition: int, start_offset: int) -> OpenTransaction:
@@ -137,4 +137,4 @@ async def _find(admin: Admin, topic: str, partition: int, start_offset: int) -> 
             return open_transaction(at, state)
     begin = sorted(state.first_offset for state in states if state.first_offset is not None)
     there = f"; there are open ones from {', '.join(map(str, begin))} on" if begin else ""
-    raise FailedError(f"{at}: no open transaction begins at {start_offset}{there}")
+    raise CommandError(f"{at}: no open transaction begins at {start_offset}{there}")

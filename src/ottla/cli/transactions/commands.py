@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.groups.commands import duration_text
 from ottla.cli.groups.offsets_plan import parse_topic
 from ottla.cli.number_options import INT64_MAX, parse_duration_ms
@@ -154,7 +154,9 @@ async def _partitions(admin: Admin, topics: list[tuple[str, list[int] | None]]) 
         there = [each.index for each in await admin.describe_partitions(name)]
         missing = [index for index in indexes or [] if index not in there]
         if missing:
-            raise FailedError(f"{name}-{missing[0]}: it does not exist; the topic has partitions 0 to {len(there) - 1}")
+            raise CommandError(
+                f"{name}-{missing[0]}: it does not exist; the topic has partitions 0 to {len(there) - 1}"
+            )
         chosen += [(name, index) for index in (there if indexes is None else indexes)]
     return chosen
 

@@ -9,7 +9,7 @@ import typer
 
 from ottla.cli.address_options import check_host
 from ottla.cli.cluster.drain import drain
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_runtime import log_to_stderr, run_broker, warn_of_missing_extensions
 from ottla.cli.up.commands import DiskKind, LogLevel, settings_from
 
@@ -76,10 +76,10 @@ def _demand_cluster_settings(settings: BrokerSettings, config: Path, data: Path 
 
     for name, meaning in NEEDED.items():
         if name not in settings.properties:
-            raise FailedError(f"{config} does not set {name}: {meaning}")
+            raise CommandError(f"{config} does not set {name}: {meaning}")
     if data is None and read_config_file(config).data_dir is None:
-        raise FailedError(f"{config} does not set log.dirs: the directory for the data of this broker")
+        raise CommandError(f"{config} does not set log.dirs: the directory for the data of this broker")
     try:
         parse_place(settings.properties["ottla.coordination"])
     except BadCoordinationError as failure:
-        raise FailedError(f"{config}: {failure}") from failure
+        raise CommandError(f"{config}: {failure}") from failure

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_runtime import READY
 
 log = logging.getLogger("ottla.up")
@@ -47,7 +47,7 @@ class BrokerChild:
             if self._is_stopping:
                 return
             if not self.address.done():
-                self.address.set_exception(FailedError(f"broker {self._number} cannot start: {reason}"))
+                self.address.set_exception(CommandError(f"broker {self._number} cannot start: {reason}"))
                 return
             pause_s = PAUSE_S if loop.time() - began_s > LONG_LIFE_S else min(PAUSE_MAX_S, pause_s * 2)
             log.error(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.service_notice import notify_service
 
 if TYPE_CHECKING:
@@ -137,11 +137,11 @@ async def _start(settings: BrokerSettings) -> RunningBroker:
     try:
         return await start_broker(settings)
     except (BadSettingsError, DirectoryInUseError, UnusableDirectoryError) as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
     except socket.gaierror as failure:
-        raise FailedError(f"the address {settings.host} is not known: {failure.strerror}") from failure
+        raise CommandError(f"the address {settings.host} is not known: {failure.strerror}") from failure
     except OSError as failure:
-        raise FailedError(_os_sentence(settings, failure)) from failure
+        raise CommandError(_os_sentence(settings, failure)) from failure
 
 
 def _os_sentence(settings: BrokerSettings, failure: OSError) -> str:

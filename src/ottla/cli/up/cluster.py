@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.adapters.lock import DirectoryInUseError, DirectoryLock
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_child import BrokerChild
 from ottla.cli.up.broker_runtime import say_ready, stop_on_signals
 from ottla.cli.up.commands import METRICS_PORT, WAL_PORT
@@ -46,16 +46,16 @@ class Cluster:
     def __init__(self, settings: BrokerSettings, count: int, log_level: str) -> None:
         data = Path(settings.data_dir).absolute()
         if settings.port and settings.port + count - 1 > PORT_MAX:
-            raise FailedError(f"{count} brokers from port {settings.port} on need more ports than there are")
+            raise CommandError(f"{count} brokers from port {settings.port} on need more ports than there are")
         for name in (METRICS_PORT, WAL_PORT):
             if _port_of(settings, name, count) > PORT_MAX:
-                raise FailedError(f"{count} brokers need more ports than there are: choose a lower {name}")
+                raise CommandError(f"{count} brokers need more ports than there are: choose a lower {name}")
         if settings.inter_broker is not None:
-            raise FailedError("a file with inter.broker.listener.name is for one broker: start it with `ottla broker`")
+            raise CommandError("a file with inter.broker.listener.name is for one broker: start it with `ottla broker`")
         self._settings = settings
         refused = parse_broker_config(settings.properties)
         if isinstance(refused, Refused):
-            raise FailedError(refused.message or "a setting is not valid")
+            raise CommandError(refused.message or "a setting is not valid")
         self._lock, self._files = _locked_files(settings, data, count)
         self._arguments = ["--log-level", log_level, "--disk", settings.disk]
         if settings.fault_file is not None:
@@ -139,10 +139,10 @@ def _locked_files(settings: BrokerSettings, data: Path, count: int) -> tuple[Dir
             locks.pop_all()
             return lock, files
     except DirectoryInUseError as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
     except OSError as failure:
         reason = (failure.strerror or str(failure)).lower()
-        raise FailedError(
+        raise CommandError(
             f"the data directory {data} cannot be used: {failure.filename or data}: {reason}; choose another one with "
             "--data"
         ) from failure

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.listeners import (
     ADVERTISED,
     CONTROLLERS,
@@ -70,7 +70,7 @@ def read_config_file(path: Path) -> FileSettings:
     problem = next(problems(settings), None)
     if problem is not None:
         line, message = problem
-        raise FailedError(f"{path}, line {line}: {message}")
+        raise CommandError(f"{path}, line {line}: {message}")
     values = {each.name: each.value for each in settings}
     foreign = [name for name in values if name not in _KNOWN]
     listened = [CONTROLLERS] if CONTROLLERS in values else []
@@ -84,7 +84,7 @@ def read_settings(path: Path) -> list[Setting]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "it is not text in UTF-8"
-        raise FailedError(f"the configuration file {path} cannot be read: {reason}") from cause
+        raise CommandError(f"the configuration file {path} cannot be read: {reason}") from cause
     return list(_toml(text, path) if path.suffix == ".toml" else parse_properties(text))
 
 
@@ -101,11 +101,11 @@ def _split(values: dict[str, str], path: Path) -> FileSettings:
     listeners = parse_listeners(values, path)
     data_dir = values.get("log.dirs") or values.get("log.dir")
     if data_dir is not None and "," in data_dir:
-        raise FailedError(f"{path}: log.dirs names several directories; a broker has one")
+        raise CommandError(f"{path}: log.dirs names several directories; a broker has one")
     properties = {name: value for name, value in values.items() if name not in OURS}
     broker_id = values.get(BROKER_ID, "-1").strip()
     if int(broker_id) >= 0 and int(properties.setdefault("node.id", broker_id)) != int(broker_id):
-        raise FailedError(f"{path}: broker.id={broker_id} and node.id={properties['node.id']} are not the same broker")
+        raise CommandError(f"{path}: broker.id={broker_id} and node.id={properties['node.id']} are not the same broker")
     return FileSettings(properties, listeners, data_dir)
 
 
@@ -168,7 +168,7 @@ def _toml(text: str, path: Path) -> Iterator[Setting]:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:
-        raise FailedError(f"{path} is not valid TOML: {cause}") from cause
+        raise CommandError(f"{path} is not valid TOML: {cause}") from cause
     lines = text.splitlines()
     for name, value in _flatten(tree):
         yield Setting(name, value, _line_of(name, lines))

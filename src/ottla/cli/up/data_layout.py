@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 
 if TYPE_CHECKING:
     from ottla.broker.app import BrokerSettings
@@ -47,7 +47,7 @@ def brokers_to_run(settings: BrokerSettings, asked: int | None, default: int, co
     is_of_one = [name for name in OF_ONE_BROKER if name in settings.properties]
     if is_of_one:
         if asked is not None and asked > 1:
-            raise FailedError(
+            raise CommandError(
                 f"{config} sets {is_of_one[0]}, so it is for one broker of a cluster: start it with "
                 f"`ottla broker --config {config}`, or leave that setting out for `--brokers {asked}`"
             )
@@ -62,7 +62,7 @@ def brokers_to_run(settings: BrokerSettings, asked: int | None, default: int, co
 
 def _one(data: Path, asked: int | None) -> int:
     if asked is not None and asked > 1:
-        raise FailedError(
+        raise CommandError(
             f"{data} has the data of one broker that is alone, which a cluster of {asked} would leave behind: go on"
             " with `--brokers 1`, or give the cluster another directory with --data"
         )
@@ -75,7 +75,7 @@ def _one(data: Path, asked: int | None) -> int:
 
 def _many(data: Path, asked: int | None, there: int) -> int:
     if asked is not None and asked < there:
-        raise FailedError(
+        raise CommandError(
             f"{data} has the data of {there} brokers, and fewer of them would leave some of it behind: start with "
             f"`--brokers {there}`, or give another directory with --data"
         )

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 
 LISTENERS, ADVERTISED = "listeners", "advertised.listeners"
 INTER_BROKER, PROTOCOLS = "inter.broker.listener.name", "listener.security.protocol.map"
@@ -55,7 +55,7 @@ def parse_listeners(values: Mapping[str, str], path: Path) -> Listeners:
     bound, advertised = _addresses(values, LISTENERS, path), _addresses(values, ADVERTISED, path)
     controllers = {name.strip() for name in values.get(CONTROLLERS, "").split(",")}
     if bound and controllers.issuperset(bound):
-        raise FailedError(f"{path}: {LISTENERS} has listeners of a controller only; a broker needs one for clients")
+        raise CommandError(f"{path}: {LISTENERS} has listeners of a controller only; a broker needs one for clients")
     bound, advertised = (
         {name: address for name, address in found.items() if name not in controllers} for found in (bound, advertised)
     )
@@ -63,14 +63,14 @@ def parse_listeners(values: Mapping[str, str], path: Path) -> Listeners:
     for name in names:
         _demand_plaintext(name, values, path)
     if unknown := [name for name in advertised if name not in names]:
-        raise FailedError(f"{path}: {ADVERTISED} has {unknown[0]}, which {LISTENERS} does not have")
+        raise CommandError(f"{path}: {ADVERTISED} has {unknown[0]}, which {LISTENERS} does not have")
     internal = values.get(INTER_BROKER)
     if internal is not None and internal not in names:
-        raise FailedError(f"{path}: {INTER_BROKER}={internal} is not a name in {LISTENERS}")
+        raise CommandError(f"{path}: {INTER_BROKER}={internal} is not a name in {LISTENERS}")
     if len(names) > 2:
-        raise FailedError(f"{path}: {LISTENERS} has {len(names)}; a broker has one for clients and one for brokers")
+        raise CommandError(f"{path}: {LISTENERS} has {len(names)}; a broker has one for clients and one for brokers")
     if len(names) == 2 and internal is None:
-        raise FailedError(f"{path}: say which of {' and '.join(names)} is for the other brokers: {INTER_BROKER}=NAME")
+        raise CommandError(f"{path}: say which of {' and '.join(names)} is for the other brokers: {INTER_BROKER}=NAME")
     found = {name: _listener(bound.get(name), advertised.get(name)) for name in names}
     if internal is None or len(names) == 1:
         return Listeners(*found.values())
@@ -91,9 +91,9 @@ def _addresses(values: Mapping[str, str], setting: str, path: Path) -> dict[str,
         name = name if separator else PLAINTEXT
         host, colon, port = address.rpartition(":")
         if not _NAME.fullmatch(name) or not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise FailedError(f"{path}: {setting}={text.strip()} is not PLAINTEXT://HOST:PORT")
+            raise CommandError(f"{path}: {setting}={text.strip()} is not PLAINTEXT://HOST:PORT")
         if name in found:
-            raise FailedError(f"{path}: {setting} has {name} twice")
+            raise CommandError(f"{path}: {setting} has {name} twice")
         found[name] = Address(host.strip("[]") or None, int(port))
     return found
 
@@ -101,10 +101,10 @@ def _addresses(values: Mapping[str, str], setting: str, path: Path) -> dict[str,
 def _demand_plaintext(name: str, values: Mapping[str, str], path: Path) -> None:
     pairs = [pair.strip().partition(":") for pair in values.get(PROTOCOLS, "").split(",") if pair.strip()]
     if any(not key or not protocol for key, _, protocol in pairs):
-        raise FailedError(f"{path}: {PROTOCOLS}={values[PROTOCOLS]} is not a list of NAME:PROTOCOL")
+        raise CommandError(f"{path}: {PROTOCOLS}={values[PROTOCOLS]} is not a list of NAME:PROTOCOL")
     protocol = {key: protocol for key, _, protocol in pairs}.get(name, name)
     if protocol == PLAINTEXT:
         return
     if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise FailedError(f"{path}: the listener {name} asks for {protocol}; this version speaks PLAINTEXT only")
-    raise FailedError(f"{path}: say what the listener {name} speaks: {PROTOCOLS}={name}:{PLAINTEXT}")
+        raise CommandError(f"{path}: the listener {name} asks for {protocol}; this version speaks PLAINTEXT only")
+    raise CommandError(f"{path}: say what the listener {name} speaks: {PROTOCOLS}={name}:{PLAINTEXT}")

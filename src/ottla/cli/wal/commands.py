@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, INT64_MAX
 from ottla.cli.output import AsJson, print_json, say
 from ottla.cli.wal.options import DEFAULT_WAL, OLD_WAL_VARIABLE, WAL_VARIABLE, check_servers
@@ -146,7 +146,7 @@ def _with_log(
     try:
         from ottla.wal import Log, UnavailableError, WalError
     except ImportError as failure:
-        raise FailedError(f"'{failure.name}' is not installed: pip install 'ottla[wal]'") from failure
+        raise CommandError(f"'{failure.name}' is not installed: pip install 'ottla[wal]'") from failure
     from ottla.wal.log import Limits
 
     async def run() -> T:
@@ -158,9 +158,9 @@ def _with_log(
     try:
         return asyncio.run(run())
     except UnavailableError as failure:
-        raise FailedError(f"{failure}. {IS_IT_A_WAL_PORT}") from failure
+        raise CommandError(f"{failure}. {IS_IT_A_WAL_PORT}") from failure
     except (WalError, ValueError) as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
 
 
 async def _check_somebody_listens(servers: str) -> None:
@@ -177,4 +177,4 @@ async def _check_somebody_listens(servers: str) -> None:
         else:
             writer.close()
             return
-    raise FailedError(f"no append stream: {'; '.join(reasons)}. {IS_IT_A_WAL_PORT}")
+    raise CommandError(f"no append stream: {'; '.join(reasons)}. {IS_IT_A_WAL_PORT}")

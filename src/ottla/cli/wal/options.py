@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from ottla.cli.address_options import check_wal_servers
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT16_MAX
 from ottla.cli.output import run, say
 
@@ -95,7 +95,7 @@ def absolute_place(place: str | None) -> str | None:
 def check_store(store: str) -> None:
     """Raises FailedError if there is no store, because opening one would create its directory."""
     if "://" not in store and not os.path.isdir(store):
-        raise FailedError(f"there is no directory {store} (--store): it has no backups")
+        raise CommandError(f"there is no directory {store} (--store): it has no backups")
 
 
 def check_without_log(without_log: bool, archive: str | None) -> None:
@@ -111,11 +111,11 @@ def run_postgres(work: Coroutine[Any, Any, T]) -> T:
         from ottla.connect.postgres_wal import failures, server  # noqa: F401 # to say what is not installed
     except ImportError as missing:
         work.close()
-        raise FailedError(f"{missing}. Type: pip install 'ottla[postgres,wal]'") from None
+        raise CommandError(f"{missing}. Type: pip install 'ottla[postgres,wal]'") from None
     try:
         return run(work)
     except (failures.PostgresError, ottla.wal.WalError) as failure:
-        raise FailedError(str(failure)) from failure
+        raise CommandError(str(failure)) from failure
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.descriptions import BrokerDescription, PartitionDescription, Reassignment
-from ottla.client.admin.replica_plans import Seat
+from ottla.client.admin.replica_plans import BrokerPlacement
 from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import ClientError
 
@@ -127,10 +127,10 @@ async def report_cluster(admin: Admin) -> ClusterReport:
     )
 
 
-async def seats(admin: Admin) -> list[Seat]:
+async def seats(admin: Admin) -> list[BrokerPlacement]:
     """Returns the live brokers in the form that replica plans need."""
     cluster = await admin.describe_cluster()
-    return [Seat(broker.id, await _machine(admin, broker), broker.rack) for broker in cluster.brokers]
+    return [BrokerPlacement(broker.id, await _machine(admin, broker), broker.rack) for broker in cluster.brokers]
 
 
 def _partition(

@@ -15,7 +15,7 @@ from ottla.net.connection import Connection
 from ottla.protocol.model.errors import ErrorCode
 
 
-class Coordinated(NamedTuple):
+class CoordinatorKind(NamedTuple):
     """A kind of object that has a coordinator."""
 
     key_type: int
@@ -31,8 +31,8 @@ class Coordinated(NamedTuple):
         return refused(error, self.text(name), None if is_ours else "its coordinator is moving; try again")
 
 
-GROUP = Coordinated(0, "group")
-TRANSACTIONAL_ID = Coordinated(1, "transactional id")
+GROUP = CoordinatorKind(0, "group")
+TRANSACTIONAL_ID = CoordinatorKind(1, "transactional id")
 MOVING = frozenset(
     {
         ErrorCode.not_coordinator,
@@ -69,7 +69,7 @@ class GroupAdminCalls(AdminCalls):
     """Sends requests to coordinators."""
 
     async def _ask_coordinators(
-        self, names: Iterable[str], question: Question, kind: Coordinated = GROUP
+        self, names: Iterable[str], question: Question, kind: CoordinatorKind = GROUP
     ) -> dict[str, Answer]:
         """Asks each coordinator once about everything that it coordinates, until all have replied or the time is up."""
         wanted = list(dict.fromkeys(names))
@@ -92,7 +92,7 @@ class GroupAdminCalls(AdminCalls):
             await asyncio.sleep(backoff.next_pause_ms() / 1000)
 
     async def _ask_round(
-        self, names: list[str], question: Question, answers: dict[str, Answer], kind: Coordinated = GROUP
+        self, names: list[str], question: Question, answers: dict[str, Answer], kind: CoordinatorKind = GROUP
     ) -> ClientError | None:
         """Adds to the answers and returns the reason why some are missing, or None."""
         missing: ClientError | None = None
@@ -118,7 +118,7 @@ class GroupAdminCalls(AdminCalls):
         return missing
 
     async def _find_coordinators(
-        self, names: list[str], kind: Coordinated
+        self, names: list[str], kind: CoordinatorKind
     ) -> tuple[dict[int, list[str]], BrokerRefusedError | None]:
         """Groups the names by known coordinator, and returns the reason why some have none."""
         if not names:

@@ -23,7 +23,7 @@ ROUNDS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class BrokerPlacement:
     """A broker as a plan sees it."""
 
     broker_id: int
@@ -35,7 +35,7 @@ class NoPlanError(ClientError):
     """The request is impossible with the available brokers. The message says why and what would help."""
 
 
-def plan_drain(assignment: Assignment, seats: Sequence[Seat], broker_id: int) -> Plan:
+def plan_drain(assignment: Assignment, seats: Sequence[BrokerPlacement], broker_id: int) -> Plan:
     """Moves every replica off a broker, which may be alive or not. Raises NoPlanError.
 
         plan = plan_drain(assignment, await seats(admin), broker_id=3)
@@ -44,7 +44,7 @@ def plan_drain(assignment: Assignment, seats: Sequence[Seat], broker_id: int) ->
     The plan maps each partition that changes to its new replicas.
     """
     others = [seat for seat in seats if seat.broker_id != broker_id]
-    table = _Table(assignment, others)
+    table = _DraftAssignment(assignment, others)
     table.move_off({broker_id}, f"broker {broker_id} cannot be drained")
     return table.plan()
 
@@ -65,7 +65,7 @@ def plan_leaders_away(assignment: Assignment, in_sync: Mapping[TopicPartition, I
     return plan
 
 
-def plan_balance(assignment: Assignment, seats: Sequence[Seat], only: Iterable[int] | None = None) -> Plan:
+def plan_balance(assignment: Assignment, seats: Sequence[BrokerPlacement], only: Iterable[int] | None = None) -> Plan:
     """Balances replicas and preferred leaders, per topic and in total; `only` restricts the plan to these brokers.
 
     Replicas on unavailable brokers stay where they are, unless `only` excludes those brokers. Raises NoPlanError.
@@ -76,7 +76,7 @@ def plan_balance(assignment: Assignment, seats: Sequence[Seat], only: Iterable[i
         if missing := sorted(wanted - {seat.broker_id for seat in seats}):
             raise NoPlanError(f"broker {missing[0]} is not in the cluster, or is away")
         chosen = [seat for seat in seats if seat.broker_id in wanted]
-    table = _Table(assignment, chosen)
+    table = _DraftAssignment(assignment, chosen)
     if only is not None:
         here = {broker_id for replicas in assignment.values() for broker_id in replicas}
         table.move_off(here - set(only), f"the brokers {', '.join(map(str, sorted(set(only))))} are too few")
@@ -90,10 +90,10 @@ def plan_balance(assignment: Assignment, seats: Sequence[Seat], only: Iterable[i
     return table.plan()
 
 
-class _Table:
+class _DraftAssignment:
     """The assignment while it is being changed, and the load of each broker."""
 
-    def __init__(self, assignment: Assignment, seats: Sequence[Seat]) -> None:
+    def __init__(self, assignment: Assignment, seats: Sequence[BrokerPlacement]) -> None:
         self._old = dict(assignment)
         self._now = dict(assignment)
         self._seats = {seat.broker_id: seat for seat in seats}
@@ -126,7 +126,9 @@ class _Table:
 
         Nothing is known about an unavailable broker, so it counts as a separate machine.
         """
-        seats = [self._seats.get(broker_id) or Seat(broker_id, f"away-{broker_id}") for broker_id in replicas]
+        seats = [
+            self._seats.get(broker_id) or BrokerPlacement(broker_id, f"away-{broker_id}") for broker_id in replicas
+        ]
         machines, racks = len({seat.machine for seat in seats}), len({seat.rack for seat in seats})
         return len(seats) - machines, len(seats) - racks
 

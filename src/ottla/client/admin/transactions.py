@@ -35,7 +35,7 @@ STATE_TOPIC = "__transaction_state"
 """Coordinators write to this topic, and never in a transaction."""
 
 
-class Fenced(NamedTuple):
+class FencedProducer(NamedTuple):
     """A producer id and epoch that no producer uses: earlier users of the transactional id have a lower epoch."""
 
     producer_id: int
@@ -170,7 +170,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
 
     # Ending transactions.
 
-    async def fence_producer(self, transactional_id: str, *, timeout_ms: int = FENCE_TIMEOUT_MS) -> Fenced:
+    async def fence_producer(self, transactional_id: str, *, timeout_ms: int = FENCE_TIMEOUT_MS) -> FencedProducer:
         """Raises the epoch of a transactional id, which aborts its open transaction and fences its producer.
 
         Returns when the transaction is aborted. The producer's next request is refused. An id that does not exist is
@@ -199,7 +199,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         answer = answers[transactional_id]
         if answer.error is not ErrorCode.none:
             raise TRANSACTIONAL_ID.refused(answer.error, transactional_id)
-        return Fenced(int(answer.entry.producer_id), int(answer.entry.producer_epoch))
+        return FencedProducer(int(answer.entry.producer_id), int(answer.entry.producer_epoch))
 
     async def abort_in_partition(self, transaction: OpenTransaction) -> None:
         """Writes an abort marker into one partition, bypassing all coordinators, to end a hanging transaction.

@@ -53,7 +53,7 @@ class FetchSettings(NamedTuple):
     replica_lease_ms: int = 300_000
 
 
-class _Asked(NamedTuple):
+class _RequestedPartition(NamedTuple):
     reader: PartitionReader
     generation: int
     offset: int
@@ -218,9 +218,9 @@ class Fetcher:
                 self._fail_all(failure)
                 await asyncio.sleep(RETRY_PAUSE_S)
 
-    def _wanted(self, broker_id: int, now_s: float) -> tuple[dict[TopicPartition, _Asked], bool]:
+    def _wanted(self, broker_id: int, now_s: float) -> tuple[dict[TopicPartition, _RequestedPartition], bool]:
         """Returns the partitions to request from this broker, and whether some were omitted due to full buffers."""
-        asked: dict[TopicPartition, _Asked] = {}
+        asked: dict[TopicPartition, _RequestedPartition] = {}
         some_full = False
         for at, reader in self._readers.items():
             if reader.fetch_offset is None or reader.failure is not None or reader.paused or reader.is_at_end:
@@ -231,7 +231,7 @@ class Fetcher:
                 some_full = True
             elif reader.not_before_s <= now_s:
                 of_follower = self._replicas.is_follower(at, broker_id)
-                asked[at] = _Asked(reader, reader.generation, reader.fetch_offset, of_follower)
+                asked[at] = _RequestedPartition(reader, reader.generation, reader.fetch_offset, of_follower)
         return asked, some_full
 
     def _until_retry_s(self, broker_id: int, now_s: float) -> float | None:
@@ -243,7 +243,9 @@ class Fetcher:
         ]
         return min(pauses, default=None)
 
-    async def _fetch_once(self, broker_id: int, asked: dict[TopicPartition, _Asked], some_full: bool) -> None:
+    async def _fetch_once(
+        self, broker_id: int, asked: dict[TopicPartition, _RequestedPartition], some_full: bool
+    ) -> None:
         connection = await self._brokers.connection(broker_id, PURPOSE)
         version = connection.version_for(FETCH.key, FETCH.versions, FETCH.name)
         topics, names = self._request_topics(asked, version)
@@ -275,7 +277,7 @@ class Fetcher:
                     self._on_partition(asked[at], result)
 
     def _request_topics(
-        self, asked: dict[TopicPartition, _Asked], version: int
+        self, asked: dict[TopicPartition, _RequestedPartition], version: int
     ) -> tuple[list[tuple[TopicKey, list[FetchPartition]]], dict[TopicKey, str]]:
         topics: dict[TopicKey, list[FetchPartition]] = {}
         names: dict[TopicKey, str] = {}
@@ -294,7 +296,7 @@ class Fetcher:
             topics.setdefault(key, []).append(entry)
         return list(topics.items()), names
 
-    def _on_partition(self, asked: _Asked, result: FetchedPartition) -> None:
+    def _on_partition(self, asked: _RequestedPartition, result: FetchedPartition) -> None:
         reader = asked.reader
         if reader.generation != asked.generation or reader.fetch_offset != asked.offset:
             return  # the position has changed; this replies to an older request
@@ -318,7 +320,7 @@ class Fetcher:
             reader.fetch_bytes_max *= 2  # the broker returned only part of the first batch, which exceeds our limit
         self._arrived.set()
 
-    def _on_error(self, asked: _Asked, error: ErrorCode) -> None:
+    def _on_error(self, asked: _RequestedPartition, error: ErrorCode) -> None:
         reader, offset = asked.reader, asked.offset
         reader.not_before_s = self._loop.time() + RETRY_PAUSE_S
         if asked.of_follower:

@@ -23,20 +23,20 @@ from ottla.client.groups.member import MOVING, MemberCore
 from ottla.client.groups.settings import GroupSettings
 from ottla.client.groups.steps import (
     Ask,
-    Beat,
-    Counted,
     CountPartitions,
-    Done,
-    GivenId,
+    ErrorReply,
     Handover,
+    HeartbeatStep,
     Identity,
     Join,
     Joined,
     Leave,
+    MemberIdReply,
     Outcome,
+    PartitionCounts,
     Partitions,
-    RefusedBy,
     Step,
+    SuccessReply,
     Sync,
     Synced,
     Wait,
@@ -157,7 +157,7 @@ class ClassicMember(MemberCore):
                 return Sync(self.member_id, self.generation, self._protocol, self._assignments)
             case Phase.GIVING_UP | Phase.TAKING | Phase.STABLE if self.generation != NO_GENERATION:
                 if now_s >= self._beat_due_s:
-                    return Beat(self.member_id, self.generation)
+                    return HeartbeatStep(self.member_id, self.generation)
                 return Wait(self._until_s(self._beat_due_s))
         return Wait()
 
@@ -181,18 +181,18 @@ class ClassicMember(MemberCore):
             self._has_left()
             return
         match outcome:
-            case GivenId(member_id):
+            case MemberIdReply(member_id):
                 self.member_id = member_id
             case Joined():
                 self._on_joined(outcome)
-            case Counted(counts):
+            case PartitionCounts(counts):
                 self._on_counted(counts)
             case Synced(assigned):
                 self._beat_due_s = now_s + self.settings.heartbeat_interval_s
                 self._on_assigned(assigned)
-            case RefusedBy():
+            case ErrorReply():
                 self._on_refused(ask, outcome, now_s)
-            case Done():
+            case SuccessReply():
                 self._beat_due_s = now_s + self.settings.heartbeat_interval_s
 
     def _on_joined(self, joined: Joined) -> None:
@@ -223,7 +223,7 @@ class ClassicMember(MemberCore):
         self._owned_generation = self.generation
         self.phase = Phase.STABLE
 
-    def _on_refused(self, ask: Ask, refusal: RefusedBy, now_s: float) -> None:
+    def _on_refused(self, ask: Ask, refusal: ErrorReply, now_s: float) -> None:
         error = refusal.error
         if error in MOVING:
             return
@@ -243,7 +243,7 @@ class ClassicMember(MemberCore):
         if isinstance(ask, Sync):
             self._join_reason = "the group has changed again"
             self.phase = Phase.JOINING
-        elif isinstance(ask, Beat):
+        elif isinstance(ask, HeartbeatStep):
             self._beat_due_s = now_s + self.settings.heartbeat_interval_s
             if self.phase in (Phase.TAKING, Phase.STABLE):
                 self._rejoin_reason = "the group is rebalancing"

@@ -16,14 +16,14 @@ from ottla.client.groups.member import MOVING, MemberCore
 from ottla.client.groups.settings import GroupSettings
 from ottla.client.groups.steps import (
     Ask,
+    ErrorReply,
     Handover,
     Identity,
+    NoReply,
     Outcome,
-    RefusedBy,
     Report,
-    Reported,
+    ReportReply,
     Step,
-    Unanswered,
     Wait,
 )
 from ottla.protocol.model.errors import ErrorCode
@@ -155,19 +155,19 @@ class ConsumerMember(MemberCore):
             self._has_left()
             return
         match outcome:
-            case Reported():
+            case ReportReply():
                 self._on_reported(ask, outcome, now_s)
-            case RefusedBy(error=error) if error in _FENCED:
+            case ErrorReply(error=error) if error in _FENCED:
                 self._lose()
-            case RefusedBy(error=error) if error not in MOVING:
+            case ErrorReply(error=error) if error not in MOVING:
                 self._lose()
                 self.phase = Phase.OUT
                 self._fail(outcome)
-            case RefusedBy() | Unanswered():
+            case ErrorReply() | NoReply():
                 self._tell_all = True  # the reply is lost or useless, so report everything again
                 self._reconcile()
 
-    def _on_reported(self, ask: Report, reported: Reported, now_s: float) -> None:
+    def _on_reported(self, ask: Report, reported: ReportReply, now_s: float) -> None:
         self.member_id = reported.member_id or self.member_id
         self.epoch = reported.epoch
         self.phase = Phase.MEMBER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.client.errors import ClientError, refused
 from ottla.client.groups.settings import GroupSettings
-from ottla.client.groups.steps import NOTHING, Handover, Partitions, RefusedBy
+from ottla.client.groups.steps import NOTHING, ErrorReply, Handover, Partitions
 from ottla.protocol.model.errors import ErrorCode
 
 MOVING = frozenset(
@@ -84,5 +84,5 @@ class MemberCore:
         self._lost_meanwhile = False
         self.handover = Handover(give_up=self.owned, lost=True) if self.owned else None
 
-    def _fail(self, refusal: RefusedBy) -> None:
+    def _fail(self, refusal: ErrorReply) -> None:
         self.failure = refused(refusal.error, f'group "{self.settings.group_id}"', refusal.message)

@@ -19,13 +19,13 @@ from ottla.client.groups.requests import request_for
 from ottla.client.groups.settings import GroupSettings
 from ottla.client.groups.steps import (
     Ask,
-    Counted,
     CountPartitions,
+    ErrorReply,
     Identity,
     Join,
+    NoReply,
     Outcome,
-    RefusedBy,
-    Unanswered,
+    PartitionCounts,
     Wait,
 )
 from ottla.client.metadata import PASSING_FAILURES, ClusterView, Metadata, fetch_all
@@ -122,7 +122,7 @@ class Membership:
             self._tell_user()
             if not _is_final(outcome):
                 self._coordinator.forget()
-            if isinstance(outcome, Unanswered | RefusedBy) and not _is_news(step, outcome):
+            if isinstance(outcome, NoReply | ErrorReply) and not _is_news(step, outcome):
                 await asyncio.sleep(backoff.next_pause_ms() / 1000)
             else:
                 backoff.succeeded()
@@ -183,17 +183,17 @@ class Membership:
             )
             return request.read(reply)
         except PASSING_FAILURES:
-            return Unanswered()
+            return NoReply()
         except BrokerRefusedError as refusal:
-            return RefusedBy(refusal.error, str(refusal))
+            return ErrorReply(refusal.error, str(refusal))
 
-    async def _count(self, ask: CountPartitions) -> Counted:
+    async def _count(self, ask: CountPartitions) -> PartitionCounts:
         self._metadata.want(ask.topics)
         await self._metadata.refresh()
         if any(self._is_untold(name) for name in ask.topics):
             await self._metadata.refresh()  # the first refresh had already been in progress
         topics = self._metadata.view.topics
-        return Counted({name: len(topics[name].partitions) for name in ask.topics if name in topics})
+        return PartitionCounts({name: len(topics[name].partitions) for name in ask.topics if name in topics})
 
     def _is_untold(self, topic: str) -> bool:
         return self._metadata.cached(topic) is None and self._metadata.topic_error(topic) is None
@@ -208,12 +208,12 @@ class Membership:
 
 def _is_final(outcome: Outcome) -> bool:
     """Returns whether the coordinator handled the request, rather than pointing elsewhere."""
-    if isinstance(outcome, RefusedBy):
+    if isinstance(outcome, ErrorReply):
         return outcome.error not in MOVING
-    return not isinstance(outcome, Unanswered)
+    return not isinstance(outcome, NoReply)
 
 
 def _is_news(step: Ask, outcome: Outcome) -> bool:
     """Returns whether this is a rebalance, after which the member continues at once with another request."""
-    is_rebalance = isinstance(outcome, RefusedBy) and outcome.error is ErrorCode.rebalance_in_progress
+    is_rebalance = isinstance(outcome, ErrorReply) and outcome.error is ErrorCode.rebalance_in_progress
     return is_rebalance and not isinstance(step, Join)

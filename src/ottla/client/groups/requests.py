@@ -11,16 +11,16 @@ from uuid import UUID
 from ottla.client.groups.classic_formats import MemberSubscription, decode_assignment, decode_subscription
 from ottla.client.groups.settings import GroupSettings
 from ottla.client.groups.steps import (
-    Beat,
-    Done,
-    GivenId,
+    ErrorReply,
+    HeartbeatStep,
     Join,
     Joined,
     Leave,
+    MemberIdReply,
     Outcome,
-    RefusedBy,
     Report,
-    Reported,
+    ReportReply,
+    SuccessReply,
     Sync,
     Synced,
 )
@@ -37,7 +37,7 @@ REPORT_TIMEOUT_MS = 10_000
 session expires, because another broker may have replaced it.
 """
 
-Sendable = Join | Sync | Beat | Leave | Report
+Sendable = Join | Sync | HeartbeatStep | Leave | Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def request_for(ask: Sendable, settings: GroupSettings) -> Request:
             return Request(JOIN_GROUP, _join(ask, settings), _read_join, timeout_ms)
         case Sync():
             return Request(SYNC_GROUP, _sync(ask, settings), _read_sync)
-        case Beat():
+        case HeartbeatStep():
             timeout_ms = settings.session_timeout_ms // BEATS_A_SESSION
             return Request(HEARTBEAT, _beat(ask, settings), _read_error, timeout_ms)
         case Leave():
@@ -82,9 +82,9 @@ def _join(ask: Join, settings: GroupSettings) -> dict[str, Any]:
 
 def _read_join(reply: Any) -> Outcome:
     if reply.error_code is ErrorCode.member_id_required:
-        return GivenId(reply.member_id)
+        return MemberIdReply(reply.member_id)
     if reply.error_code:
-        return RefusedBy(reply.error_code)
+        return ErrorReply(reply.error_code)
     members = {each.member_id: _subscription(each) for each in reply.members}
     return Joined(
         generation=int(reply.generation_id),
@@ -118,14 +118,14 @@ def _sync(ask: Sync, settings: GroupSettings) -> dict[str, Any]:
 
 def _read_sync(reply: Any) -> Outcome:
     if reply.error_code:
-        return RefusedBy(reply.error_code)
+        return ErrorReply(reply.error_code)
     try:
         return Synced(decode_assignment(reply.assignment))
     except MalformedRequest as damage:
-        return RefusedBy(ErrorCode.inconsistent_group_protocol, f"its leader sent no readable assignment: {damage}")
+        return ErrorReply(ErrorCode.inconsistent_group_protocol, f"its leader sent no readable assignment: {damage}")
 
 
-def _beat(ask: Beat, settings: GroupSettings) -> dict[str, Any]:
+def _beat(ask: HeartbeatStep, settings: GroupSettings) -> dict[str, Any]:
     return {
         "group_id": settings.group_id,
         "generation_id": ask.generation,
@@ -140,7 +140,7 @@ def _leave(ask: Leave, settings: GroupSettings) -> dict[str, Any]:
 
 
 def _read_error(reply: Any) -> Outcome:
-    return RefusedBy(reply.error_code) if reply.error_code else Done()
+    return ErrorReply(reply.error_code) if reply.error_code else SuccessReply()
 
 
 def _report(ask: Report, settings: GroupSettings) -> dict[str, Any]:
@@ -167,10 +167,10 @@ def _report(ask: Report, settings: GroupSettings) -> dict[str, Any]:
 
 def _read_report(reply: Any) -> Outcome:
     if reply.error_code:
-        return RefusedBy(reply.error_code, reply.error_message)
+        return ErrorReply(reply.error_code, reply.error_message)
     assigned = None
     if reply.assignment is not None:
         topics = reply.assignment.topic_partitions
         assigned = frozenset((topic.topic_id, int(index)) for topic in topics for index in topic.partitions)
     interval_s = reply.heartbeat_interval.total_seconds()
-    return Reported(reply.member_id or "", int(reply.member_epoch), interval_s, assigned)
+    return ReportReply(reply.member_id or "", int(reply.member_epoch), interval_s, assigned)

@@ -53,7 +53,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatStep:
     """Heartbeat."""
 
     member_id: str
@@ -80,7 +80,7 @@ class Report:
     """Includes the fields that never change: the rebalance timeout, the assignor and the instance id."""
 
 
-Ask = Join | CountPartitions | Sync | Beat | Leave | Report
+Ask = Join | CountPartitions | Sync | HeartbeatStep | Leave | Report
 Step = Wait | Ask
 
 
@@ -98,14 +98,14 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenId:
+class MemberIdReply:
     """The id of a new member, which has to join again with it."""
 
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PartitionCounts:
     """The partition count of each topic."""
 
     counts: Mapping[str, int]
@@ -119,7 +119,7 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportReply:
     """The reply to ConsumerGroupHeartbeat."""
 
     member_id: str
@@ -129,12 +129,12 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SuccessReply:
     """Success of a request whose reply has only an error code: Beat, Leave."""
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedBy:
+class ErrorReply:
     """An error code of the coordinator."""
 
     error: ErrorCode
@@ -142,11 +142,11 @@ class RefusedBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class NoReply:
     """No reply. The coordinator may or may not have received the request."""
 
 
-Outcome = Joined | GivenId | Counted | Synced | Reported | Done | RefusedBy | Unanswered
+Outcome = Joined | MemberIdReply | PartitionCounts | Synced | ReportReply | SuccessReply | ErrorReply | NoReply
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Room:
+class BufferSpace:
     """Accepts records while there is any room, so it is exceeded by at most one record."""
 
     def __init__(self, bytes_max: int) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from ottla.client.errors import DeliveryError
 from ottla.client.metadata import TopicView
 from ottla.client.producer.batches import OpenBatch
-from ottla.client.producer.buffer_space import Room
+from ottla.client.producer.buffer_space import BufferSpace
 from ottla.client.producer.deliveries import RecordMetadata
 from ottla.client.producer.partitioner import StickyChoice
 from ottla.client.producer.sender import Sender
@@ -19,7 +19,7 @@ from ottla.protocol.records.record import HeaderRows
 class Placement:
     """Adds the records of a producer to batches."""
 
-    def __init__(self, settings: ProducerSettings, sender: Sender, room: Room, sticky: StickyChoice) -> None:
+    def __init__(self, settings: ProducerSettings, sender: Sender, room: BufferSpace, sticky: StickyChoice) -> None:
         self._settings = settings
         self._sender = sender
         self._room = room

@@ -21,7 +21,7 @@ from ottla.client.errors import (
 )
 from ottla.client.metadata import PASSING_FAILURES, Metadata, TopicView
 from ottla.client.producer.batches import Batch, Identity
-from ottla.client.producer.buffer_space import Room
+from ottla.client.producer.buffer_space import BufferSpace
 from ottla.client.producer.deliveries import Delivery, RecordMetadata, TableDelivery, TablePart
 from ottla.client.producer.flushes import Flushes
 from ottla.client.producer.partitioner import Partitioner, StickyChoice, murmur2_partitioner
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Unplaced(NamedTuple):
+class _PendingRecord(NamedTuple):
     """A record of a topic whose partitions are not known yet."""
 
     partition: int | None
@@ -123,7 +123,7 @@ class Producer:
             request_timeout_ms=request_timeout_ms,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=True, max_age_ms=metadata_max_age_ms)
-        self._room = Room(buffer_bytes)
+        self._room = BufferSpace(buffer_bytes)
         self._flushes = Flushes()
         self._sticky = StickyChoice()
         self._sender: Sender | None = None
@@ -132,7 +132,7 @@ class Producer:
         if transactional_id is not None:
             asking = TransactionCoordinators(self._brokers, self._metadata, transactional_id, delivery_timeout_ms)
             self._transactions = Transactions(self._settings, asking, self.flush, self._drop)
-        self._unplaced: dict[str, list[_Unplaced]] = {}
+        self._unplaced: dict[str, list[_PendingRecord]] = {}
         self._placing: dict[str, asyncio.Task[None]] = {}
         self._first_failure: DeliveryError | None = None
         self._acknowledged = 0
@@ -262,7 +262,7 @@ class Producer:
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         view = self._metadata.cached(topic)
         if view is None or topic in self._unplaced:
-            self._place_later(topic, _Unplaced(partition, key, value, headers, timestamp_ms, future))
+            self._place_later(topic, _PendingRecord(partition, key, value, headers, timestamp_ms, future))
         else:
             self._placement.place(view, partition, key, value, headers, timestamp_ms, future)
         return future
@@ -355,7 +355,7 @@ class Producer:
             self._room.wake_all()
             await self._brokers.close()
 
-    def _place_later(self, topic: str, record: _Unplaced) -> None:
+    def _place_later(self, topic: str, record: _PendingRecord) -> None:
         """Keeps a record until the metadata arrives. Such records do not count in the buffer."""
         self._unplaced.setdefault(topic, []).append(record)
         if topic not in self._placing:
@@ -379,7 +379,7 @@ class Producer:
             if failure is not None:
                 self._fail_unplaced(record, failure)
 
-    def _fail_unplaced(self, record: _Unplaced, failure: DeliveryError) -> None:
+    def _fail_unplaced(self, record: _PendingRecord, failure: DeliveryError) -> None:
         self._first_failure = self._first_failure or failure
         if not record.future.done():
             record.future.set_exception(failure)
@@ -397,7 +397,7 @@ class Producer:
         await self._flushes.settled_all(sender.close_and_list())
         self._first_failure = None
 
-    def _try_place(self, view: TopicView, record: _Unplaced) -> DeliveryError | None:
+    def _try_place(self, view: TopicView, record: _PendingRecord) -> DeliveryError | None:
         assert self._placement is not None
         try:
             self._require_sender()

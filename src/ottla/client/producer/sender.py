@@ -47,7 +47,7 @@ PURPOSE = "produce"
 Sent = dict[tuple[TopicKey, int], tuple[PartitionQueue, Batch]]
 
 
-class Gate(Protocol):
+class TransactionGate(Protocol):
     """What a sender needs to know about the transaction that its batches belong to."""
 
     transactional_id: str
@@ -80,7 +80,7 @@ class Sender:
         identity: Identity | None,
         on_settled: Callable[[Batch, DeliveryError | None], None],
         flushes: Flushes,
-        gate: Gate | None = None,
+        gate: TransactionGate | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.fatal: DeliveryError | None = None

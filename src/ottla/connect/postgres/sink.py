@@ -22,7 +22,13 @@ from ottla.connect.postgres.advice import explained
 from ottla.connect.postgres.change_writer import schema_topic, transaction_topic
 from ottla.connect.postgres.statements import Kind, Run, runs, statement
 from ottla.connect.postgres.target_tables import Schema, TargetTable, TargetTables
-from ottla.connect.postgres.transaction_order import Change, Ended, NotAChangeError, TransactionOrder, parse_change
+from ottla.connect.postgres.transaction_order import (
+    Change,
+    NotAChangeError,
+    TransactionEnd,
+    TransactionOrder,
+    parse_change,
+)
 from ottla.connect.postgres.values import SESSION_SETTINGS
 
 LARGE_TRANSACTION = 20_000
@@ -144,10 +150,10 @@ class PostgresSink:
         """Applies all complete transactions at once. Changes after the last complete one stay buffered unless they are
         too many."""
         changes, self._unfinished = self._unfinished, []
-        ended: Ended | None = None
+        ended: TransactionEnd | None = None
         whole = 0
         for each in self._order.take():
-            if isinstance(each, Ended):
+            if isinstance(each, TransactionEnd):
                 ended, whole = each, len(changes)
             else:
                 changes.append(each)
@@ -204,7 +210,7 @@ class PostgresSink:
             if cursor.rowcount == 0:
                 raise self._no_row(run)
 
-    async def _finish(self, ended: Ended) -> None:
+    async def _finish(self, ended: TransactionEnd) -> None:
         self._offsets[transaction_topic(self._settings.prefix)] = ended.offset + 1
         topics, offsets = list(self._offsets), list(self._offsets.values())
         await self._connection.execute(

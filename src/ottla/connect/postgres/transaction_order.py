@@ -42,7 +42,7 @@ class Change(NamedTuple):
     """The new key, if this delete is the first half of a key change."""
 
 
-class Ended(NamedTuple):
+class TransactionEnd(NamedTuple):
     """A transaction is complete."""
 
     transaction: str
@@ -116,7 +116,7 @@ class TransactionOrder:
         except (ValueError, KeyError, TypeError) as mistake:
             raise NotAChangeError(f"no boundary of a transaction: {type(mistake).__name__}: {mistake}") from mistake
 
-    def take(self) -> Iterator[Change | Ended]:
+    def take(self) -> Iterator[Change | TransactionEnd]:
         """Yields the changes that are next in order, as far as they have arrived."""
         while True:
             if self._current is None:
@@ -133,5 +133,5 @@ class TransactionOrder:
             if end is None or self._next <= end[0]:
                 return
             del self._ends[self._current]
-            yield Ended(self._current, end[1])
+            yield TransactionEnd(self._current, end[1])
             self._current = None

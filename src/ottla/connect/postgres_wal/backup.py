@@ -39,7 +39,7 @@ START_CONNECTOR = "see that `ottla connect postgres-wal` runs, with the same --l
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackupCleanup:
     """The backups that were removed, and the offset before which the log was trimmed."""
 
     removed: list[Backup]
@@ -152,14 +152,14 @@ async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn
     return sent_us
 
 
-async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> Kept:
+async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> BackupCleanup:
     """Removes all backups except the newest `count`, and then the WAL that no backup needs any more."""
     if count < 1:
         raise PostgresError("at least one backup has to be kept")
     removed = store.backups()[:-count]
     for backup in removed:
         store.remove(backup)
-    return Kept(removed, await trim(log, store))
+    return BackupCleanup(removed, await trim(log, store))
 
 
 async def trim(log: WritableLog, store: BackupStore) -> int | None:

@@ -11,7 +11,7 @@ from ottla.connect.contract import Reports
 from ottla.connect.failures import NeedsHelpError
 from ottla.connect.operator_messages import say
 from ottla.connect.postgres_wal.failures import PostgresError
-from ottla.connect.postgres_wal.log_location import LogPlace, settings_of_new_log
+from ottla.connect.postgres_wal.log_location import LogLocation, settings_of_new_log
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.server import APPLICATION_NAME
 
@@ -22,7 +22,7 @@ REPORT_EVERY_S = 1.0
 
 def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> PostgresWalConnector:
     """Creates the connector from its settings."""
-    place = LogPlace(settings.get("wal") or DEFAULT_WAL, settings["log"])
+    place = LogLocation(settings.get("wal") or DEFAULT_WAL, settings["log"])
     try:
         new = settings_of_new_log(settings.get("replicas"), settings.get("durability"))
     except PostgresError as wrong:

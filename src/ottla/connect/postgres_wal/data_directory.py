@@ -26,7 +26,7 @@ SYNCS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileDigest:
     """The size and checksum of a file as written."""
 
     size_bytes: int
@@ -39,7 +39,7 @@ def lay_down(store: BackupStore, backup: Backup, directory: Path) -> dict[str, P
     Raises DamagedBackupError.
     """
     tablespaces = _prepare(backup, directory)
-    written: dict[str, Written] = {}
+    written: dict[str, FileDigest] = {}
     manifest = b""
     for file in backup.files:
         blocks = store.read_file(backup, file)
@@ -88,9 +88,9 @@ def _remove(place: Path) -> None:
         place.unlink()
 
 
-def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, Written]:
+def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, FileDigest]:
     """Extracts files and directories. Returns the files by their names in the manifest."""
-    written: dict[str, Written] = {}
+    written: dict[str, FileDigest] = {}
     reader = io.BufferedReader(_Blocks(iter(blocks)), BLOCK_BYTES)
     with tarfile.open(mode="r|", fileobj=reader) as archive:
         for member in archive:
@@ -111,17 +111,17 @@ def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, 
     return written
 
 
-def _write(place: Path, content: IO[bytes]) -> Written:
+def _write(place: Path, content: IO[bytes]) -> FileDigest:
     size, checksum = 0, 0
     with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         while block := content.read(BLOCK_BYTES):
             file.write(block)
             size += len(block)
             checksum = crc32c(block, checksum)
-    return Written(size, checksum)
+    return FileDigest(size, checksum)
 
 
-def _check(manifest: bytes, written: dict[str, Written], backup: Backup) -> None:
+def _check(manifest: bytes, written: dict[str, FileDigest], backup: Backup) -> None:
     """Checks the files against the manifest, in which PostgreSQL writes a CRC32C as its four bytes in memory order."""
     try:
         files: list[dict[str, Any]] = json.loads(manifest)["Files"]

@@ -45,7 +45,7 @@ class WalGoneError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ConnectionTarget:
     """The user, server and slot of a connection, for use in messages."""
 
     user: str
@@ -58,12 +58,12 @@ class Asked:
         return f"{self.host}:{self.port}" if not self.host.startswith("/") else f"{self.host} (port {self.port})"
 
 
-_Sentence = Callable[[re.Match[str], Asked], str]
+_Sentence = Callable[[re.Match[str], ConnectionTarget], str]
 
 RELOAD = "psql -c 'SELECT pg_reload_conf()'"
 
 
-def _hba_line(found: re.Match[str], asked: Asked) -> str:
+def _hba_line(found: re.Match[str], asked: ConnectionTarget) -> str:
     local = found.group(1) == "[local]"
     kind = "local replication" if local else "host  replication"
     where = "" if local else f"  {found.group(1)}/{'128' if ':' in found.group(1) else '32'}"
@@ -74,7 +74,7 @@ def _hba_line(found: re.Match[str], asked: Asked) -> str:
     )
 
 
-def _wal_senders(found: re.Match[str], asked: Asked) -> str:
+def _wal_senders(found: re.Match[str], asked: ConnectionTarget) -> str:
     if found.group(1) == "0":
         return (
             "the server sends no WAL to anybody (max_wal_senders is 0, as it must be with wal_level=minimal). Type, "
@@ -155,7 +155,7 @@ _PASSING_CLASSES = ("08", "40", "53", "57", "58")
 """SQLSTATE classes: connection, rollback, insufficient resources, operator intervention, system error."""
 
 
-def connecting_failed(text: str, asked: Asked) -> PostgresError:
+def connecting_failed(text: str, asked: ConnectionTarget) -> PostgresError:
     """Returns the error for a failed connection: RefusedError with advice, or UnreachableError."""
     text = text.strip()
     for pattern, sentence in _CONNECTING:
@@ -166,7 +166,7 @@ def connecting_failed(text: str, asked: Asked) -> PostgresError:
     return UnreachableError(f"no PostgreSQL answers at {asked.place}: {_short(text)}")
 
 
-def command_failed(text: str, asked: Asked, sqlstate: str | None = None) -> PostgresError:
+def command_failed(text: str, asked: ConnectionTarget, sqlstate: str | None = None) -> PostgresError:
     """Returns the error for a replication command that the server rejected."""
     text = text.strip()
     if sqlstate == _UNDEFINED_FILE or _GONE.search(text):

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
-from ottla.connect.postgres_wal.log_location import LogPlace
+from ottla.connect.postgres_wal.log_location import LogLocation
 from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.positions import segment_of_name, timeline_of_history_name
@@ -65,7 +65,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_log(options: argparse.Namespace) -> AbstractAsyncContextManager[ReadableLog]:
-    place = LogPlace(options.wal, options.log)
+    place = LogLocation(options.wal, options.log)
     return place.open_to_read(options.archive, without_log=options.without_log)
 
 

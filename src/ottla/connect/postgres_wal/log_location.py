@@ -31,7 +31,7 @@ DURABILITIES = ("disk", "cache", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogLocation:
     """The servers and the name of a log."""
 
     servers: str
@@ -63,11 +63,11 @@ class LogPlace:
             async with self.open() as log:
                 yield log
             return
-        from ottla.connect.archived_log import ArchivedLog, ArchiveError, LoneArchive
+        from ottla.connect.archived_log import ArchivedLog, ArchiveError, ArchiveOnlyLog
 
         try:
             if without_log:
-                alone = await LoneArchive.of(archive, self.name)
+                alone = await ArchiveOnlyLog.of(archive, self.name)
                 _tell(alone.part.note, news)
                 yield alone
                 return

@@ -14,7 +14,7 @@ class Record(Protocol):
     def data(self) -> bytes: ...
 
 
-class Ends(Protocol):
+class LogBounds(Protocol):
     """The offsets at which a log begins and ends."""
 
     @property
@@ -24,7 +24,7 @@ class Ends(Protocol):
 
 
 class ReadableLog(Protocol):
-    async def tail(self) -> Ends: ...
+    async def tail(self) -> LogBounds: ...
     def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]: ...
 
 

@@ -18,24 +18,24 @@ HOLE_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LocatedEntry:
     """An entry and its offset."""
 
     offset: int
     entry: Entry
 
 
-async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncGenerator[Placed, None]:
+async def entries(log: ReadableLog, first: int, until: int | None = None) -> AsyncGenerator[LocatedEntry, None]:
     """Yields entries in order, up to the current end of the log."""
     # Closing an iterator that is abandoned early ends its outstanding call to the broker.
     reading = cast("AsyncGenerator[Sequence[Record], None]", log.read_chunks(first, until))
     async with aclosing(reading) as chunks:
         async for chunk in chunks:
             for record in chunk:
-                yield Placed(record.offset, decode(record.data))
+                yield LocatedEntry(record.offset, decode(record.data))
 
 
-async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
+async def first_at(log: ReadableLog, offset: int, until: int) -> LocatedEntry | None:
     """Returns the first entry at or after an offset."""
     width = 1
     while offset < until:
@@ -47,7 +47,7 @@ async def first_at(log: ReadableLog, offset: int, until: int) -> Placed | None:
     return None
 
 
-async def last_entry(log: ReadableLog) -> Placed | None:
+async def last_entry(log: ReadableLog) -> LocatedEntry | None:
     """Returns the last entry, or None if the log has none."""
     tail = await log.tail()
     first, end = tail.end_offset - 1, tail.end_offset
@@ -60,7 +60,7 @@ async def last_entry(log: ReadableLog) -> Placed | None:
     return None
 
 
-async def first_entry(log: ReadableLog) -> Placed | None:
+async def first_entry(log: ReadableLog) -> LocatedEntry | None:
     """Returns the first entry, or None if the log has none."""
     tail = await log.tail()
     return await first_at(log, tail.start_offset, tail.end_offset)

@@ -33,7 +33,7 @@ from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogWriter
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text
-from ottla.connect.postgres_wal.receiver_plan import LogEnd, Step, first_step, next_step
+from ottla.connect.postgres_wal.receiver_plan import LogEnd, StreamStart, first_step, next_step
 from ottla.connect.postgres_wal.server import APPLICATION_NAME, Identity, Server, Slot, StreamEnd
 from ottla.connect.postgres_wal.slot_bound import SlotWatch, check_bound, parse_size
 from ottla.connect.postgres_wal.stream_pump import Pump
@@ -175,7 +175,7 @@ class Receiver:
         except RefusedError:  # the server does not have the setting
             return None
 
-    async def _plan(self, server: Server, identity: Identity, end: LogEnd | None) -> Step:
+    async def _plan(self, server: Server, identity: Identity, end: LogEnd | None) -> StreamStart:
         """Decides where to resume.
 
         A server whose WAL does not belong in this log gets no slot, because nothing would ever advance it.
@@ -206,7 +206,7 @@ class Receiver:
             slot = await server.slot(name)
         return slot
 
-    async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: Step) -> None:
+    async def _stream(self, server: Server, identity: Identity, end: LogEnd | None, step: StreamStart) -> None:
         """Streams until the server ends the stream. When a timeline ends, continues with the next one."""
         history = await self._start(server, step)
         async with self._open_log(True) as log:
@@ -218,18 +218,18 @@ class Receiver:
                     ended = await self._pump(server, writer, identity, step)
                     if ended.next_timeline is None:
                         return
-                    step = Step(ended.next_timeline, ended.next_start, is_new=True)
+                    step = StreamStart(ended.next_timeline, ended.next_start, is_new=True)
                     history = await self._start(server, step)
             finally:
                 writer.close()
 
-    async def _start(self, server: Server, step: Step) -> bytes | None:
+    async def _start(self, server: Server, step: StreamStart) -> bytes | None:
         """Starts the stream. Fetches the history first, because a streaming connection accepts no other command."""
         history = await server.history(step.timeline) if step.is_new else None
         await server.start(self._settings.slot, step.start, step.timeline)
         return history
 
-    async def _pump(self, server: Server, writer: LogWriter, identity: Identity, step: Step) -> StreamEnd:
+    async def _pump(self, server: Server, writer: LogWriter, identity: Identity, step: StreamStart) -> StreamEnd:
         self._news(f"streaming from {lsn_text(step.start)} on timeline {step.timeline}")
         pump = Pump(
             server,
@@ -293,7 +293,7 @@ def _entry(kind: Kind, identity: Identity, timeline: TimelineId, start: Lsn, dat
     return Entry(kind, identity.system_id, timeline, start, time.time_ns() // 1000, data)
 
 
-def _gap_sentence(step: Step, gone: WalGoneError) -> str:
+def _gap_sentence(step: StreamStart, gone: WalGoneError) -> str:
     return (
         f"the server has removed WAL that the log does not have ({gone}): the log ends at {lsn_text(step.start)}. "
         "Everything up to there can be restored. To go on after the gap, stop this connector, type the same command "

@@ -25,7 +25,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStart:
     """The timeline to stream and where to start. If `is_new`, its history is written to the log first."""
 
     timeline: TimelineId
@@ -34,13 +34,13 @@ class Step:
     left_out: int = 0  # bytes of the log's timeline that are not part of the server's history
 
 
-def first_step(identity: Identity, restart_lsn: Lsn | None, segment_bytes: int) -> Step:
+def first_step(identity: Identity, restart_lsn: Lsn | None, segment_bytes: int) -> StreamStart:
     """Returns the first step for an empty log. It starts at a segment boundary, so that segments are complete."""
     start = segment_start(identity.flushed if restart_lsn is None else restart_lsn, segment_bytes)
-    return Step(identity.timeline, start, is_new=identity.timeline > 1)
+    return StreamStart(identity.timeline, start, is_new=identity.timeline > 1)
 
 
-def next_step(end: LogEnd, identity: Identity, history: History | None) -> Step:
+def next_step(end: LogEnd, identity: Identity, history: History | None) -> StreamStart:
     """Returns the next step for a log that ends at `end`. Raises RefusedError.
 
     `history` is the history of the server's timeline, if that differs from the log's.
@@ -63,7 +63,7 @@ def next_step(end: LogEnd, identity: Identity, history: History | None) -> Step:
                 f"{lsn_text(end.end)}. Do not go on with this server; get what it lost from the log: "
                 "ottla restore postgres --to DIRECTORY"
             )
-        return Step(end.timeline, end.end, is_new=False)
+        return StreamStart(end.timeline, end.end, is_new=False)
     stretch = None if history is None else history.stretch_of(end.timeline)
     if history is None or stretch is None or stretch.end is None:
         raise RefusedError(
@@ -71,6 +71,6 @@ def next_step(end: LogEnd, identity: Identity, history: History | None) -> Step:
             "log: their histories are different. Name another log with --log, and take a backup into it"
         )
     if end.end < stretch.end:
-        return Step(end.timeline, end.end, is_new=False)
+        return StreamStart(end.timeline, end.end, is_new=False)
     follower = history.stretches[history.stretches.index(stretch) + 1]
-    return Step(follower.timeline, follower.begin, is_new=True, left_out=end.end - stretch.end)
+    return StreamStart(follower.timeline, follower.begin, is_new=True, left_out=end.end - stretch.end)

@@ -21,7 +21,7 @@ from ottla.connect.postgres_wal.timelines import History
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RestoreRequest:
     """What to restore. By default, the newest backup and all WAL in the log."""
 
     target: Target | None = None
@@ -31,7 +31,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredCluster:
     """The result of a restore."""
 
     backup: Backup
@@ -45,10 +45,10 @@ async def restore(
     log: ReadableLog,
     store: BackupStore,
     directory: Path,
-    wanted: Wanted,
+    wanted: RestoreRequest,
     server: Sequence[str],
     user: ServerUser | None = None,
-) -> Restored:
+) -> RestoredCluster:
     """Restores the data directory, without starting anything. Raises PostgresError. A rejected request leaves nothing
     behind.
 
@@ -89,7 +89,7 @@ async def restore(
         if user is not None:
             await asyncio.to_thread(give_to, user, place)
         await asyncio.to_thread(sync_tree, place)
-    return Restored(backup, timeline, last.entry.end, tablespaces, notes)
+    return RestoredCluster(backup, timeline, last.entry.end, tablespaces, notes)
 
 
 async def _check_beginning(log: ReadableLog, backup: Backup, history: History) -> None:

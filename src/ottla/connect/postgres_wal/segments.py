@@ -14,7 +14,7 @@ from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import first_at, first_entry, offset_of
 from ottla.connect.postgres_wal.pieces import GapError, wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, Segment, TimelineId, lsn_text
-from ottla.connect.postgres_wal.timelines import History, Stretch, first_history, parse_history
+from ottla.connect.postgres_wal.timelines import History, TimelineRange, first_history, parse_history
 
 
 async def history_file(log: ReadableLog, timeline: TimelineId) -> bytes | None:
@@ -48,7 +48,7 @@ def since(history: History, oldest: TimelineId) -> History:
     """
     kept = [each for each in history.stretches if each.timeline >= oldest]
     if kept and kept[0].timeline == oldest:
-        kept[0] = Stretch(oldest, Lsn(0), kept[0].end)
+        kept[0] = TimelineRange(oldest, Lsn(0), kept[0].end)
     return History(tuple(kept))
 
 

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from ottla.connect.postgres import replication
 from ottla.connect.postgres.replication import Keepalive, ReplicationConnection, WalData, quoted
 from ottla.connect.postgres_wal.failures import (
-    Asked,
+    ConnectionTarget,
     InvalidSettingsError,
     PostgresError,
     RefusedError,
@@ -54,7 +54,7 @@ class StreamEnd:
 class Server:
     """A replication connection. Commands run one at a time; after `start` it only streams."""
 
-    def __init__(self, connection: ReplicationConnection, asked: Asked) -> None:
+    def __init__(self, connection: ReplicationConnection, asked: ConnectionTarget) -> None:
         self._connection = connection
         self._asked = asked
 
@@ -186,7 +186,7 @@ class Server:
         await self.close()
 
 
-def _asked(conninfo: str, slot: str) -> Asked:
+def _asked(conninfo: str, slot: str) -> ConnectionTarget:
     """Returns the user, server and slot, with libpq's defaults filled in."""
     words = {each.keyword: each.val or each.compiled for each in pq.Conninfo.get_defaults()}
     words |= {each.keyword: each.val for each in pq.Conninfo.parse(conninfo.encode()) if each.val is not None}
@@ -194,7 +194,9 @@ def _asked(conninfo: str, slot: str) -> Asked:
     def word(name: bytes, default: str) -> str:
         return (words.get(name) or b"").decode() or default
 
-    return Asked(user=word(b"user", "?"), host=word(b"host", "localhost"), port=word(b"port", "5432"), slot=slot)
+    return ConnectionTarget(
+        user=word(b"user", "?"), host=word(b"host", "localhost"), port=word(b"port", "5432"), slot=slot
+    )
 
 
 def _one_line(text: str) -> str:

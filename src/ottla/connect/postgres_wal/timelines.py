@@ -13,7 +13,7 @@ from ottla.connect.postgres_wal.positions import Lsn, TimelineId, parse_lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimelineRange:
     """The part of a timeline that belongs to a history: from `begin` to `end`, which is exclusive, or None if open."""
 
     timeline: TimelineId
@@ -25,7 +25,7 @@ class Stretch:
 class History:
     """The stretches that lead to a timeline, oldest first. The last one is the timeline itself and is open."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[TimelineRange, ...]
 
     @property
     def timeline(self) -> TimelineId:
@@ -36,7 +36,7 @@ class History:
         """Where the timeline itself begins."""
         return self.stretches[-1].begin
 
-    def stretch_of(self, timeline: TimelineId) -> Stretch | None:
+    def stretch_of(self, timeline: TimelineId) -> TimelineRange | None:
         """Returns the part of a timeline that belongs to this history; None if there is none."""
         return next((each for each in self.stretches if each.timeline == timeline), None)
 
@@ -50,7 +50,7 @@ class History:
 
 def parse_history(timeline: TimelineId, text: bytes) -> History:
     """Parses a history file. Raises ValueError if it is not the history of that timeline."""
-    stretches: list[Stretch] = []
+    stretches: list[TimelineRange] = []
     begin = Lsn(0)
     for line in text.decode("utf-8", errors="replace").splitlines():
         fields = line.split("#")[0].split()
@@ -61,11 +61,11 @@ def parse_history(timeline: TimelineId, text: bytes) -> History:
         ancestor, end = TimelineId(int(fields[0])), parse_lsn(fields[1])
         if ancestor >= timeline or (stretches and ancestor <= stretches[-1].timeline):
             raise ValueError(f"timeline {ancestor} cannot be an ancestor of timeline {timeline} there")
-        stretches.append(Stretch(ancestor, begin, end))
+        stretches.append(TimelineRange(ancestor, begin, end))
         begin = end
-    return History((*stretches, Stretch(timeline, begin, None)))
+    return History((*stretches, TimelineRange(timeline, begin, None)))
 
 
 def first_history(timeline: TimelineId) -> History:
     """Returns the history of a timeline without a history file: it has no ancestors, or they are unknown."""
-    return History((Stretch(timeline, Lsn(0), None),))
+    return History((TimelineRange(timeline, Lsn(0), None),))

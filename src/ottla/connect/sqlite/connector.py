@@ -16,7 +16,7 @@ from ottla.connect.contract import Reports
 from ottla.connect.failures import ConnectorError, NeedsHelpError
 from ottla.connect.operator_messages import say
 from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES
-from ottla.connect.sqlite.shipping_loop import Shipping, ShippingSettings
+from ottla.connect.sqlite.shipping_loop import ShippingLoop, ShippingSettings
 from ottla.protocol.model.durations import duration_ms
 from ottla.wal import LogSettings, SyncLog, WalError
 from ottla.wal.log import Limits
@@ -65,7 +65,9 @@ class SqliteConnector:
         def waiting(reason: str) -> None:
             loop.call_soon_threadsafe(reports.waiting, reason)
 
-        shipping = asyncio.ensure_future(asyncio.to_thread(Shipping(self._settings, say, ended, progress, waiting).run))
+        shipping = asyncio.ensure_future(
+            asyncio.to_thread(ShippingLoop(self._settings, say, ended, progress, waiting).run)
+        )
         stopped = asyncio.ensure_future(stopping.wait())
         try:
             await asyncio.wait([shipping, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ from hashlib import blake2b
 import cramjam
 from crc32c import crc32c
 
-from ottla.connect.sqlite.wal_format import WalPlace, is_page_size
+from ottla.connect.sqlite.wal_format import WalPosition, is_page_size
 
 MAGIC = b"OSQ1"
 NO_OFFSET = -1
@@ -66,7 +66,7 @@ class Part:
     """The first offset of the newest complete snapshot before this item; NO_OFFSET if there is none."""
     page_bytes: int
     database_pages: int
-    place: WalPlace
+    place: WalPosition
     """The position in the database's WAL after this item."""
     state: int | None
     """The checksum of the whole database after this item, if the writer knew it; only in the last part."""
@@ -129,7 +129,7 @@ def decode(entry: bytes) -> Part:
         snapshot_offset,
         page_bytes,
         database_pages,
-        WalPlace((salt_1, salt_2), frame, (first, second)),
+        WalPosition((salt_1, salt_2), frame, (first, second)),
         state if flags & _HAS_STATE else None,
     )
 

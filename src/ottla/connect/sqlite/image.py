@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ottla.connect.sqlite.page_hashes import PageHashes
 from ottla.connect.sqlite.wal_file import Bytes, read_page, read_transactions
-from ottla.connect.sqlite.wal_format import WalPlace
+from ottla.connect.sqlite.wal_format import WalPosition
 from ottla.connect.sqlite.wal_index import WalState
 
 _SLICE_PAGES = 256
@@ -24,7 +24,7 @@ class Image:
     """The frame of each page whose latest version is in the WAL."""
     page_bytes: int
     database_pages: int
-    place: WalPlace
+    place: WalPosition
 
     @classmethod
     def of(cls, file: int, wal: Bytes, state: WalState) -> Image:
@@ -40,7 +40,7 @@ class Image:
         page_bytes, database_pages = state.page_bytes, state.database_pages
         if state.frames == 0:  # the wal-index has no sizes then
             page_bytes, database_pages = _size_in_file(file)
-        place = WalPlace(state.salts, state.frames, state.checksum)
+        place = WalPosition(state.salts, state.frames, state.checksum)
         return cls(file, wal, in_wal, page_bytes, database_pages, place)
 
     def pages(self) -> Iterator[tuple[int, bytes]]:

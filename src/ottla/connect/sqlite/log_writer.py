@@ -10,7 +10,7 @@ from ottla.connect.failures import NeedsHelpError
 from ottla.connect.sqlite.entries import BEGINNING, NO_OFFSET, PART_BYTES, Kind, Part, encode, link
 from ottla.connect.sqlite.history import LogItem
 from ottla.connect.sqlite.log_port import WritableLog
-from ottla.connect.sqlite.wal_format import WalPlace
+from ottla.connect.sqlite.wal_format import WalPosition
 from ottla.wal import TooLargeError
 
 _GROUP_BYTES = PART_BYTES
@@ -41,7 +41,7 @@ class LogWriter:
         self,
         kind: Kind,
         transaction: int,
-        place: WalPlace,
+        place: WalPosition,
         sizes: tuple[int, int],
         pages: Iterable[tuple[int, bytes]],
         state: Callable[[], int | None],

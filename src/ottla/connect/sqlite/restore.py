@@ -28,7 +28,7 @@ class RestoreError(NeedsHelpError):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RestorePoint:
     """The point to restore; by default, the end of the log."""
 
     transaction: int | None = None
@@ -42,7 +42,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredDatabase:
     """The result of a restore."""
 
     transaction: int
@@ -53,7 +53,9 @@ class Restored:
     """The number of transactions replayed after the snapshot."""
 
 
-def restore(log: ReadableLog, to: Path, moment: Moment, *, force: bool = False, check: bool = True) -> Restored:
+def restore(
+    log: ReadableLog, to: Path, moment: RestorePoint, *, force: bool = False, check: bool = True
+) -> RestoredDatabase:
     """Restores a database into a file, which appears atomically. Raises RestoreError."""
     _check_target(to, force)
     last = last_item(log)
@@ -84,7 +86,7 @@ def told(part: Part) -> str:
     return f"{part.transaction} ({moment.isoformat(' ', 'milliseconds')})"
 
 
-def _find_snapshot(log: ReadableLog, last: LogItem, moment: Moment) -> int:
+def _find_snapshot(log: ReadableLog, last: LogItem, moment: RestorePoint) -> int:
     oldest: Part | None = None
     for offset, part in snapshots(log, last):
         if not moment.is_before(part):
@@ -100,7 +102,7 @@ def _find_snapshot(log: ReadableLog, last: LogItem, moment: Moment) -> int:
     raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}{cut}")
 
 
-def _build(log: ReadableLog, offset: int, last: LogItem, moment: Moment, path: Path) -> Restored:
+def _build(log: ReadableLog, offset: int, last: LogItem, moment: RestorePoint, path: Path) -> RestoredDatabase:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         hashes, done, replayed = PageHashes(), None, 0
@@ -118,7 +120,7 @@ def _build(log: ReadableLog, offset: int, last: LogItem, moment: Moment, path: P
                 )
         assert done is not None
         os.fsync(file)
-        return Restored(done.transaction, done.time_ms, done.database_pages, done.page_bytes, replayed)
+        return RestoredDatabase(done.transaction, done.time_ms, done.database_pages, done.page_bytes, replayed)
     finally:
         os.close(file)
 
@@ -134,7 +136,7 @@ def _apply(file: int, offset: int, entry: bytes, item: Part, hashes: PageHashes)
         raise RestoreError(f"the entry at offset {offset} of the log cannot be used: {damage}") from damage
 
 
-def _items(log: ReadableLog, first: int, until: int, moment: Moment) -> Iterator[list[tuple[int, bytes]]]:
+def _items(log: ReadableLog, first: int, until: int, moment: RestorePoint) -> Iterator[list[tuple[int, bytes]]]:
     """Yields the entries of each complete item from the snapshot at `first` up to `moment`. Raises RestoreError at a
     gap.
 

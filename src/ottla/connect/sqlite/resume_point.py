@@ -15,14 +15,14 @@ from ottla.connect.sqlite.image import Image
 from ottla.connect.sqlite.page_hashes import PageHashes
 from ottla.connect.sqlite.source import Source
 from ottla.connect.sqlite.wal_file import Bytes, continues, copy_of
-from ottla.connect.sqlite.wal_format import DamagedWalError, WalPlace
+from ottla.connect.sqlite.wal_format import DamagedWalError, WalPosition
 from ottla.connect.sqlite.wal_index import WalState
 
 COPY_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class ResumePoint:
     """Where to resume."""
 
     image: Image
@@ -30,7 +30,7 @@ class Attached:
     hashes: PageHashes
     """The hashes of the image."""
     state: WalState
-    place: WalPlace
+    place: WalPosition
     """The log has everything before this position, and nothing after it."""
     wal: Bytes
     """Where to read the frames between `place` and `state`."""
@@ -38,7 +38,7 @@ class Attached:
     """Why the history has a hole here; None if it has none."""
 
 
-def attach(source: Source, last: Part | None) -> Attached:
+def attach(source: Source, last: Part | None) -> ResumePoint:
     """Moves the guard to the last commit and compares the database with `last`, the last complete item of the log."""
     with source.writers_kept_out():
         state = source.guard_now()
@@ -49,13 +49,13 @@ def attach(source: Source, last: Part | None) -> Attached:
     image = source.image(state)
     hashes = image.hashes()
     if last is None:
-        return Attached(image, hashes, state, image.place, source.wal, "the log is new")
+        return ResumePoint(image, hashes, state, image.place, source.wal, "the log is new")
     is_same = last.page_bytes == image.page_bytes and last.state == hashes.total
     if wal is not None and last.place.frame < state.frames:
-        return Attached(image, hashes, state, last.place, wal, None)
+        return ResumePoint(image, hashes, state, last.place, wal, None)
     if is_same or (wal is not None and last.state is None):
-        return Attached(image, hashes, state, image.place, source.wal, None)
-    return Attached(image, hashes, state, image.place, source.wal, _why(last, wal, state))
+        return ResumePoint(image, hashes, state, image.place, source.wal, None)
+    return ResumePoint(image, hashes, state, image.place, source.wal, _why(last, wal, state))
 
 
 def _rest_of_wal(source: Source, last: Part, state: WalState) -> Bytes | None:

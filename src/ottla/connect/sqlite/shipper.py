@@ -16,14 +16,14 @@ from ottla.connect.sqlite.image import Image
 from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.log_writer import LogWriter
 from ottla.connect.sqlite.page_hashes import PageHashes, Pages, hashed
-from ottla.connect.sqlite.resume_point import Attached, attach
+from ottla.connect.sqlite.resume_point import ResumePoint, attach
 from ottla.connect.sqlite.source import Source
 from ottla.connect.sqlite.wal_file import Bytes, WalTransaction, read_transactions
-from ottla.connect.sqlite.wal_format import DamagedWalError, WalPlace
+from ottla.connect.sqlite.wal_format import DamagedWalError, WalPosition
 from ottla.connect.sqlite.wal_index import WalState
 
 News = Callable[[str], None]
-OnShipped = Callable[[WalPlace, int], None]
+OnShipped = Callable[[WalPosition, int], None]
 """Receives the WAL position up to which everything is in the log, and the transaction's number."""
 CHECKPOINT_BYTES = 4 << 20
 _CHECKPOINT_PATIENCE_S = 0.5
@@ -55,7 +55,7 @@ class Shipper:
         self._writer = LogWriter(self.log, self.log.tail().end_offset, last)
         attached = attach(self.source, None if last is None else last.part)
         self._hashes: PageHashes = attached.hashes
-        self._place: WalPlace = attached.place
+        self._place: WalPosition = attached.place
         if attached.hole is not None:
             self._begin_generation(attached)
         else:
@@ -64,12 +64,12 @@ class Shipper:
                 self._catch_up(attached)
         self._shipped()
 
-    def _begin_generation(self, attached: Attached) -> None:
+    def _begin_generation(self, attached: ResumePoint) -> None:
         self.news(f"takes a snapshot of {attached.image.database_pages} pages: {attached.hole}")
         self._writer.generation = os.urandom(16)
         self._write_snapshot(attached.image, self._writer.transaction + 1)
 
-    def _catch_up(self, attached: Attached) -> None:
+    def _catch_up(self, attached: ResumePoint) -> None:
         """Ships transactions that were committed before the start.
 
         The hashes are those of the final state, so only the last transaction gets a checksum.
@@ -99,7 +99,7 @@ class Shipper:
         self._maybe_checkpoint(state)
         return True
 
-    def _start_in(self, state: WalState) -> WalPlace | None:
+    def _start_in(self, state: WalState) -> WalPosition | None:
         """Returns where new transactions begin, or None if there are none."""
         if state.salts == self._place.salts:
             if state.frames < self._place.frame:
@@ -109,7 +109,7 @@ class Shipper:
             raise SourceChangedError(f"the WAL of {self.source.path} has begun anew although it was guarded")
         if state.frames == 0:  # restarted but still empty: SQLite may still treat the old WAL as valid
             return None
-        return WalPlace(state.salts, 0, (0, 0))
+        return WalPosition(state.salts, 0, (0, 0))
 
     def _ship(self, transaction: WalTransaction, state: WalState) -> None:
         hashes = self._hashes
@@ -129,7 +129,7 @@ class Shipper:
         number = self._writer.transaction + 1
         self._writer.write(Kind.TRANSACTION, number, transaction.end, sizes, pages, checksum)
 
-    def _transactions(self, wal: Bytes, start: WalPlace, state: WalState) -> Iterator[WalTransaction]:
+    def _transactions(self, wal: Bytes, start: WalPosition, state: WalState) -> Iterator[WalTransaction]:
         try:
             yield from read_transactions(wal, start, state)
         except DamagedWalError as damage:

@@ -45,7 +45,7 @@ class ShippingSettings:
     """How long to wait for another program's lock."""
 
 
-class Shipping:
+class ShippingLoop:
     """Runs a shipper and restarts it after failures.
 
     `news` receives messages for the operator, `progress` the current position about once a second, and `waiting` the

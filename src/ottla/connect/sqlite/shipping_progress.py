@@ -19,7 +19,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from ottla.connect.failures import ConnectorError, NeedsHelpError
-from ottla.connect.sqlite.wal_format import Salts, WalPlace
+from ottla.connect.sqlite.wal_format import Salts, WalPosition
 from ottla.connect.sqlite.wal_index import LOOK_BYTES, UnsteadyIndexError, WalIndex, WalState
 
 SUFFIX = "-ottla"
@@ -75,7 +75,7 @@ class ProgressFile:
             raise NeedsHelpError(f"another `ottla connect sqlite` follows {database} already: one is enough")
         self.forget()
 
-    def write(self, place: WalPlace, transaction: int) -> None:
+    def write(self, place: WalPosition, transaction: int) -> None:
         """Records that everything up to `place` is in the log."""
         if place.salts != self._salts:
             self._previous, self._salts = self._salts, place.salts

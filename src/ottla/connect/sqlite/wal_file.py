@@ -15,7 +15,7 @@ from ottla.connect.sqlite.wal_format import (
     DamagedWalError,
     Frame,
     WalHeader,
-    WalPlace,
+    WalPosition,
     frame_position,
     parse_frames,
     parse_header,
@@ -66,7 +66,7 @@ class WalCopy:
 class WalTransaction:
     """What one commit wrote. Pages are read from the WAL on demand, because there may be gigabytes of them."""
 
-    end: WalPlace
+    end: WalPosition
     database_pages: int
     frames: dict[int, int] = field(default_factory=dict)
     """The last frame of each page."""
@@ -94,12 +94,12 @@ def read_header(wal: Bytes, state: WalState) -> WalHeader:
     return header
 
 
-def beginning(header: WalHeader) -> WalPlace:
+def beginning(header: WalHeader) -> WalPosition:
     """Returns the position before the first frame."""
-    return WalPlace(header.salts, 0, header.checksum)
+    return WalPosition(header.salts, 0, header.checksum)
 
 
-def read_transactions(wal: Bytes, start: WalPlace | None, state: WalState) -> Iterator[WalTransaction]:
+def read_transactions(wal: Bytes, start: WalPosition | None, state: WalState) -> Iterator[WalTransaction]:
     """Yields the transactions from `start` (None: the first frame) up to `state`, verified with the WAL's own
     checksums."""
     if state.frames == (0 if start is None else start.frame):
@@ -117,7 +117,7 @@ def read_transactions(wal: Bytes, start: WalPlace | None, state: WalState) -> It
         raise DamagedWalError(f"what it has at frame {place.frame} is not what was committed there")
 
 
-def _read_frames(wal: Bytes, header: WalHeader, start: WalPlace, until: int) -> Iterator[Frame]:
+def _read_frames(wal: Bytes, header: WalHeader, start: WalPosition, until: int) -> Iterator[Frame]:
     frame_bytes = FRAME_HEADER_BYTES + header.page_bytes
     count_max = max(1, _SLICE_BYTES // frame_bytes)
     place = start
@@ -131,7 +131,7 @@ def _read_frames(wal: Bytes, header: WalHeader, start: WalPlace, until: int) -> 
             place = frame.end
 
 
-def continues(wal: Bytes, place: WalPlace, state: WalState) -> bool:
+def continues(wal: Bytes, place: WalPosition, state: WalState) -> bool:
     """Returns whether the WAL still has everything before `place`, and therefore everything after it."""
     if place.salts != state.salts or place.frame > state.frames:
         return False
@@ -142,7 +142,7 @@ def continues(wal: Bytes, place: WalPlace, state: WalState) -> bool:
     return len(words) == 6 and (words[2], words[3]) == place.salts and (words[4], words[5]) == place.checksum
 
 
-def copy_of(wal: Bytes, start: WalPlace, state: WalState) -> WalCopy:
+def copy_of(wal: Bytes, start: WalPosition, state: WalState) -> WalCopy:
     """Copies the frames between `start` and `state`."""
     first = frame_position(start.frame, state.page_bytes)
     size = frame_position(state.frames, state.page_bytes) - first

@@ -47,7 +47,7 @@ class WalHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class WalPlace:
+class WalPosition:
     """A position between two frames of a WAL. The checksum covers the header and every frame before it."""
 
     salts: Salts
@@ -88,10 +88,10 @@ class Frame:
     database_pages: int
     """The size of the database after the commit if this is the last frame of a transaction, otherwise 0."""
     page: bytes
-    end: WalPlace
+    end: WalPosition
 
 
-def parse_frames(header: WalHeader, start: WalPlace, data: bytes) -> Iterator[Frame]:
+def parse_frames(header: WalHeader, start: WalPosition, data: bytes) -> Iterator[Frame]:
     """Yields the complete frames from `start`. Raises DamagedWalError at the first that does not continue the chain."""
     frame_bytes = FRAME_HEADER_BYTES + header.page_bytes
     view = memoryview(data)
@@ -109,4 +109,4 @@ def parse_frames(header: WalHeader, start: WalPlace, data: bytes) -> Iterator[Fr
         elif (salt_1, salt_2) != header.salts or (first, second) != checksum or page_number == 0:
             raise DamagedWalError(f"frame {number + 1} is not what SQLite wrote: its salts or its checksum are wrong")
         number += 1
-        yield Frame(page_number, database_pages, bytes(page), WalPlace(header.salts, number, checksum))
+        yield Frame(page_number, database_pages, bytes(page), WalPosition(header.salts, number, checksum))

@@ -54,7 +54,7 @@ class State(NamedTuple):
     """Leases with a higher id were opened later, so their absence from `leases` means nothing."""
 
 
-class Found(NamedTuple):
+class WatchPage(NamedTuple):
     """The batches for a watch, and the revision up to which they are complete."""
 
     batches: list[Batch]
@@ -90,7 +90,7 @@ class Store:
                 return LeaseEnded(lease)
             return Committed(self._apply(connection, operations))
 
-    def changes(self, prefix: str, after: Revision) -> Found | Resync:
+    def changes(self, prefix: str, after: Revision) -> WatchPage | Resync:
         """Returns the next changes under a prefix; Resync if the history no longer covers them."""
         with self._database.reading() as connection:
             revision = _revision(connection)
@@ -107,7 +107,7 @@ class Store:
                 Batch(tuple(_change_of(row) for row in changed), Revision(one))
                 for one, changed in groupby(rows, key=lambda row: row[0])
             ]
-            return Found(batches, complete_to)
+            return WatchPage(batches, complete_to)
 
     def state(self) -> State:
         with self._database.reading() as connection:

@@ -13,10 +13,10 @@ from ottla.machines.controller.state import (
     ControllerEntry,
     FailedLogs,
     Incarnation,
-    Kept,
     Member,
     PartitionKey,
     Registration,
+    RetainedSince,
 )
 from ottla.machines.controller.writes import Write
 from ottla.protocol.model.durability import Durability
@@ -52,14 +52,14 @@ class BrokerStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Registering:
+class RegistrationWrite:
     """The write that registers a broker, and the resulting registration."""
 
     write: Write
     registration: Registration
 
 
-def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> Registering | Refused:
+def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> RegistrationWrite | Refused:
     """Registers a new incarnation with the next broker epoch (safety: one-history, isr-incarnations, lost-incarnation).
 
     Two processes cannot use the same directory, so a registration that still exists for this directory belongs to a
@@ -91,7 +91,7 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
         wal_port=start.wal_port,
         inter_broker=start.inter_broker,
     )
-    return Registering(_registration_write(image, start, registration, lease), registration)
+    return RegistrationWrite(_registration_write(image, start, registration, lease), registration)
 
 
 def _registration_write(image: ClusterImage, start: BrokerStart, registration: Registration, lease: LeaseId) -> Write:
@@ -112,7 +112,7 @@ def _registration_write(image: ClusterImage, start: BrokerStart, registration: R
     return Write(conditions, tuple(operations), f"broker {broker_id} starts in epoch {epoch}")
 
 
-def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> Kept:
+def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> RetainedSince:
     """Returns, for each durability class, the epoch since which this broker has kept its data."""
     disk = cache = memory = epoch
     if previous is not None and previous.directory_id == start.directory_id:
@@ -123,7 +123,7 @@ def kept_since(epoch: int, start: BrokerStart, previous: Incarnation | None) -> 
             cache = previous.kept.cache
         if start.process_id and start.process_id == previous.process_id:
             memory = previous.kept.memory  # only its lease was lost
-    return Kept(disk=disk, cache=cache, memory=memory)
+    return RetainedSince(disk=disk, cache=cache, memory=memory)
 
 
 def resume_registration(image: ClusterImage, registration: Registration, lease: LeaseId) -> Write | Refused:

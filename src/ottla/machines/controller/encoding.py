@@ -1,7 +1,7 @@
 """Encodes the values of the cluster state: compact JSON with sorted keys and a format number.
 
 A reader ignores unknown fields, and the next writer of the entry drops them. A field that older readers must not ignore
-needs a higher format number. A value of a higher format, or one that cannot be parsed, is `Unreadable`: the broker
+needs a higher format number. A value of a higher format, or one that cannot be parsed, is `UnreadableEntry`: the broker
 reports it and continues without that entry.
 """
 
@@ -19,15 +19,15 @@ from ottla.machines.controller.state import (
     NO_LEADER,
     BrokerState,
     ControllerEntry,
-    Creating,
-    Deleted,
+    DeletedTopic,
     FailedLogs,
     Incarnation,
-    Kept,
     Member,
     PartitionKey,
     PartitionState,
     Registration,
+    RetainedSince,
+    TopicCreation,
     TopicState,
 )
 from ottla.protocol.model.ids import TopicId
@@ -40,7 +40,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=Fals
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableEntry:
     """An entry that this version cannot read. It is left alone, and so is everything that depends on it."""
 
     key: str
@@ -52,7 +52,7 @@ class Unreadable:
 
 
 class MalformedError(ValueError):
-    """Describes what is wrong with a value. `read` turns it into an `Unreadable`."""
+    """Describes what is wrong with a value. `read` turns it into an `UnreadableEntry`."""
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def encode_incarnation(incarnation: Incarnation) -> bytes:
     )
 
 
-def _kept_fields(kept: Kept) -> dict[str, int]:
+def _kept_fields(kept: RetainedSince) -> dict[str, int]:
     return {"disk": kept.disk, "cache": kept.cache, "memory": kept.memory}
 
 
@@ -142,11 +142,11 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
     return _value(configs=dict(configs))
 
 
-def encode_creating(creating: Creating) -> bytes:
+def encode_creating(creating: TopicCreation) -> bytes:
     return _value(name=creating.name, creator=creating.creator)
 
 
-def encode_deleted(deleted: Deleted) -> bytes:
+def encode_deleted(deleted: DeletedTopic) -> bytes:
     return _value(name=deleted.name, brokers=sorted(deleted.brokers))
 
 
@@ -160,12 +160,12 @@ def encode_failures(failed: FailedLogs) -> bytes:
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def read(entry: Entry, decode: Callable[[Entry], T]) -> T | Unreadable:
+def read(entry: Entry, decode: Callable[[Entry], T]) -> T | UnreadableEntry:
     """Decodes an entry; returns Unreadable if its value is malformed."""
     try:
         return decode(entry)
     except MalformedError as error:
-        return Unreadable(entry.key, str(error), entry.version)
+        return UnreadableEntry(entry.key, str(error), entry.version)
 
 
 def _read_fields(entry: Entry) -> dict[str, Any]:
@@ -261,14 +261,14 @@ def decode_configs(entry: Entry) -> Mapping[str, str]:
     return _texts(_read_fields(entry), "configs")
 
 
-def decode_creating(entry: Entry) -> Creating:
+def decode_creating(entry: Entry) -> TopicCreation:
     fields = _read_fields(entry)
-    return Creating(_text(fields, "name"), _member(fields.get("creator"), "creator"))
+    return TopicCreation(_text(fields, "name"), _member(fields.get("creator"), "creator"))
 
 
-def decode_deleted(entry: Entry) -> Deleted:
+def decode_deleted(entry: Entry) -> DeletedTopic:
     fields = _read_fields(entry)
-    return Deleted(_text(fields, "name"), frozenset(_integers(fields, "brokers")))
+    return DeletedTopic(_text(fields, "name"), frozenset(_integers(fields, "brokers")))
 
 
 def decode_failures(entry: Entry) -> FailedLogs:
@@ -334,11 +334,11 @@ def _members(fields: Mapping[str, Any], name: str) -> tuple[Member, ...]:
     return tuple([_member(each, name) for each in found])
 
 
-def _kept(fields: Mapping[str, Any]) -> Kept:
+def _kept(fields: Mapping[str, Any]) -> RetainedSince:
     found = fields.get("kept")
     if not isinstance(found, dict):
         raise MalformedError("'kept' is not an object")
-    return Kept(_integer(found, "disk"), _integer(found, "cache"), _integer(found, "memory"))
+    return RetainedSince(_integer(found, "disk"), _integer(found, "cache"), _integer(found, "memory"))
 
 
 def _topic_id(text: str) -> TopicId:

@@ -12,18 +12,18 @@ from typing import Any
 
 from ottla.coordination.port import Change, Condition, Entry, HasVersion, IsAbsent, Revision
 from ottla.machines.controller import keys
-from ottla.machines.controller.encoding import Unreadable
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.encoding import UnreadableEntry
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.image_tables import ImageTables
 from ottla.machines.controller.state import (
     ControllerEntry,
-    Creating,
-    Deleted,
+    DeletedTopic,
     FailedLogs,
     Incarnation,
     PartitionKey,
     PartitionState,
     Registration,
+    TopicCreation,
     TopicState,
     Versioned,
 )
@@ -47,7 +47,7 @@ class ClusterImage:
         image.apply(Change(entry.key, entry) for entry in entries)
         return image
 
-    def apply(self, changes: Iterable[Change]) -> Touched:
+    def apply(self, changes: Iterable[Change]) -> ImageChanges:
         """Applies one batch of a watch and returns what it touched."""
         return self._tables.apply(changes)
 
@@ -115,10 +115,10 @@ class ClusterImage:
         """Returns the existing topic names that differ from this one at most in '.' and '_'."""
         return self._tables.metric_names.get(metric_name(name), frozenset())
 
-    def creating(self) -> Mapping[TopicId, Versioned[Creating]]:
+    def creating(self) -> Mapping[TopicId, Versioned[TopicCreation]]:
         return self._tables.creating
 
-    def deleted(self) -> Mapping[TopicId, Versioned[Deleted]]:
+    def deleted(self) -> Mapping[TopicId, Versioned[DeletedTopic]]:
         """Returns the deleted topics of which some broker may still have logs."""
         return self._tables.deleted
 
@@ -189,7 +189,7 @@ class ClusterImage:
 
     # -- conditions -----------------------------------------------------------------------------------------------
 
-    def unreadable(self) -> Collection[Unreadable]:
+    def unreadable(self) -> Collection[UnreadableEntry]:
         return self._tables.unreadable.values()
 
     def version_of(self, key: str) -> Revision | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.machines.controller import keys
-from ottla.machines.controller.encoding import Unreadable
+from ottla.machines.controller.encoding import UnreadableEntry
 from ottla.machines.controller.state import PartitionKey, Versioned
 from ottla.protocol.model.ids import TopicId
 
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
-class Touched:
+class ImageChanges:
     """The entries that a batch of changes touched."""
 
     brokers: set[int] = field(default_factory=set)
@@ -29,10 +29,10 @@ class Touched:
     configs: set[str] = field(default_factory=set)
     """Broker ids as text, or `default`."""
     controller: bool = False
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadableEntry] = field(default_factory=list)
 
 
-def partitions_concerned(image: ClusterImage, touched: Touched) -> set[PartitionKey]:
+def partitions_concerned(image: ClusterImage, touched: ImageChanges) -> set[PartitionKey]:
     """Returns all visible partitions for which the controller may now decide differently.
 
     The decision about a partition depends on the partition, its topic, the standing of the brokers that hold its
@@ -48,9 +48,9 @@ def partitions_concerned(image: ClusterImage, touched: Touched) -> set[Partition
     return concerned
 
 
-def differences(old: ClusterImage, new: ClusterImage) -> Touched:
+def differences(old: ClusterImage, new: ClusterImage) -> ImageChanges:
     """Returns the differences between the image before a resync and the freshly loaded one."""
-    touched = Touched(controller=old.controller != new.controller)
+    touched = ImageChanges(controller=old.controller != new.controller)
     for of_old, of_new in zip(old.broker_tables(), new.broker_tables(), strict=True):
         touched.brokers |= _changed(of_old, of_new)
     touched.topics = _changed(old.topic_table(), new.topic_table())

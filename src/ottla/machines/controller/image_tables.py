@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 
 from ottla.coordination.port import Change, Entry, Revision
 from ottla.machines.controller import encoding, keys
-from ottla.machines.controller.encoding import Unreadable
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.encoding import UnreadableEntry
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.partition_table import PartitionTable
 from ottla.machines.controller.state import (
     ControllerEntry,
-    Creating,
-    Deleted,
+    DeletedTopic,
     FailedLogs,
     Incarnation,
     PartitionKey,
     Registration,
+    TopicCreation,
     TopicState,
     Versioned,
 )
@@ -40,13 +40,13 @@ class ImageTables:
         self.names: dict[str, Versioned[TopicId]] = {}
         self.metric_names: dict[str, set[str]] = {}
         self.configs: dict[str, Versioned[Mapping[str, str]]] = {}
-        self.creating: dict[TopicId, Versioned[Creating]] = {}
-        self.deleted: dict[TopicId, Versioned[Deleted]] = {}
+        self.creating: dict[TopicId, Versioned[TopicCreation]] = {}
+        self.deleted: dict[TopicId, Versioned[DeletedTopic]] = {}
         self.partitions = PartitionTable()
         self.overfull: set[TopicId] = set()
         """Topics that have more stored partitions than visible ones."""
-        self.unreadable: dict[str, Unreadable] = {}
-        self._readers: dict[str, Callable[[str, str, Entry | None, Touched], None]] = {
+        self.unreadable: dict[str, UnreadableEntry] = {}
+        self._readers: dict[str, Callable[[str, str, Entry | None, ImageChanges], None]] = {
             "brokers": self._on_broker,
             "incarnations": self._on_incarnation,
             "failures": self._on_failures,
@@ -59,8 +59,8 @@ class ImageTables:
             "deleted": self._on_deleted,
         }
 
-    def apply(self, changes: Iterable[Change]) -> Touched:
-        touched = Touched()
+    def apply(self, changes: Iterable[Change]) -> ImageChanges:
+        touched = ImageChanges()
         for change in changes:
             prefix, _, rest = change.key.partition("/")
             reader = self._readers.get(prefix)
@@ -109,7 +109,7 @@ class ImageTables:
 
     # -- one method for each kind of entry ------------------------------------------------------------------------
 
-    def _on_broker(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_broker(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         broker_id = self._checked(key, keys.read_number(rest), entry, touched)
         if broker_id is not None:
             touched.brokers.add(broker_id)
@@ -121,27 +121,27 @@ class ImageTables:
                 touched,
             )
 
-    def _on_incarnation(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_incarnation(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         broker_id = self._checked(key, keys.read_number(rest), entry, touched)
         if broker_id is not None:
             touched.brokers.add(broker_id)
             self._store(self.incarnations, broker_id, entry, encoding.decode_incarnation, touched)
 
-    def _on_failures(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_failures(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         broker_id = self._checked(key, keys.read_number(rest), entry, touched)
         if broker_id is not None:
             touched.brokers.add(broker_id)
             self._store(self.failures, broker_id, entry, encoding.decode_failures, touched)
 
-    def _on_controller(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_controller(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         touched.controller = True
         self._store(self.controller, key, entry, encoding.decode_controller, touched)
 
-    def _on_configs(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_configs(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         touched.configs.add(rest)
         self._store(self.configs, rest, entry, encoding.decode_configs, touched)
 
-    def _on_name(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_name(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         self._store(self.names, rest, entry, encoding.decode_name, touched)
         alike = self.metric_names.setdefault(metric_name(rest), set())
         if entry is not None:
@@ -151,7 +151,7 @@ class ImageTables:
         if not alike:
             del self.metric_names[metric_name(rest)]
 
-    def _on_topic(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_topic(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         topic_id = self._checked(key, keys.read_topic_id(rest), entry, touched)
         if topic_id is None:
             return
@@ -164,26 +164,26 @@ class ImageTables:
         touched.partitions.update(PartitionKey(topic_id, index) for index in came_or_went if index in stored)
         self._compare_counts(topic_id)
 
-    def _on_partition(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_partition(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         partition = self._checked(key, keys.read_partition(rest), entry, touched)
         if partition is None:
             return
         touched.partitions.add(partition)
         state = None if entry is None else encoding.read(entry, encoding.decode_partition)
-        if entry is None or state is None or isinstance(state, Unreadable):
+        if entry is None or state is None or isinstance(state, UnreadableEntry):
             self.partitions.remove(partition)
-            if isinstance(state, Unreadable):
+            if isinstance(state, UnreadableEntry):
                 self._fail(state, touched)
         else:
             self.partitions.put(partition, Versioned(state, entry.version))
         self._compare_counts(partition.topic_id)
 
-    def _on_creating(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_creating(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         topic_id = self._checked(key, keys.read_topic_id(rest), entry, touched)
         if topic_id is not None:
             self._store(self.creating, topic_id, entry, encoding.decode_creating, touched)
 
-    def _on_deleted(self, key: str, rest: str, entry: Entry | None, touched: Touched) -> None:
+    def _on_deleted(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         topic_id = self._checked(key, keys.read_topic_id(rest), entry, touched)
         if topic_id is not None:
             self._store(self.deleted, topic_id, entry, encoding.decode_deleted, touched)
@@ -196,22 +196,22 @@ class ImageTables:
         name: K,
         entry: Entry | None,
         decode: Callable[[Entry], V],
-        touched: Touched,
+        touched: ImageChanges,
     ) -> None:
         value = None if entry is None else encoding.read(entry, decode)
-        if entry is None or value is None or isinstance(value, Unreadable):
+        if entry is None or value is None or isinstance(value, UnreadableEntry):
             table.pop(name, None)
-            if isinstance(value, Unreadable):
+            if isinstance(value, UnreadableEntry):
                 self._fail(value, touched)
         else:
             table[name] = Versioned(value, entry.version, entry.lease)
 
-    def _checked(self, key: str, name: K | None, entry: Entry | None, touched: Touched) -> K | None:
+    def _checked(self, key: str, name: K | None, entry: Entry | None, touched: ImageChanges) -> K | None:
         if name is None and entry is not None:
-            self._fail(Unreadable(key, "its key is not of the known form", entry.version), touched)
+            self._fail(UnreadableEntry(key, "its key is not of the known form", entry.version), touched)
         return name
 
-    def _fail(self, problem: Unreadable, touched: Touched) -> None:
+    def _fail(self, problem: UnreadableEntry, touched: ImageChanges) -> None:
         self.unreadable[problem.key] = problem
         touched.unreadable.append(problem)
 

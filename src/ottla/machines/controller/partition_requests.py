@@ -16,14 +16,14 @@ from ottla.machines.controller import keys
 from ottla.machines.controller.assignment import check_manual
 from ottla.machines.controller.election import View, decide
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.plan import Due, Kind, is_clean, pack_changes
+from ottla.machines.controller.plan import Kind, PartitionChange, is_clean, pack_changes
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, PartitionState, Versioned
 from ottla.machines.controller.writes import Limits, Write
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 
-class Named(NamedTuple):
+class TopicPartitionName(NamedTuple):
     """A partition as clients name it."""
 
     topic: str
@@ -42,7 +42,7 @@ class Outcomes:
     """The writes to commit, and the result for each partition: None if it is part of the writes or needs no change."""
 
     writes: list[Write] = field(default_factory=list)
-    refused: dict[Named, Refused | None] = field(default_factory=dict)
+    refused: dict[TopicPartitionName, Refused | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Controlling:
+class ControllerContext:
     """What the controller needs to serve these requests."""
 
     image: ClusterImage
@@ -68,7 +68,7 @@ class Controlling:
         assert topic is not None, "the partition is visible"
         return View(self.image, key, self.rules.of(self.image, topic))
 
-    def find(self, named: Named) -> tuple[PartitionKey, Versioned[PartitionState]] | Refused:
+    def find(self, named: TopicPartitionName) -> tuple[PartitionKey, Versioned[PartitionState]] | Refused:
         topic = self.image.topic_named(named.topic)
         if topic is None:
             return Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {named.topic}.")
@@ -79,7 +79,7 @@ class Controlling:
             return Refused(ErrorCode.unknown_topic_or_partition, reason)
         return key, found
 
-    def writes(self, due: Iterable[Due], words: str) -> list[Write]:
+    def writes(self, due: Iterable[PartitionChange], words: str) -> list[Write]:
         fence = HasVersion(keys.CONTROLLER, self.me.version)
         return pack_changes(self.image, fence, due, self.limits, words)
 
@@ -88,8 +88,8 @@ class Controlling:
 
 
 def reassign(
-    controlling: Controlling,
-    targets: Mapping[Named, Sequence[int] | None],
+    controlling: ControllerContext,
+    targets: Mapping[TopicPartitionName, Sequence[int] | None],
     *,
     allow_shared_machine: bool = False,
     allow_factor_change: bool = True,
@@ -111,7 +111,7 @@ def reassign(
             new = refused or _reassigned(view, old.value, tuple(target))
         outcomes.refused[named] = new if isinstance(new, Refused) else None
         if not isinstance(new, Refused) and new != old.value:
-            due.append(Due(Kind.SETTLE, key, old, new, is_clean(view, old.value, new)))
+            due.append(PartitionChange(Kind.SETTLE, key, old, new, is_clean(view, old.value, new)))
     outcomes.writes.extend(controlling.writes(due, "replicas of {} partition(s) are reassigned"))
     return outcomes
 
@@ -143,7 +143,7 @@ def _reassigned(view: View, state: PartitionState, target: tuple[int, ...]) -> P
     return decide(new, view) if view.leader_stands(state) else new
 
 
-def _cancelled(view: View, named: Named, state: PartitionState) -> PartitionState | Refused:
+def _cancelled(view: View, named: TopicPartitionName, state: PartitionState) -> PartitionState | Refused:
     if not state.is_reassigning:
         return Refused(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
     original = state.original
@@ -163,7 +163,9 @@ def _cancelled(view: View, named: Named, state: PartitionState) -> PartitionStat
     return new
 
 
-def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None) -> dict[Named, Reassignment]:
+def list_reassignments(
+    image: ClusterImage, named: Iterable[TopicPartitionName] | None = None
+) -> dict[TopicPartitionName, Reassignment]:
     """Returns the reassignments in progress, of all partitions or of the given ones."""
     found = {}
     for key in image.reassigning():
@@ -172,7 +174,7 @@ def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None
         assert partition is not None, "the partition is visible"
         state = partition.value
         adding = tuple(broker_id for broker_id in state.adding if broker_id not in state.removing)
-        found[Named(topic.name, key.partition)] = Reassignment(state.replicas, adding, state.removing)
+        found[TopicPartitionName(topic.name, key.partition)] = Reassignment(state.replicas, adding, state.removing)
     wanted = sorted(found) if named is None else named
     return {name: found[name] for name in wanted if name in found}
 
@@ -180,19 +182,23 @@ def list_reassignments(image: ClusterImage, named: Iterable[Named] | None = None
 # -- elections --------------------------------------------------------------------------------------------------------
 
 
-def elect_leaders(controlling: Controlling, named: Iterable[Named] | None, election_type: ElectionType) -> Outcomes:
+def elect_leaders(
+    controlling: ControllerContext, named: Iterable[TopicPartitionName] | None, election_type: ElectionType
+) -> Outcomes:
     """Elects leaders of the given partitions, or of all. In the latter case partitions that need no election are
     omitted."""
     image = controlling.image
     wanted = (
         list(named)
         if named is not None
-        else [Named(topic.name, index) for topic in image.topics() for index in image.partitions_of(topic.id)]
+        else [
+            TopicPartitionName(topic.name, index) for topic in image.topics() for index in image.partitions_of(topic.id)
+        ]
     )
     outcomes, due = Outcomes(), []
     for each in wanted:
         new = _elected(controlling, each, election_type)
-        if isinstance(new, Due):
+        if isinstance(new, PartitionChange):
             due.append(new)
         elif named is None and new.error is ErrorCode.election_not_needed:
             continue
@@ -202,7 +208,9 @@ def elect_leaders(controlling: Controlling, named: Iterable[Named] | None, elect
     return outcomes
 
 
-def _elected(controlling: Controlling, named: Named, election_type: ElectionType) -> Due | Refused:
+def _elected(
+    controlling: ControllerContext, named: TopicPartitionName, election_type: ElectionType
+) -> PartitionChange | Refused:
     found = controlling.find(named)
     if isinstance(found, Refused):
         return found
@@ -218,4 +226,4 @@ def _elected(controlling: Controlling, named: Named, election_type: ElectionType
         return Refused(ErrorCode.eligible_leaders_not_available, reason)
     if not is_unclean and new.leader != state.replicas[0]:
         return Refused(ErrorCode.preferred_leader_not_available, "The preferred leader was not available.")
-    return Due(Kind.ELECT, key, old, new, is_clean(view, state, new))
+    return PartitionChange(Kind.ELECT, key, old, new, is_clean(view, state, new))

@@ -52,7 +52,7 @@ _WORDS = {
 }
 
 
-class Due(NamedTuple):
+class PartitionChange(NamedTuple):
     """A change of one partition that is to be written."""
 
     kind: Kind
@@ -83,7 +83,7 @@ def plan(
 
 
 def writes_for(
-    image: ClusterImage, me: Versioned[ControllerEntry], due: Collection[Due], limits: Limits
+    image: ClusterImage, me: Versioned[ControllerEntry], due: Collection[PartitionChange], limits: Limits
 ) -> list[Write]:
     """Packs changes and clean-up into writes. Returns none if a later controller is known."""
     found = image.controller
@@ -101,7 +101,7 @@ def due_changes(
     rules: RuleBook,
     among: Iterable[PartitionKey] | None = None,
     preferred: Collection[PartitionKey] = NOBODY,
-) -> Iterator[Due]:
+) -> Iterator[PartitionChange]:
     """Yields the changes that are due. Partitions whose leaders are gone come first."""
     for key, found in _unsettled(image, among, preferred):
         topic = image.topic(key.topic_id)
@@ -109,7 +109,7 @@ def due_changes(
         state, view = found.value, View(image, key, rules.of(image, topic))
         new = decide(state, view, prefer=key in preferred)
         if new != state:
-            yield Due(_kind(view, state, new), key, found, new, is_clean(view, state, new))
+            yield PartitionChange(_kind(view, state, new), key, found, new, is_clean(view, state, new))
 
 
 def is_clean(view: View, old: PartitionState, new: PartitionState) -> bool:
@@ -158,7 +158,9 @@ def _kind(view: View, old: PartitionState, new: PartitionState) -> Kind:
     return Kind.SETTLE if old.leader == new.leader or old.is_reassigning else Kind.MOVE
 
 
-def pack_changes(image: ClusterImage, fence: Condition, due: Iterable[Due], limits: Limits, words: str) -> list[Write]:
+def pack_changes(
+    image: ClusterImage, fence: Condition, due: Iterable[PartitionChange], limits: Limits, words: str
+) -> list[Write]:
     """Packs changes into few writes. Partitions with the same leader are adjacent and share the condition on it."""
     packing = Packing(limits, [fence], words.format)
     standing = cache(image.standing)
@@ -171,7 +173,7 @@ def pack_changes(image: ClusterImage, fence: Condition, due: Iterable[Due], limi
     return packing.writes()
 
 
-def _whose_standing(due: Due) -> Iterator[int]:
+def _whose_standing(due: PartitionChange) -> Iterator[int]:
     if not due.new.has_leader:
         return
     yield due.new.leader

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import islice
 
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import Touched, partitions_concerned
+from ottla.machines.controller.image_changes import ImageChanges, partitions_concerned
 from ottla.machines.controller.plan import NOBODY, due_changes, writes_for
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned
@@ -26,7 +26,7 @@ class Planner:
         """Examines all partitions again. Call it when this broker becomes the controller or has loaded a new image."""
         self._open = None
 
-    def observe(self, image: ClusterImage, touched: Touched) -> None:
+    def observe(self, image: ClusterImage, touched: ImageChanges) -> None:
         """Notes what a batch changed. Call it after each batch that was applied to the image."""
         if self._open is not None:
             self._open |= partitions_concerned(image, touched)

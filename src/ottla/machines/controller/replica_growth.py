@@ -13,7 +13,7 @@ from ottla.coordination.port import Put
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.assignment import Replicas, add_replicas
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.partition_requests import Named
+from ottla.machines.controller.partition_requests import TopicPartitionName
 from ottla.machines.controller.state import TopicState
 from ottla.machines.controller.writes import Write
 from ottla.protocol.model.ids import TopicId
@@ -21,7 +21,7 @@ from ottla.protocol.model.ids import TopicId
 
 def missing_replicas(
     image: ClusterImage, topic: TopicState, factor: int, *, allow_shared_machine: bool = False
-) -> dict[Named, Replicas]:
+) -> dict[TopicPartitionName, Replicas]:
     """Returns the targets of reassignments that add replicas now. Empty while one is in progress, or if no broker can
     take more."""
     states = {index: found.value for index, found in image.partitions_of(topic.id).items()}
@@ -32,7 +32,9 @@ def missing_replicas(
     targets = add_replicas(image, replicas, factor, seed, allow_shared_machine=allow_shared_machine)
     if all(len(targets[index]) == len(replicas[index]) for index in replicas):
         return {}
-    return {Named(topic.name, index): target for index, target in targets.items() if target != replicas[index]}
+    return {
+        TopicPartitionName(topic.name, index): target for index, target in targets.items() if target != replicas[index]
+    }
 
 
 def finish_growth(image: ClusterImage, topic_id: TopicId, factor: int, configs: Mapping[str, str]) -> Write | None:

@@ -52,7 +52,7 @@ class BrokerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedSince:
     """For each durability class, the broker epoch since which a broker has kept its data. Never decreases."""
 
     disk: int
@@ -75,7 +75,7 @@ class Registration:
     port: int
     machine: str
     """The failure domain `host`: brokers that share it never hold two copies of a partition."""
-    kept: Kept
+    kept: RetainedSince
     rack: str | None = None
     state: BrokerState = BrokerState.ACTIVE
     wal_port: int = 0
@@ -103,7 +103,7 @@ class Incarnation:
     epoch: int
     directory_id: str
     boot_id: str
-    kept: Kept
+    kept: RetainedSince
     process_id: str = ""
 
 
@@ -204,7 +204,7 @@ class FailedLogs:
 
 
 @dataclass(frozen=True, slots=True)
-class Creating:
+class TopicCreation:
     """Marks a topic whose partitions are being written in several transactions. Held under the creator's lease."""
 
     name: str
@@ -212,7 +212,7 @@ class Creating:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeletedTopic:
     """A deleted topic, kept until every broker has removed its logs. It identifies a log that returns with a broker
     that was away, and distinguishes it from a log of an unknown topic (safety: topic-identity)."""
 

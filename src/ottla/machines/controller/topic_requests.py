@@ -22,7 +22,14 @@ from ottla.coordination.port import Condition, Delete, HasVersion, IsAbsent, Lea
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.state import Creating, Deleted, Member, PartitionKey, PartitionState, TopicState
+from ottla.machines.controller.state import (
+    DeletedTopic,
+    Member,
+    PartitionKey,
+    PartitionState,
+    TopicCreation,
+    TopicState,
+)
 from ottla.machines.controller.writes import Limits, Packing, Write
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.ids import TopicId
@@ -162,7 +169,7 @@ def _creation(
     if len(writes) == 1:
         return Creation(topic, writes[0], limits)
     key = keys.creating(topic.id)
-    begun = Put(key, encoding.encode_creating(Creating(topic.name, creator)), lease)
+    begun = Put(key, encoding.encode_creating(TopicCreation(topic.name, creator)), lease)
     why = f"the creation of {len(partitions)} partition(s) of '{topic.name}' begins"
     first = Write((IsAbsent(key), *last.conditions), (begun,), why)
     return Creation(topic, first, limits, tuple(partitions), last)
@@ -213,7 +220,7 @@ def delete_topic(image: ClusterImage, topic_id: TopicId) -> Write | Refused:
     if topic is None:
         return Refused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
     gone = keys.topic(topic_id), keys.name(topic.name)
-    remembered = encoding.encode_deleted(Deleted(topic.name, image.hosts_of(topic_id)))
+    remembered = encoding.encode_deleted(DeletedTopic(topic.name, image.hosts_of(topic_id)))
     return Write(
         tuple(image.unchanged(key) for key in gone),
         (*(Delete(key) for key in gone), Delete(keys.creating(topic_id)), Put(keys.deleted(topic_id), remembered)),

@@ -18,7 +18,7 @@ Target = dict[str, Assignment]
 
 
 @dataclass(frozen=True, slots=True)
-class Assignable:
+class AssignorInput:
     """The input of an assignor."""
 
     subscriptions: Mapping[str, frozenset[TopicId]]
@@ -36,7 +36,7 @@ class Assignable:
         return sorted(members, key=lambda member: (self.instances.get(member, member), member))
 
 
-def assign_range(what: Assignable) -> Target:
+def assign_range(what: AssignorInput) -> Target:
     """Assigns contiguous ranges of each topic's partitions."""
     subscribers: dict[TopicId, list[str]] = {}
     for member in what.in_order(list(what.subscriptions)):
@@ -53,7 +53,7 @@ def assign_range(what: Assignable) -> Target:
     return {member: frozenset(assigned) for member, assigned in target.items()}
 
 
-def assign_uniform(what: Assignable) -> Target:
+def assign_uniform(what: AssignorInput) -> Target:
     """Assigns equal numbers of partitions, keeping previous assignments where possible."""
     if not what.subscriptions:
         return {}
@@ -61,7 +61,7 @@ def assign_uniform(what: Assignable) -> Target:
     return _spread_alike(what) if len(kinds) == 1 else _spread_unlike(what)
 
 
-def _kept(what: Assignable) -> dict[str, list[Assigned]]:
+def _kept(what: AssignorInput) -> dict[str, list[Assigned]]:
     """Returns the partitions that members had and may keep; each partition once."""
     taken: set[Assigned] = set()
     kept: dict[str, list[Assigned]] = {}
@@ -76,7 +76,7 @@ def _kept(what: Assignable) -> dict[str, list[Assigned]]:
     return kept
 
 
-def _spread_alike(what: Assignable) -> Target:
+def _spread_alike(what: AssignorInput) -> Target:
     """Assigns partitions if all members have the same subscription. Every member gets the same number, some one more;
     members that already had more are preferred for it."""
     kept = _kept(what)
@@ -107,7 +107,7 @@ def _spread_alike(what: Assignable) -> Target:
     return {member: frozenset(assigned) for member, assigned in kept.items()}
 
 
-def _spread_unlike(what: Assignable) -> Target:
+def _spread_unlike(what: AssignorInput) -> Target:
     """Assigns partitions if subscriptions differ: keeps the previous assignment, gives each remaining partition to the
     member with the fewest, then moves partitions until no move helps.
 
@@ -156,4 +156,4 @@ def _relieve(start: str, kept: dict[str, set[Assigned]], subscribers: Mapping[To
     return False
 
 
-ASSIGNORS: Mapping[str, Callable[[Assignable], Target]] = {"uniform": assign_uniform, "range": assign_range}
+ASSIGNORS: Mapping[str, Callable[[AssignorInput], Target]] = {"uniform": assign_uniform, "range": assign_range}

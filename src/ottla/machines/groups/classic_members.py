@@ -20,7 +20,7 @@ from ottla.machines.groups.records import (
     MemberState,
 )
 from ottla.machines.groups.replies import NONE, HeartbeatReply, JoinReply, LeaveReply, LeftMember, SyncReply
-from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, JoinGroup, LeaveGroup, Leaving, SyncGroup
+from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.tables import ConsumerGroup
 from ottla.machines.groups.timers import TimerKind, TimerName
@@ -180,7 +180,7 @@ def leave_consumer_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> N
     shard.answer(ticket, LeaveReply(NONE, tuple(left)))
 
 
-def _leaving(group: ConsumerGroup, leaving: Leaving) -> tuple[str, ErrorCode]:
+def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> tuple[str, ErrorCode]:
     member_id = leaving.member_id
     if leaving.instance_id is not None:
         known_id = group.instances.get(leaving.instance_id)

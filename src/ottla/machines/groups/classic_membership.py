@@ -7,7 +7,7 @@ from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import NONE, HeartbeatReply, LeaveReply, LeftMember, SyncReply
-from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, LeaveGroup, Leaving, SyncGroup
+from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, LeaveGroup, LeavingMember, SyncGroup
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
@@ -116,7 +116,7 @@ def leave_group(shard: Shard, ticket: Ticket, request: LeaveGroup) -> None:
         shard.forget_if_bare(group.name)
 
 
-def _leave(shard: Shard, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
+def _leave(shard: Shard, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
     member_id = leaving.member_id
     if member_id == NO_MEMBER_ID:
         # An administrator removes a static member by its instance id alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.machines.groups.assignors import ASSIGNORS, Assignable
+from ottla.machines.groups.assignors import ASSIGNORS, AssignorInput
 from ottla.machines.groups.consumer_rules import (
     is_unresolved,
     preferred_assignor,
@@ -89,7 +89,7 @@ def update_target(shard: Shard, name: str) -> None:
         return
     assign = ASSIGNORS[preferred_assignor(group, shard.config.consumer_assignors)]
     facts = {facts.id: facts.partition_count for facts in group.topics.values()}
-    what = Assignable(
+    what = AssignorInput(
         {member_id: _topic_ids(group, member) for member_id, member in group.members.items()},
         facts,
         group.targets,

@@ -19,7 +19,7 @@ from ottla.machines.groups.replies import (
     FetchedOffset,
     FetchOffsetsReply,
 )
-from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOffsets, ToCommit
+from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOffsets, OffsetToCommit
 from ottla.machines.groups.shard import Shard, Ticket
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
@@ -40,7 +40,7 @@ def commit_offsets(shard: Shard, ticket: Ticket, request: CommitOffsets) -> None
     shard.answer(ticket, CommitReply(tuple(_commit(shard, request, offset) for offset in request.offsets)))
 
 
-def _commit(shard: Shard, request: CommitOffsets, offset: ToCommit) -> ErrorCode:
+def _commit(shard: Shard, request: CommitOffsets, offset: OffsetToCommit) -> ErrorCode:
     if len(offset.metadata) > shard.config.offset_metadata_max_bytes:
         return ErrorCode.offset_metadata_too_large
     now_ms = shard.now.wall_ms

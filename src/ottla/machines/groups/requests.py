@@ -58,7 +58,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class LeavingMember:
     """One member of a LeaveGroup request."""
 
     member_id: str = NO_MEMBER_ID
@@ -68,11 +68,11 @@ class Leaving:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
     group: str
-    members: tuple[Leaving, ...]
+    members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToCommit:
+class OffsetToCommit:
     """One offset of a commit request."""
 
     topic: str
@@ -87,7 +87,7 @@ class CommitOffsets:
     """OffsetCommit and, with a producer id, TxnOffsetCommit."""
 
     group: str
-    offsets: tuple[ToCommit, ...]
+    offsets: tuple[OffsetToCommit, ...]
     generation: int = NO_GENERATION
     """Generation, or member epoch in a consumer group."""
     member_id: str = NO_MEMBER_ID

@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from zlib import crc32
 
-from ottla.machines.transactions.partition_table import Ended, PartitionTransactions, TransactionalProducer
+from ottla.machines.transactions.partition_table import PartitionTransactions, TransactionalProducer, UncommittedEnd
 
 _MAGIC = b"OTLT"
 _VERSION = 1
@@ -47,5 +47,5 @@ def decode_snapshot(data: bytes) -> tuple[int, PartitionTransactions] | None:
         producer_id, *fields = _PRODUCER.unpack_from(data, at)
         producers.append((producer_id, TransactionalProducer(*fields)))
         at += _PRODUCER.size
-    ended = [Ended(*_ENDED.unpack_from(data, at + place * _ENDED.size)) for place in range(ended_count)]
+    ended = [UncommittedEnd(*_ENDED.unpack_from(data, at + place * _ENDED.size)) for place in range(ended_count)]
     return offset, PartitionTransactions(producers, ended, offset)

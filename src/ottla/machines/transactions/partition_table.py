@@ -54,7 +54,7 @@ class OpenTransaction(NamedTuple):
     started_ms: int
 
 
-class Ended(NamedTuple):
+class UncommittedEnd(NamedTuple):
     """A transaction whose marker is not known to be committed."""
 
     first_offset: int
@@ -90,7 +90,7 @@ class PartitionTransactions:
     def __init__(
         self,
         producers: Iterable[tuple[int, TransactionalProducer]] = (),
-        ended: Iterable[Ended] = (),
+        ended: Iterable[UncommittedEnd] = (),
         from_offset: int = 0,
     ) -> None:
         self._producers = dict(producers)
@@ -126,7 +126,7 @@ class PartitionTransactions:
         return self._producers.get(producer_id)
 
     @property
-    def ended(self) -> tuple[Ended, ...]:
+    def ended(self) -> tuple[UncommittedEnd, ...]:
         return tuple(self._ended)
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -271,7 +271,7 @@ class PartitionTransactions:
 
     def _end(self, marker: Marker, first_offset: int, offset: int) -> None:
         del self._open[marker.producer_id]
-        self._ended.append(Ended(first_offset, offset))
+        self._ended.append(UncommittedEnd(first_offset, offset))
         if not marker.is_commit:
             stable = next(iter(self._open.values()), offset + 1)
             self.aborted.add(AbortedTransaction(marker.producer_id, first_offset, offset, stable))

@@ -17,7 +17,7 @@ BACK_MAX = 1 << 30
 NO_ID = -1
 
 
-class Placed(NamedTuple):
+class LoggedIds(NamedTuple):
     """A range of ids that are in the log."""
 
     first_id: int
@@ -29,7 +29,7 @@ class Placed(NamedTuple):
         return self.base_offset + self.record_count
 
 
-class Missing(NamedTuple):
+class RejectedIds(NamedTuple):
     """A range of ids that are not in the log and never will be."""
 
     first_id: int
@@ -48,19 +48,19 @@ def id_of(sequence: int, settled_id: int) -> int:
     return settled_id + ahead if ahead <= BACK_MAX else settled_id + ahead - SEQUENCE_MASK - 1
 
 
-def account_for(settled_id: int, last_id: int, batches: Iterable[Placed]) -> list[Placed | Missing]:
+def account_for(settled_id: int, last_id: int, batches: Iterable[LoggedIds]) -> list[LoggedIds | RejectedIds]:
     """Accounts for every id above `settled_id` up to `last_id`, in order. `batches` are the writer's batches,
     in order."""
-    accounts: list[Placed | Missing] = []
+    accounts: list[LoggedIds | RejectedIds] = []
     at = settled_id + 1
     for batch in batches:
         first, end = max(batch.first_id, at), min(batch.first_id + batch.record_count, last_id + 1)
         if first >= end:
             continue
         if first > at:
-            accounts.append(Missing(at, first - at))
-        accounts.append(Placed(first, end - first, batch.base_offset + first - batch.first_id))
+            accounts.append(RejectedIds(at, first - at))
+        accounts.append(LoggedIds(first, end - first, batch.base_offset + first - batch.first_id))
         at = end
     if at <= last_id:
-        accounts.append(Missing(at, last_id + 1 - at))
+        accounts.append(RejectedIds(at, last_id + 1 - at))
     return accounts

@@ -24,18 +24,18 @@ class UnexpectedEnd(NamedTuple):
     end_offset: int
 
 
-class Unknown(NamedTuple):
+class UnknownEpoch(NamedTuple):
     """The log does not know this epoch: it has forgotten it or never had it."""
 
 
-Refusal = Fenced | UnexpectedEnd | Unknown
+Refusal = Fenced | UnexpectedEnd | UnknownEpoch
 
 
-def judge_epoch(epoch: int, current_epoch: int) -> Fenced | Unknown | None:
+def judge_epoch(epoch: int, current_epoch: int) -> Fenced | UnknownEpoch | None:
     """Checks whether a writer of this epoch may append now; returns None if it may."""
     if epoch == current_epoch:
         return None
-    return Fenced(current_epoch) if epoch < current_epoch else Unknown()
+    return Fenced(current_epoch) if epoch < current_epoch else UnknownEpoch()
 
 
 def judge_append(epoch: int, current_epoch: int, end_offset: int, expected_end: int | None) -> Refusal | None:
@@ -56,4 +56,13 @@ def judge_fence(current_epoch: int, expected_epoch: int | None) -> Fenced | None
     return Fenced(current_epoch)
 
 
-__all__ = ["NO_EPOCH", "Fenced", "Refusal", "UnexpectedEnd", "Unknown", "judge_append", "judge_epoch", "judge_fence"]
+__all__ = [
+    "NO_EPOCH",
+    "Fenced",
+    "Refusal",
+    "UnexpectedEnd",
+    "UnknownEpoch",
+    "judge_append",
+    "judge_epoch",
+    "judge_fence",
+]

@@ -67,7 +67,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelOr:
+class SpecialValueOr:
     """A range, or one special value outside it (gzip's -1)."""
 
     special: int
@@ -81,7 +81,7 @@ class LevelOr:
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
+class OnlyValue:
     """The single permitted value, which disables a feature that Kafka has and Ottla does not."""
 
     value: Value
@@ -108,7 +108,7 @@ class ReplicaList:
         return "* or a list of PARTITION:BROKER, such as 0:1,0:2"
 
 
-Check = Range | OneOf | LevelOr | Only | ReplicaList
+Check = Range | OneOf | SpecialValueOr | OnlyValue | ReplicaList
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,13 @@ from difflib import get_close_matches
 
 from ottla.protocol.model.config_keys import ConfigKey, unknown_name
 from ottla.protocol.model.errors import ErrorCode, Refused
-from ottla.protocol.model.kafka_settings import OF_THE_PROCESS, UNSAFE, WITHOUT_EFFECT, Unsafe, WithoutEffect
+from ottla.protocol.model.kafka_settings import (
+    OF_THE_PROCESS,
+    UNSAFE,
+    WITHOUT_EFFECT,
+    IneffectiveSettings,
+    UnsafeSettings,
+)
 
 OWN_PREFIX = "ottla."
 LISTENER_PREFIX = "listener.name."
@@ -21,7 +27,7 @@ SURELY_MEANT = 0.9
 
 _UNSAFE_NAMES = {name: group for group in (*UNSAFE, OF_THE_PROCESS) for name in group.names}
 _NAMES_WITHOUT_EFFECT = {name: group for group in WITHOUT_EFFECT for name in group.names}
-_OF_A_LISTENER = WithoutEffect("a broker has one listener, without settings of its own", ())
+_OF_A_LISTENER = IneffectiveSettings("a broker has one listener, without settings of its own", ())
 
 
 def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | None:
@@ -42,7 +48,7 @@ def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | 
     return None
 
 
-def without_effect(name: str) -> WithoutEffect | None:
+def without_effect(name: str) -> IneffectiveSettings | None:
     """Returns the group of a known setting that only Kafka has, or None."""
     found = _NAMES_WITHOUT_EFFECT.get(name)
     if found is None and name.startswith(LISTENER_PREFIX):
@@ -84,7 +90,7 @@ def _unknown(name: str, known: Mapping[str, ConfigKey]) -> str:
     return f"{line}: did you mean {meant[0]}?" if meant else line
 
 
-def _unsafe(name: str) -> Unsafe | None:
+def _unsafe(name: str) -> UnsafeSettings | None:
     if name in _NAMES_WITHOUT_EFFECT:
         return None
     if name.startswith(LISTENER_PREFIX):
@@ -96,10 +102,10 @@ def _unsafe(name: str) -> Unsafe | None:
     return found or next((group for group in UNSAFE if name.startswith(group.prefixes)), None)
 
 
-def _is_harmless(group: Unsafe, name: str, value: str) -> bool:
+def _is_harmless(group: UnsafeSettings, name: str, value: str) -> bool:
     text = value.replace(" ", "")
     return not text or (name, text.lower()) in {(each, harmless.lower()) for each, harmless in group.harmless}
 
 
-def _refused(name: str, group: Unsafe) -> Refused:
+def _refused(name: str, group: UnsafeSettings) -> Refused:
     return Refused(ErrorCode.invalid_config, f"{name} is not supported: {group.reason}.")

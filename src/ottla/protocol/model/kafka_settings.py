@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class WithoutEffect(NamedTuple):
+class IneffectiveSettings(NamedTuple):
     """Settings that are accepted and have no effect."""
 
     reason: str
@@ -18,7 +18,7 @@ class WithoutEffect(NamedTuple):
     prefixes: tuple[str, ...] = ()
 
 
-class Unsafe(NamedTuple):
+class UnsafeSettings(NamedTuple):
     """Settings with which a broker refuses to start."""
 
     reason: str
@@ -34,7 +34,7 @@ def _names(text: str, prefix: str = "") -> tuple[str, ...]:
 
 
 WITHOUT_EFFECT = (
-    WithoutEffect(
+    IneffectiveSettings(
         "a broker runs on one event loop, without Kafka's thread pools and queues",
         _names(
             "background.threads num.io.threads num.network.threads num.recovery.threads.per.data.dir "
@@ -44,7 +44,7 @@ WITHOUT_EFFECT = (
             "producer.purgatory.purge.interval.requests"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "buffers, timers and retries of Kafka's own implementation",
         _names(
             "add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms "
@@ -57,14 +57,14 @@ WITHOUT_EFFECT = (
             "unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "the operating system chooses the size of socket buffers",
         _names(
             "replica.socket.receive.buffer.bytes socket.listen.backlog.size socket.receive.buffer.bytes "
             "socket.send.buffer.bytes"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "replication chooses its own sizes and times",
         _names(
             "replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes "
@@ -72,7 +72,7 @@ WITHOUT_EFFECT = (
             "socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "the brokers of a cluster meet at ottla.coordination, without a KRaft quorum",
         _names(
             "broker.heartbeat.interval.ms controlled.shutdown.enable controller.listener.names "
@@ -86,12 +86,12 @@ WITHOUT_EFFECT = (
         ),
         prefixes=("controller.quorum.",),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "Kafka 4 has no ZooKeeper either; a cluster meets at ottla.coordination=zookeeper:HOST:PORT",
         (),
         prefixes=("zookeeper.",),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "removed from Kafka in version 3 or 4",
         _names(
             "auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name "
@@ -101,14 +101,14 @@ WITHOUT_EFFECT = (
         ),
         prefixes=("password.encoder.",),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "metrics are for Prometheus, at ottla.metrics.port",
         _names(
             "kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples "
             "metrics.recording.level metrics.sample.window.ms telemetry.max.bytes"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "connections are limited by max.connections only, and there are no client quotas",
         _names(
             "connection.failed.authentication.delay.ms controller.quota.window.num "
@@ -117,21 +117,21 @@ WITHOUT_EFFECT = (
             "quota.window.size.seconds"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "throttles are measured over one second",
         _names(
             "num size.seconds",
             prefix="replication.quota.window.",
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "a broker has one data directory",
         _names(
             "alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds "
             "cordoned.log.dirs log.dir.failure.timeout.ms"
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "Kerberos is not available",
         _names(
             "kinit.cmd min.time.before.relogin principal.to.local.rules service.name ticket.renew.jitter "
@@ -139,7 +139,7 @@ WITHOUT_EFFECT = (
             prefix="sasl.kerberos.",
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "consumer groups have these fixed",
         _names(
             "consumer.assignment.interval.ms consumer.max.assignment.interval.ms consumer.max.heartbeat.interval.ms "
@@ -148,12 +148,12 @@ WITHOUT_EFFECT = (
             prefix="group.",
         ),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "share groups and streams groups are not available",
         _names("share.fetch.purgatory.purge.interval.requests"),
         prefixes=("group.share.", "group.streams.", "share.coordinator."),
     ),
-    WithoutEffect(
+    IneffectiveSettings(
         "tiered storage is not available",
         _names(
             "follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms"
@@ -163,13 +163,13 @@ WITHOUT_EFFECT = (
 )
 
 UNSAFE = (
-    Unsafe(
+    UnsafeSettings(
         "Ottla has no access control: any client that reaches the broker may read, write and administer. Remove the "
         "setting, and let only trusted clients reach the broker's port",
         _names("allow.everyone.if.no.acl.found authorizer.class.name super.users"),
         harmless=(("allow.everyone.if.no.acl.found", "true"),),
     ),
-    Unsafe(
+    UnsafeSettings(
         "Ottla does not authenticate clients. Remove the setting, and let only trusted clients reach the broker's port",
         _names(
             "connections.max.reauth.ms delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms "
@@ -180,7 +180,7 @@ UNSAFE = (
         prefixes=("sasl.",),
         harmless=(("connections.max.reauth.ms", "0"),),
     ),
-    Unsafe(
+    UnsafeSettings(
         "Ottla serves plaintext only. Remove the setting, and encrypt the connections in front of the broker if the "
         "network is not trusted",
         _names(
@@ -190,26 +190,26 @@ UNSAFE = (
         prefixes=("ssl.",),
         harmless=(("security.inter.broker.protocol", "PLAINTEXT"), ("ssl.client.auth", "none")),
     ),
-    Unsafe(
+    UnsafeSettings(
         "Ottla does not load classes of Kafka, so the policy would not be enforced. Remove the setting",
         _names("alter.config.policy.class.name client.quota.callback.class create.topic.policy.class.name"),
     ),
-    Unsafe(
+    UnsafeSettings(
         "Ottla does not resolve variables in values. Write the values into the file, and remove the setting",
         _names("config.providers"),
         prefixes=("config.providers.",),
     ),
-    Unsafe(
+    UnsafeSettings(
         "tiered storage is not available, so records would stay on this broker's disk only. Remove the setting",
         _names("remote.log.storage.system.enable"),
         harmless=(("remote.log.storage.system.enable", "false"),),
     ),
-    Unsafe(
+    UnsafeSettings(
         "two-phase commit is not available. Remove the setting",
         _names("transaction.two.phase.commit.enable"),
         harmless=(("transaction.two.phase.commit.enable", "false"),),
     ),
-    Unsafe(
+    UnsafeSettings(
         "each broker takes part in choosing the controller, and none is a controller only. Remove the setting",
         _names("process.roles"),
         harmless=(
@@ -220,7 +220,7 @@ UNSAFE = (
     ),
 )
 
-OF_THE_PROCESS = Unsafe(
+OF_THE_PROCESS = UnsafeSettings(
     "it belongs to the process: it goes into the configuration file that `ottla up` or `ottla broker` is started with",
     _names("advertised.listeners broker.id listener.security.protocol.map listeners log.dir log.dirs"),
 )

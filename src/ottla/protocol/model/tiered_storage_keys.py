@@ -5,12 +5,12 @@ They exist because tools that copy the settings of a topic (MirrorMaker) set the
 
 from __future__ import annotations
 
-from ottla.protocol.model.config_keys import ConfigKey, ConfigType, Only, Synonym, Value
+from ottla.protocol.model.config_keys import ConfigKey, ConfigType, OnlyValue, Synonym, Value
 
 
 def _key(name: str, type_: ConfigType, value: Value, doc: str, *synonyms: Synonym) -> ConfigKey:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return ConfigKey(name, type_, text, doc, Only(value, "tiered storage is not available"), synonyms)
+    return ConfigKey(name, type_, text, doc, OnlyValue(value, "tiered storage is not available"), synonyms)
 
 
 TIERED_STORAGE = (

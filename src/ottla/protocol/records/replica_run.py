@@ -25,7 +25,7 @@ SIZE_BYTES_MAX = 1 << 20
 _UNUSUAL_BITS = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
-class FollowedRun:
+class ReplicaRun:
     """Implements `produce_run.BatchRun`."""
 
     __slots__ = ("bases", "batches", "ends", "leader_epoch", "max_timestamps", "numbered", "record_count", "size_bytes")
@@ -47,11 +47,11 @@ class FollowedRun:
 
 def find_followed_run(
     records: memoryview, at: int, next_offset: int, epoch_min: int, epoch_max: int
-) -> FollowedRun | None:
+) -> ReplicaRun | None:
     """Finds the run that starts at `at`; None if the first batch has to take the general path. Verifies each batch's
     CRC."""
     end = len(records)
-    run: FollowedRun | None = None
+    run: ReplicaRun | None = None
     while end - at >= HEADER_BYTES:
         fields = HEADER.unpack_from(records, at)
         base_offset, length, epoch, magic, crc, attributes, last_offset_delta, _, max_timestamp, producer_id, *rest = (
@@ -65,7 +65,7 @@ def find_followed_run(
         if run is None:
             if not epoch_min <= epoch <= epoch_max:
                 return None
-            run = FollowedRun(epoch)
+            run = ReplicaRun(epoch)
         elif epoch != run.leader_epoch or run.size_bytes + size > SIZE_BYTES_MAX:
             break
         if producer_id >= 0 and rest[1] < 0:

@@ -34,7 +34,7 @@ from ottla.protocol.wire.primitives import (
     uvarint_bytes,
 )
 from ottla.protocol.wire.produce import Buffer, TopicKey, topic_key_bytes
-from ottla.protocol.wire.replica_fetch import OneWanted
+from ottla.protocol.wire.replica_fetch import ReplicaFetchRequest
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
@@ -133,11 +133,11 @@ def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
         raise MalformedRequest(f"Fetch: {error}") from None
 
 
-def partition_of_one(one: OneWanted) -> FetchPartition:
+def partition_of_one(one: ReplicaFetchRequest) -> FetchPartition:
     return FetchPartition(*one[7:13], None, one.high_watermark, one.acknowledged_end)
 
 
-def request_of_one(one: OneWanted) -> FetchRequest:
+def request_of_one(one: ReplicaFetchRequest) -> FetchRequest:
     topics: list[tuple[TopicKey, list[FetchPartition]]] = [(uuid_of(one.topic_id), [partition_of_one(one)])]
     return FetchRequest(one.replica_id, *one[:6], topics, [], replica_epoch=one.replica_epoch)
 

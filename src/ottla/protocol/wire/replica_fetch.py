@@ -41,7 +41,7 @@ _ANSWER_TAIL = b"\x00\x00\x00"
 """Tags of the partition, the topic and the response: none."""
 
 
-class OneWanted(NamedTuple):
+class ReplicaFetchRequest(NamedTuple):
     """A follower's request for one partition, in wire order, without the constant fields."""
 
     max_wait_ms: int
@@ -82,7 +82,7 @@ def pack_request(head: Head, topic: UUID, wanted: Wanted, replica: tuple[int, in
     )
 
 
-def unpack_request(body: memoryview) -> OneWanted | None:
+def unpack_request(body: memoryview) -> ReplicaFetchRequest | None:
     """Decodes a request for one partition; None if it has any other form."""
     if len(body) != REQUEST_BYTES:
         return None
@@ -97,7 +97,7 @@ def unpack_request(body: memoryview) -> OneWanted | None:
         or tags
     ):
         return None
-    return OneWanted._make((*fields[:6], fields[7], *fields[9:15], watermark, end, replica_id, replica_epoch))
+    return ReplicaFetchRequest._make((*fields[:6], fields[7], *fields[9:15], watermark, end, replica_id, replica_epoch))
 
 
 def pack_answer(

@@ -20,7 +20,7 @@ _HEAD = Struct(">iqI")
 _ENTRY = Struct(">16siiq")
 
 
-class Acknowledged(NamedTuple):
+class SyncedEnd(NamedTuple):
     """The synced end of one partition."""
 
     topic_id: UUID
@@ -29,26 +29,26 @@ class Acknowledged(NamedTuple):
     end_offset: int
 
 
-class AcknowledgedBy(NamedTuple):
+class SyncedEndReport(NamedTuple):
     """The synced ends that one broker reports."""
 
     broker_id: int
     broker_epoch: int
-    entries: list[Acknowledged]
+    entries: list[SyncedEnd]
 
 
-def encode_acknowledged(broker_id: int, broker_epoch: int, entries: Sequence[Acknowledged]) -> bytes:
+def encode_acknowledged(broker_id: int, broker_epoch: int, entries: Sequence[SyncedEnd]) -> bytes:
     parts = [_HEAD.pack(broker_id, broker_epoch, len(entries))]
     parts += [_ENTRY.pack(entry.topic_id.bytes, *entry[1:]) for entry in entries]
     return b"".join(parts)
 
 
-def parse_acknowledged(body: memoryview) -> AcknowledgedBy:
+def parse_acknowledged(body: memoryview) -> SyncedEndReport:
     """Parses a report. Raises MalformedRequest."""
     if len(body) < _HEAD.size:
         raise MalformedRequest("a report of synced ends that is too short")
     broker_id, broker_epoch, count = _HEAD.unpack_from(body)
     if len(body) != _HEAD.size + count * _ENTRY.size:
         raise MalformedRequest(f"a report of {count} synced ends in {len(body)} bytes")
-    entries = [Acknowledged(UUID(bytes=t), *rest) for t, *rest in _ENTRY.iter_unpack(body[_HEAD.size :])]
-    return AcknowledgedBy(broker_id, broker_epoch, entries)
+    entries = [SyncedEnd(UUID(bytes=t), *rest) for t, *rest in _ENTRY.iter_unpack(body[_HEAD.size :])]
+    return SyncedEndReport(broker_id, broker_epoch, entries)

@@ -223,7 +223,7 @@ def _decode_begin(data: bytes) -> Begin:
 # -- replies: what a broker sends -----------------------------------------------------------------------------------
 
 
-class Begun(NamedTuple):
+class StreamBegun(NamedTuple):
     """The reply to `Begin`."""
 
     writer_id: int
@@ -232,7 +232,7 @@ class Begun(NamedTuple):
     batch_bytes_max: int
 
 
-class Acknowledged(NamedTuple):
+class AcknowledgedIds(NamedTuple):
     """A range of record ids that are acknowledged, and their first offset."""
 
     first_id: int
@@ -251,8 +251,8 @@ class RefusedIds(NamedTuple):
 class AppendReply(NamedTuple):
     """A reply on an append stream."""
 
-    begun: Begun | None = None
-    acknowledged: Sequence[Acknowledged] = ()
+    begun: StreamBegun | None = None
+    acknowledged: Sequence[AcknowledgedIds] = ()
     refused: Sequence[RefusedIds] = ()
     failure: WalFailure | None = None
 
@@ -278,7 +278,7 @@ def encode_append_reply(reply: AppendReply) -> bytearray:
     return out
 
 
-def _encode_begun(begun: Begun) -> bytearray:
+def _encode_begun(begun: StreamBegun) -> bytearray:
     out = bytearray()
     put_int(out, 1, begun.writer_id)
     if begun.last_id is not None:
@@ -289,8 +289,8 @@ def _encode_begun(begun: Begun) -> bytearray:
 
 
 def decode_append_reply(message: bytes) -> AppendReply:
-    begun: Begun | None = None
-    acknowledged: list[Acknowledged] = []
+    begun: StreamBegun | None = None
+    acknowledged: list[AcknowledgedIds] = []
     refused: list[RefusedIds] = []
     failure: WalFailure | None = None
     for number, value in fields(message):
@@ -299,7 +299,7 @@ def decode_append_reply(message: bytes) -> AppendReply:
                 begun = _decode_begun(content(value))
             case 2:
                 found = {field: signed(item) for field, item in fields(content(value))}
-                acknowledged.append(Acknowledged(found.get(1, 0), found.get(2, 0), found.get(3, 0)))
+                acknowledged.append(AcknowledgedIds(found.get(1, 0), found.get(2, 0), found.get(3, 0)))
             case 3:
                 refused.append(_decode_refused(content(value)))
             case 4:
@@ -307,7 +307,7 @@ def decode_append_reply(message: bytes) -> AppendReply:
     return AppendReply(begun, acknowledged, refused, failure)
 
 
-def _decode_begun(data: bytes) -> Begun:
+def _decode_begun(data: bytes) -> StreamBegun:
     writer_id, committed_end, batch_bytes_max = 0, 0, 0
     last_id: int | None = None
     for number, value in fields(data):
@@ -320,7 +320,7 @@ def _decode_begun(data: bytes) -> Begun:
                 committed_end = signed(value)
             case 4:
                 batch_bytes_max = signed(value)
-    return Begun(writer_id, last_id, committed_end, batch_bytes_max)
+    return StreamBegun(writer_id, last_id, committed_end, batch_bytes_max)
 
 
 def _decode_refused(data: bytes) -> RefusedIds:

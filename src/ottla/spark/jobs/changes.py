@@ -157,7 +157,7 @@ def latest(changes: DataFrame, base: DataFrame | None = None) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldResult:
     """The result of a fold."""
 
     state: DataFrame
@@ -168,7 +168,7 @@ class Folded:
     bad_records: int
 
 
-def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
+def fold(changes: DataFrame, base: DataFrame | None = None) -> FoldResult:
     """Applies `latest` to the valid changes and counts everything in one pass over the records."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
@@ -184,7 +184,7 @@ def fold(changes: DataFrame, base: DataFrame | None = None) -> Folded:
     if found["emptied"] is not None:
         state = state.where(sf.col("_offset") > found["emptied"])
         rows = state.count()
-    return Folded(state, persisted, rows, seen.get["changes"], seen.get["bad"])
+    return FoldResult(state, persisted, rows, seen.get["changes"], seen.get["bad"])
 
 
 def infer_columns(state: DataFrame) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.archive.failures import PipelineError
 from ottla.archive.ranges import OffsetRange
 from ottla.client.consumer.types import TopicPartition
-from ottla.spark.jobs.changes import Envelope, Folded, fold, infer_columns, parse_changes, with_columns
+from ottla.spark.jobs.changes import Envelope, FoldResult, fold, infer_columns, parse_changes, with_columns
 from ottla.spark.jobs.table_history import History, refuse_bad_records
 from ottla.spark.jobs.tables import DEAD_LETTERS, SNAPSHOTS, Snapshot, Table
 
@@ -98,7 +98,7 @@ def _next(
 
 
 def _write(
-    table: Table, folded: Folded, changes: DataFrame, options: MaterializeOptions, snapshot: Snapshot
+    table: Table, folded: FoldResult, changes: DataFrame, options: MaterializeOptions, snapshot: Snapshot
 ) -> Snapshot:
     dead_letters = None
     if folded.bad_records:

@@ -44,7 +44,7 @@ Point = AtTime | AtOffsets | AtEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredTable:
     """A restored table."""
 
     rows: DataFrame
@@ -112,7 +112,7 @@ def restore(
     skip_bad: bool = False,
     incomplete: bool = False,
     columns: dict[str, str] | None = None,
-) -> Restored:
+) -> RestoredTable:
     """Restores a table.
 
     Raises LostOffsetsError if changes before the point are not available any more, unless `incomplete` is set.
@@ -127,7 +127,7 @@ def restore(
     folded = fold(changes, table.read(spark, snapshot) if table is not None and snapshot is not None else None)
     if folded.bad_records and not skip_bad:
         refuse_bad_records(changes.where("reason IS NOT NULL"), folded.bad_records, SKIP_ADVICE)
-    return Restored(
+    return RestoredTable(
         rows=with_columns(folded.state, infer_columns(folded.state) if columns is None else columns),
         state=folded.persisted,
         cut=cut,

@@ -22,7 +22,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class TaskIdentity:
     """Identifies a task within its query, run and batch."""
 
     query: str
@@ -37,7 +37,7 @@ class TaskPlace:
         return f"{ids_of_run(self.query, self.run)}{self.task}:{self.attempt}"
 
 
-def task_place(query: str | None, batch: int | None) -> TaskPlace:
+def task_place(query: str | None, batch: int | None) -> TaskIdentity:
     """Returns the identity of the current task. A batch write provides its own query and batch.
 
     Spark has them in properties that are not documented; a test pins their names.
@@ -54,7 +54,7 @@ def task_place(query: str | None, batch: int | None) -> TaskPlace:
             raise RuntimeError("this Spark does not tell tasks their query and batch; use ottla.delivery=at-least-once")
         batch = int(number)
     assert batch is not None, "a named write has a version"
-    return TaskPlace(query, run, batch, context.partitionId(), context.attemptNumber())
+    return TaskIdentity(query, run, batch, context.partitionId(), context.attemptNumber())
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

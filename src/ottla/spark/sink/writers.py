@@ -15,9 +15,9 @@ from ottla.spark.options_text import OptionError
 from ottla.spark.sink.columns import check_columns
 from ottla.spark.sink.commit import SinkCommit, TaskWrite, end_all
 from ottla.spark.sink.options import read_sink_options
-from ottla.spark.sink.task import TaskPlace, task_place, write_in_transaction, write_plain
+from ottla.spark.sink.task import TaskIdentity, task_place, write_in_transaction, write_plain
 from ottla.spark.user_errors import in_one_sentence
-from ottla.spark.worker_pickle import Shipped
+from ottla.spark.worker_pickle import WorkerPickle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,7 @@ log = logging.getLogger("ottla.spark")
 Messages = list[WriterCommitMessage | None]
 
 
-class StreamWriter(Shipped, DataSourceStreamArrowWriter):
+class StreamWriter(WorkerPickle, DataSourceStreamArrowWriter):
     """Writes each micro-batch exactly once. Readers of committed records see the rows of one task at a time."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -60,7 +60,7 @@ class StreamWriter(Shipped, DataSourceStreamArrowWriter):
         return SinkCommit(self._options, query, run)
 
 
-class BatchWriter(Shipped, DataSourceArrowWriter):
+class BatchWriter(WorkerPickle, DataSourceArrowWriter):
     """Writes all rows when the write returns, or none if a task fails.
 
     With a name (`ottla.txn.app.id`) and an increasing version, a write that is run again does not write duplicates.
@@ -79,7 +79,7 @@ class BatchWriter(Shipped, DataSourceArrowWriter):
         if not options.exactly_once:
             return TaskWrite("", "", 0, 0, write_plain(options, iterator), False, None)
         place = task_place(options.app_id or self._job, options.app_version or 0)
-        place = TaskPlace(place.query, self._job, place.batch, place.task, place.attempt)
+        place = TaskIdentity(place.query, self._job, place.batch, place.task, place.attempt)
         if options.app_id is not None:
             return write_task(options, self.committing(), place, iterator)
         rows, transaction = write_in_transaction(options, place.transactional_id, iterator)
@@ -111,7 +111,7 @@ class BatchWriter(Shipped, DataSourceArrowWriter):
 
 
 def write_task(
-    options: SinkOptions, committing: SinkCommit, place: TaskPlace, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions, committing: SinkCommit, place: TaskIdentity, batches: Iterator[pa.RecordBatch]
 ) -> TaskWrite:
     """Writes the rows of a task, unless the batch is already decided, whichever rows the task has now."""
     if asyncio.run(committing.enter_task(place.batch)):

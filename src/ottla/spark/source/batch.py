@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ottla.spark.source.filters import Wanted, narrowed
+from ottla.spark.source.filters import RowBounds, narrowed
 from ottla.spark.source.offsets import OffsetRange, Offsets, split
 from ottla.spark.source.offsets_lookup import Lookups
 from ottla.spark.source.options import read_options
 from ottla.spark.source.read import ReadRange, lost, read_range
 from ottla.spark.source.schema import check_schema
 from ottla.spark.user_errors import in_one_sentence
-from ottla.spark.worker_pickle import Shipped
+from ottla.spark.worker_pickle import WorkerPickle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,14 +38,14 @@ class FilterPushdown:
         return self._reader.narrow(filters)
 
 
-class BatchReader(Shipped, DataSourceReader):
+class BatchReader(WorkerPickle, DataSourceReader):
     """Reads topics in a batch query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_schema(schema)
         self._options = read_options(options, streaming=False)
         self._schema = schema
-        self._wanted = Wanted()
+        self._wanted = RowBounds()
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name

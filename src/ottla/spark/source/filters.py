@@ -23,7 +23,7 @@ _US = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RowBounds:
     """Half-open ranges, where None means no limit, and sets, where None means all."""
 
     offset_min: int | None = None
@@ -72,14 +72,14 @@ class Wanted:
         return rows
 
 
-def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
+def narrowed(wanted: RowBounds, filters: Iterable[Filter]) -> RowBounds:
     """Adds filters, all of which must hold."""
     for each in filters:
         wanted = _with(wanted, each)
     return wanted
 
 
-def _with(wanted: Wanted, condition: Filter) -> Wanted:
+def _with(wanted: RowBounds, condition: Filter) -> RowBounds:
     from pyspark.sql import datasource as ds
 
     path: tuple[str, ...] = getattr(condition, "attribute", ())
@@ -102,7 +102,7 @@ def _with(wanted: Wanted, condition: Filter) -> Wanted:
     return _cut(wanted, f"{fields[column]}_min{suffix}", f"{fields[column]}_end{suffix}", *limits)
 
 
-def _cut(wanted: Wanted, least_name: str, end_name: str, least: int | None, end: int | None) -> Wanted:
+def _cut(wanted: RowBounds, least_name: str, end_name: str, least: int | None, end: int | None) -> RowBounds:
     known_least, known_end = getattr(wanted, least_name), getattr(wanted, end_name)
     least = max((each for each in (least, known_least) if each is not None), default=None)
     end = min((each for each in (end, known_end) if each is not None), default=None)

@@ -30,7 +30,7 @@ from ottla.spark.source.options import EARLIEST, LATEST, read_options
 from ottla.spark.source.read import ReadRange, lost, read_range
 from ottla.spark.source.schema import check_schema
 from ottla.spark.user_errors import in_one_sentence
-from ottla.spark.worker_pickle import Shipped
+from ottla.spark.worker_pickle import WorkerPickle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ log = logging.getLogger("ottla.spark")
 Json = dict[str, Any]
 
 
-class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics in a streaming query."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:

@@ -11,8 +11,8 @@ from ottla.spark.sql import brokers
 from ottla.spark.sql.catalog import Catalog
 from ottla.spark.sql.definitions import Definition
 from ottla.spark.sql.failures import SqlError
-from ottla.spark.sql.query_output import Writing, start_appends
-from ottla.spark.sql.running_query import Progress, Running
+from ottla.spark.sql.query_output import QueryOutput, start_appends
+from ottla.spark.sql.running_query import Progress, RunningQuery
 from ottla.spark.sql.sources import dead_letter_records, infer
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Context:
     """How often a query looks for new records; None: it processes what is there and ends."""
     dead_letters: str | None = None
     """The dead-letter topic for topics that are not declared, or `none`."""
-    running: dict[str, Running] = field(default_factory=dict)
+    running: dict[str, RunningQuery] = field(default_factory=dict)
     """The running queries by name; searches for dead letters by the name of their topic."""
     sources: dict[str, dict[str, Definition]] = field(default_factory=dict)
     """The definitions that each query reads and that have dead letters, by query name."""
@@ -49,7 +49,7 @@ class Context:
             raise SqlError(f"there is no topic {known.topic}, which the stream {known.name} is declared for")
         return known
 
-    def start_dead_letters(self, definition: Definition, *, once: bool | None = None) -> Running | None:
+    def start_dead_letters(self, definition: Definition, *, once: bool | None = None) -> RunningQuery | None:
         """Starts the search for bad records of a stream. Returns None if there is nothing to do here.
 
         Each bad record is written to the dead-letter topic exactly once, however many queries read the stream, because
@@ -70,7 +70,7 @@ class Context:
         if brokers.create_topic(self.servers, topic):
             self.tell(f"created topic {topic}, for records of {definition.name} that do not parse")
         ends = self.every is None if once is None else once
-        writing = Writing(
+        writing = QueryOutput(
             self.servers,
             topic,
             topic,
@@ -78,7 +78,7 @@ class Context:
             None if ends else self.every,
         )
         spark = self.spark()
-        started = Running(
+        started = RunningQuery(
             topic, lambda: start_appends(dead_letter_records(spark, self.servers, definition), writing), locks
         )
         self.running[topic] = started

@@ -26,7 +26,7 @@ from ottla.spark.sql.types import is_type
 
 if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
-    from ottla.spark.sql.running_query import Running
+    from ottla.spark.sql.running_query import RunningQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Confirmation:
     """A statement that was carried out."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedQueries:
     """Queries that were started."""
 
-    queries: tuple[Running, ...]
+    queries: tuple[RunningQuery, ...]
 
 
-Outcome = Listing | Done | Started
+Outcome = Listing | Confirmation | StartedQueries
 Plain = CreateStream | CreateAs | Insert | Show | Describe | Drop | Resume
 
 
@@ -64,10 +64,10 @@ def execute(context: Context, statement: Plain, text: str) -> Outcome:
         if statement.if_not_exists and context.catalog.stream(statement.name) is not None:
             known = context.catalog.query(statement.name)
             if known is None or known.normal != statement.normal:
-                return Done(f"{statement.name} is there already")
-        return Started((start_create(context, statement, text),))
+                return Confirmation(f"{statement.name} is there already")
+        return StartedQueries((start_create(context, statement, text),))
     if isinstance(statement, Insert):
-        return Started((start_insert(context, statement, text),))
+        return StartedQueries((start_insert(context, statement, text),))
     if isinstance(statement, Show):
         return _show(context, statement)
     if isinstance(statement, Describe):
@@ -77,7 +77,7 @@ def execute(context: Context, statement: Plain, text: str) -> Outcome:
     return _resume(context, statement, text)
 
 
-def _declare(context: Context, statement: CreateStream, text: str) -> Done:
+def _declare(context: Context, statement: CreateStream, text: str) -> Confirmation:
     check_query_name(statement.name, text, statement.position)
     for column in statement.columns:
         if not is_type(column.type):
@@ -90,15 +90,15 @@ def _declare(context: Context, statement: CreateStream, text: str) -> Done:
         where = statement.options.positions["topic"]
         raise SqlError(f"there is no topic {made.topic}: `ottla topics create {made.topic}` makes it", text, where)
     context.catalog.add_stream(made)
-    return Done(f"declared stream {made.name}: topic {made.topic}, {made.format}, {len(made.columns)} columns")
+    return Confirmation(f"declared stream {made.name}: topic {made.topic}, {made.format}, {len(made.columns)} columns")
 
 
-def _declared_before(known: Definition, made: Definition, statement: CreateStream, text: str) -> Done:
+def _declared_before(known: Definition, made: Definition, statement: CreateStream, text: str) -> Confirmation:
     """Accepts the same statement, with the same content if the schema is in a file."""
     if known == made:
-        return Done(f"stream {known.name} is declared already, in the same words")
+        return Confirmation(f"stream {known.name} is declared already, in the same words")
     if statement.if_not_exists:
-        return Done(f"{known.name} is there already")
+        return Confirmation(f"{known.name} is there already")
     raise SqlError(
         f"{known.name} is there already, and is not the same:\n  {known.statement}\n"
         f"DROP {'TABLE' if known.is_table else 'STREAM'} {known.name} first",
@@ -167,7 +167,7 @@ def _remark(definition: Definition, name: str) -> str:
     return "; ".join(found)
 
 
-def _drop(context: Context, statement: Drop, text: str) -> Done:
+def _drop(context: Context, statement: Drop, text: str) -> Confirmation:
     name, kind = statement.name, statement.kind
     stream, query = context.catalog.stream(name), context.catalog.query(name)
     if kind == "QUERY":
@@ -182,7 +182,7 @@ def _drop(context: Context, statement: Drop, text: str) -> Done:
             raise SqlError(f"{name} is a {what}: DROP {what.upper()} {name}", text, statement.position)
     if found is None:
         if statement.if_exists:
-            return Done(f"there is no {kind.lower()} {name}")
+            return Confirmation(f"there is no {kind.lower()} {name}")
         raise SqlError(f"there is no {kind.lower()} {name}", text, statement.position)
     for each in (query.name if query is not None else None, stream.dead_letters if stream is not None else None):
         running = context.running.pop(each, None) if each is not None else None
@@ -196,20 +196,20 @@ def _drop(context: Context, statement: Drop, text: str) -> Done:
         if kind != "QUERY":
             context.catalog.drop_stream(name)
     topic = query.target.topic if query is not None else stream.topic if stream is not None else ""
-    return Done(f"dropped {kind.lower()} {name}; the topic {topic} stays as it is")
+    return Confirmation(f"dropped {kind.lower()} {name}; the topic {topic} stays as it is")
 
 
-def _resume(context: Context, statement: Resume, text: str) -> Started:
+def _resume(context: Context, statement: Resume, text: str) -> StartedQueries:
     known = context.catalog.queries()
     if statement.name is not None:
         known = [each for each in known if each.name.lower() == (statement.name or "").lower()]
         if not known:
             raise SqlError(f"there is no query {statement.name}; SHOW QUERIES has all", text, statement.position)
-    started: Sequence[Running] = []
+    started: Sequence[RunningQuery] = []
     for query in known:
         (made,) = parse(query.source)
         if isinstance(made, CreateAs):
             started = [*started, start_create(context, made, query.source)]
         elif isinstance(made, Insert):
             started = [*started, start_insert(context, made, query.source)]
-    return Started(tuple(started))
+    return StartedQueries(tuple(started))

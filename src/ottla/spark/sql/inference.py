@@ -70,7 +70,7 @@ def _kind(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredSchema:
     """The inferred columns."""
 
     columns: tuple[Column, ...]
@@ -81,7 +81,7 @@ class Inferred:
     """Two fields whose names differ only in case, which Spark cannot distinguish."""
 
 
-def infer_columns(values: Iterable[bytes | None]) -> Inferred:
+def infer_columns(values: Iterable[bytes | None]) -> InferredSchema:
     seen, fitting = _Seen(), 0
     for value in values:
         found = json_object(value)
@@ -89,7 +89,7 @@ def infer_columns(values: Iterable[bytes | None]) -> Inferred:
             seen.add(found)
             fitting += 1
     columns = tuple(Column(name, each.type()) for name, each in seen.fields.items() if name)
-    return Inferred(columns, fitting, _clash(seen.fields))
+    return InferredSchema(columns, fitting, _clash(seen.fields))
 
 
 def json_object(value: bytes | None) -> dict[str, Any] | None:

@@ -21,9 +21,9 @@ from ottla.spark.sql.definitions import (
 )
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import Shape, check_mode, shape_of
-from ottla.spark.sql.query_output import Writing, as_records, check_single, fitted, start_appends, start_upserts
-from ottla.spark.sql.running_query import Running
-from ottla.spark.sql.sources import Opened, Reading, Views
+from ottla.spark.sql.query_output import QueryOutput, as_records, check_single, fitted, start_appends, start_upserts
+from ottla.spark.sql.running_query import RunningQuery
+from ottla.spark.sql.sources import AnalyzedSelect, ReadSettings, Views
 from ottla.spark.sql.spark_errors import to_sql_error
 from ottla.spark.sql.statements import Column, CreateAs, Insert
 
@@ -37,7 +37,7 @@ WRITTEN_FORMATS = ("json", "string", "bytes")
 _NO_END = "a stream without an end has no order and no LIMIT"
 
 
-def start_create(context: Context, statement: CreateAs, text: str) -> Running:
+def start_create(context: Context, statement: CreateAs, text: str) -> RunningQuery:
     """Creates the stream or table, or resumes its query. Raises SqlError with the position of the error."""
     check_query_name(statement.name, text, statement.position)
     partitions = statement.options.get("partitions")
@@ -59,7 +59,7 @@ def start_create(context: Context, statement: CreateAs, text: str) -> Running:
     return _start(context, known, opened, text, statement.position)
 
 
-def start_insert(context: Context, statement: Insert, text: str) -> Running:
+def start_insert(context: Context, statement: Insert, text: str) -> RunningQuery:
     """Starts the query of an INSERT INTO, or resumes it. Raises SqlError with the position of the error."""
     name = statement.options.get("name") or f"insert-into-{statement.into}"
     check_query_name(name, text, statement.options.positions.get("name", statement.position))
@@ -80,7 +80,7 @@ def start_insert(context: Context, statement: Insert, text: str) -> Running:
     return _start(context, known, opened, text, statement.position)
 
 
-def _query(name: str, target: Definition, statement: CreateAs | Insert, opened: Opened) -> QueryDefinition:
+def _query(name: str, target: Definition, statement: CreateAs | Insert, opened: AnalyzedSelect) -> QueryDefinition:
     return QueryDefinition(name, target, statement.normal, statement.source, uuid.uuid4().hex, opened.sources)
 
 
@@ -97,7 +97,7 @@ def _known(context: Context, name: str, normal: str, text: str, position: int) -
     return known
 
 
-def _open(context: Context, statement: CreateAs | Insert, text: str, known: QueryDefinition | None) -> Opened:
+def _open(context: Context, statement: CreateAs | Insert, text: str, known: QueryDefinition | None) -> AnalyzedSelect:
     """Opens the SELECT. Columns that were inferred when the query was created are kept, because its state depends on
     them."""
     sources = {} if known is None else {name.lower(): each for name, each in known.sources.items()}
@@ -106,7 +106,7 @@ def _open(context: Context, statement: CreateAs | Insert, text: str, known: Quer
         found = sources.get(name.lower())
         return found if found is not None and not found.is_declared else context.find(name)
 
-    return Views(context.spark(), context.servers, find, Reading(streaming=True)).open(statement.select, text)
+    return Views(context.spark(), context.servers, find, ReadSettings(streaming=True)).open(statement.select, text)
 
 
 def _check_shape(statement: CreateAs, shape: Shape, text: str) -> None:
@@ -134,7 +134,7 @@ def _check_mode(rows: DataFrame, mode: str, text: str, position: int) -> None:
         raise SqlError(refusal.sentence, text, refusal.position if refusal.position is not None else position) from None
 
 
-def _target(statement: CreateAs, opened: Opened, shape: Shape, text: str) -> Definition:
+def _target(statement: CreateAs, opened: AnalyzedSelect, shape: Shape, text: str) -> Definition:
     options, rows = statement.options, opened.rows
     names = [name.lower() for name in rows.columns]
     twice = next((name for name in rows.columns if names.count(name.lower()) > 1), None)
@@ -174,7 +174,7 @@ def result_columns(rows: DataFrame) -> tuple[Column, ...]:
     return tuple(Column(name, kind if "<" in kind else kind.upper()) for name, kind in kinds)
 
 
-def _insert_target(context: Context, statement: Insert, opened: Opened, text: str) -> Definition:
+def _insert_target(context: Context, statement: Insert, opened: AnalyzedSelect, text: str) -> Definition:
     declared = context.catalog.stream(statement.into)
     options, key = statement.options, statement.options.get("key")
     if declared is not None and declared.query is not None:
@@ -208,14 +208,14 @@ def _create_topic(context: Context, statement: CreateAs, target: Definition) -> 
         context.tell(f"created topic {target.topic}" + (", compacted" if target.is_table else ""))
 
 
-def _start(context: Context, query: QueryDefinition, opened: Opened, text: str, position: int) -> Running:
+def _start(context: Context, query: QueryDefinition, opened: AnalyzedSelect, text: str, position: int) -> RunningQuery:
     try:
         return launch(context, query, opened.rows, opened.sources.values())
     except SqlError as mistake:
         raise SqlError(mistake.sentence, text, position) from None
 
 
-def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: Iterable[Definition]) -> Running:
+def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: Iterable[Definition]) -> RunningQuery:
     """Starts the query. If everything is to run once, the query has ended when this returns.
 
     The search for bad records runs if the query has met some, or if its last run may have. A search is recorded as
@@ -233,14 +233,16 @@ def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: I
         locks.close()
         raise SqlError(f"another process runs the query {query.name}")
     target = query.target
-    writing = Writing(context.servers, target.topic, query.name, context.catalog.checkpoint(query.name), context.every)
+    writing = QueryOutput(
+        context.servers, target.topic, query.name, context.catalog.checkpoint(query.name), context.every
+    )
 
     def begin() -> StreamingQuery:
         if target.is_table:
             return start_upserts(rows, target, writing, query.run_id)
         return start_appends(as_records(rows, target), writing)
 
-    started = Running(query.name, begin, locks)
+    started = RunningQuery(query.name, begin, locks)
     searched = [each for each in sources if each.dead_letters is not None]
     owed = [each for each in searched if context.catalog.owes(query.name, each.name)]
     for source in searched:

@@ -23,7 +23,7 @@ NULL_KEY = "null"
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class QueryOutput:
     """Where and how a query writes."""
 
     servers: str
@@ -92,7 +92,7 @@ def check_single(rows: DataFrame, format_: str) -> None:
         raise SqlError(f"format '{format_}' is one column; this SELECT has {len(rows.columns)}")
 
 
-def start_appends(records: DataFrame, writing: Writing) -> StreamingQuery:
+def start_appends(records: DataFrame, writing: QueryOutput) -> StreamingQuery:
     """Starts a query whose sink writes each micro-batch exactly once, with transactions."""
     writer = records.writeStream.format("ottla").outputMode("append").queryName(writing.query_name)
     writer = writer.option("kafka.bootstrap.servers", writing.servers).option("topic", writing.topic)
@@ -105,7 +105,7 @@ def start_appends(records: DataFrame, writing: Writing) -> StreamingQuery:
     return triggered.start()
 
 
-def start_upserts(rows: DataFrame, definition: Definition, writing: Writing, run_id: str) -> StreamingQuery:
+def start_upserts(rows: DataFrame, definition: Definition, writing: QueryOutput, run_id: str) -> StreamingQuery:
     """Starts a query that writes each group changed by a micro-batch as a record, with the group as its key.
 
     Spark's Python sinks have no update mode. So each batch is a separate write, identified by the query's run and the

@@ -36,7 +36,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningQuery:
     """A query. `start` starts or resumes it from its checkpoint."""
 
     name: str

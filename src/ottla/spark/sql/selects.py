@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.spark.sql.failures import SqlError
 from ottla.spark.sql.plans import Shape, shape_of
-from ottla.spark.sql.running_query import Progress, Running
-from ottla.spark.sql.sources import ROWS_A_BATCH, Opened, Reading, Views
+from ottla.spark.sql.running_query import Progress, RunningQuery
+from ottla.spark.sql.sources import ROWS_A_BATCH, AnalyzedSelect, ReadSettings, Views
 from ottla.spark.sql.spark_errors import to_sql_error
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def select_once(context: Context, select: Select, text: str, *, limit: int | Non
     """Runs a batch over the current content of the topics. Bad records are in the dead letters when it returns."""
     from pyspark.errors import PySparkException
 
-    views = Views(context.spark(), context.servers, context.find, Reading(streaming=False))
+    views = Views(context.spark(), context.servers, context.find, ReadSettings(streaming=False))
     opened = views.open(select, text)
     rows_max = ROWS_MAX if limit is None else min(limit, ROWS_MAX)
     try:
@@ -74,7 +74,7 @@ def _counted(observation: Observation) -> int:
     return int(row.getLong(0)) if row is not None and row.length() and not row.isNullAt(0) else 0
 
 
-def _write_dead_letters(context: Context, opened: Opened, bad: dict[str, int]) -> None:
+def _write_dead_letters(context: Context, opened: AnalyzedSelect, bad: dict[str, int]) -> None:
     for definition in opened.sources.values():
         if bad.get(definition.name):
             letters = context.start_dead_letters(definition, once=True)
@@ -89,8 +89,8 @@ class LiveSelect:
     """A running SELECT."""
 
     context: Context
-    opened: Opened
-    running: Running
+    opened: AnalyzedSelect
+    running: RunningQuery
 
     def poll(self) -> list[Progress]:
         """Returns the progress of the query, and starts the search for dead letters if there are some.
@@ -126,7 +126,7 @@ def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *,
         writer = opened.rows.writeStream.outputMode(mode).foreachBatch(take)
         return writer.trigger(processingTime=every).start()
 
-    running = Running("select", begin)
+    running = RunningQuery("select", begin)
     try:
         running.begin()
     except AnalysisException as failure:
@@ -134,7 +134,7 @@ def select_live(context: Context, select: Select, text: str, on_rows: OnRows, *,
     return LiveSelect(context, opened, running)
 
 
-def _open_live(context: Context, select: Select, text: str, start: str) -> tuple[Opened, Shape]:
+def _open_live(context: Context, select: Select, text: str, start: str) -> tuple[AnalyzedSelect, Shape]:
     """Opens a SELECT as a stream.
 
     Plain rows are read in batches of bounded size. Groups are computed over everything available at once, so that no
@@ -143,8 +143,8 @@ def _open_live(context: Context, select: Select, text: str, start: str) -> tuple
 
     find = functools.cache(context.find)  # infer columns only once
 
-    def open_with(offsets_max: int | None) -> Opened:
-        reading = Reading(streaming=True, start=start, offsets_max=offsets_max)
+    def open_with(offsets_max: int | None) -> AnalyzedSelect:
+        reading = ReadSettings(streaming=True, start=start, offsets_max=offsets_max)
         return Views(context.spark(), context.servers, find, reading).open(select, text)
 
     opened = open_with(None)

@@ -24,7 +24,7 @@ ROWS_A_BATCH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadSettings:
     """How the topics of a SELECT are read."""
 
     streaming: bool
@@ -34,7 +34,7 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Opened:
+class AnalyzedSelect:
     """A SELECT that Spark has analyzed, and what it reads."""
 
     rows: DataFrame
@@ -43,7 +43,7 @@ class Opened:
     """The number of bad records by stream, for a batch."""
 
 
-def read_records(spark: SparkSession, servers: str, topic: str, reading: Reading) -> DataFrame:
+def read_records(spark: SparkSession, servers: str, topic: str, reading: ReadSettings) -> DataFrame:
     """Returns the records of a topic as a DataFrame."""
     reader = spark.readStream if reading.streaming else spark.read
     made = reader.format("ottla").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
@@ -64,7 +64,7 @@ def metric_name(stream: str) -> str:
 def dead_letter_records(spark: SparkSession, servers: str, definition: Definition) -> DataFrame:
     """Returns the bad records from the beginning. Records that retention deleted before they were read are not an
     error."""
-    reading = Reading(streaming=True, options={"failOnDataLoss": "false"})
+    reading = ReadSettings(streaming=True, options={"failOnDataLoss": "false"})
     return bad_records(parse_records(read_records(spark, servers, definition.topic, reading), definition))
 
 
@@ -99,7 +99,9 @@ def infer(servers: str, topic: str, dead_letters: str | None = None) -> Definiti
 class Views:
     """Opens a SELECT in a session of its own, so that the views of different statements are separate."""
 
-    def __init__(self, spark: SparkSession, servers: str, find: Callable[[str], Definition], reading: Reading) -> None:
+    def __init__(
+        self, spark: SparkSession, servers: str, find: Callable[[str], Definition], reading: ReadSettings
+    ) -> None:
         keep_quiet()
         self._spark = spark.newSession()
         self._servers = servers
@@ -112,7 +114,7 @@ class Views:
     def session(self) -> SparkSession:
         return self._spark
 
-    def open(self, select: Select, text: str) -> Opened:
+    def open(self, select: Select, text: str) -> AnalyzedSelect:
         """Opens a SELECT. Raises SqlError with the position of a name that neither Spark nor the catalog knows."""
         from pyspark.errors import AnalysisException
 
@@ -122,7 +124,7 @@ class Views:
             except AnalysisException as failure:
                 self._add_missing(failure, select, text)
             else:
-                return Opened(rows, self._sources, self._observations)
+                return AnalyzedSelect(rows, self._sources, self._observations)
 
     def _add_missing(self, failure: PySparkException, select: Select, text: str) -> None:
         parts = missing_relation(failure)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.storage.data_layout import DataPlaces, log_name
+from ottla.broker.storage.data_layout import DataLayout, log_name
 from ottla.client.admin.admin import Admin
 from ottla.client.errors import ClientError
 from ottla.coordination.port import Batch
@@ -32,8 +32,8 @@ def stored(bench: ClusterBench, prefix: str) -> list[str]:
     return [entry.key for entry in bench.store.snapshot(prefix).entries]
 
 
-def places(bench: ClusterBench, number: int) -> DataPlaces:
-    return DataPlaces(bench.broker(number).log_dir)
+def places(bench: ClusterBench, number: int) -> DataLayout:
+    return DataLayout(bench.broker(number).log_dir)
 
 
 def logs(bench: ClusterBench, number: int) -> list[str]:

@@ -14,7 +14,7 @@ from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.broker.partition.partition import Partition
 from ottla.broker.wal_service.logs import Logs
 from ottla.coordination.held_lease import HeldLease
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.net.apis import ClientApi
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.wal_calls import LogName
@@ -170,5 +170,5 @@ def test_a_request_after_the_deadline_finds_no_leader(
 
 
 class Faulty(MembershipEvents):
-    def on_touched(self, touched: Touched) -> None:
+    def on_touched(self, touched: ImageChanges) -> None:
         raise ValueError("a bug")

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.api.fetch_partitions import Looking
+from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.broker import Broker
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition
 from ottla.client.producer.producer import Producer
 from ottla.net.apis import open_connection
@@ -54,7 +54,7 @@ def test_a_record_is_not_looked_for_in_all_partitions(bench: ClusterBench, monke
     bench.run(bench.create(QUIET, partitions=QUIET_COUNT, ottla_durability="memory"))
     for index in range(QUIET_COUNT):
         bench.until_in_sync(QUIET, index)
-    looks, questions = Calls(monkeypatch, Looking, "look"), Calls(monkeypatch, Following, "next_fetch")
+    looks, questions = Calls(monkeypatch, FetchEvaluator, "look"), Calls(monkeypatch, FollowerPartition, "next_fetch")
 
     async def write_all() -> float:
         began_ms = bench.world.clock.monotonic_ms()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.partition.partition import Partition
-from ottla.broker.partition.transaction_verification import Verifying
+from ottla.broker.partition.transaction_verification import VerificationRequest
 from ottla.machines.transactions.partition_table import OpenTransaction
 from ottla.machines.transactions.records import TopicPartition
 from ottla.net.apis import open_connection
@@ -206,7 +206,7 @@ class SlowAtFirst:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         self.asked += 1
         await asyncio.sleep(2 if self.asked == 1 else 0)
         return {}
@@ -236,7 +236,7 @@ class Meanwhile:
     def __init__(self, happen: Callable[[], None]) -> None:
         self._happen: Callable[[], None] | None = happen
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         await asyncio.sleep(0.1)
         if self._happen is not None:
             self._happen()

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.cluster.follower_partition import Following
+from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition, Role
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.machines.controller.state import Member
@@ -45,7 +45,7 @@ class Bench:
         self.partition = partition
         self.partition.events = self.cuts
         self.partition.role = Role.FOLLOWER
-        self.following = Following(partition, Member(2, 1), EPOCH, 0)
+        self.following = FollowerPartition(partition, Member(2, 1), EPOCH, 0)
         self.partition.following = self.following
         self.partition.leader_epoch = EPOCH
 

@@ -11,7 +11,7 @@ from ottla.client.admin.admin import Admin
 from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.encoding import decode_topic
 from ottla.machines.controller.keys import topic as topic_key
-from ottla.machines.controller.partition_requests import Named
+from ottla.machines.controller.partition_requests import TopicPartitionName
 from ottla.machines.controller.replica_growth import finish_growth, missing_replicas
 from ottla.machines.controller.writes import Write
 from ottla.machines.groups.placement import OFFSETS_TOPIC
@@ -136,7 +136,7 @@ def store_with(replicas: list[Replicas], *brokers: tuple[int, str]) -> Store:
     return store
 
 
-def missing(store: Store, factor: int = 3, *, shared: bool = False) -> dict[Named, Replicas]:
+def missing(store: Store, factor: int = 3, *, shared: bool = False) -> dict[TopicPartitionName, Replicas]:
     image = store.image()
     topic = image.topic(TOPIC)
     assert topic is not None
@@ -156,12 +156,12 @@ def test_replicas_are_added_to_those_that_are_there() -> None:
 def test_no_machine_gets_two_replicas() -> None:
     store = store_with([(1, 2)], (1, "a"), (2, "b"), (3, "b"))
     assert missing(store) == {}
-    assert {*missing(store, shared=True)[Named("events", 0)]} == {1, 2, 3}
+    assert {*missing(store, shared=True)[TopicPartitionName("events", 0)]} == {1, 2, 3}
 
 
 def test_as_many_as_there_are_brokers() -> None:
     store = store_with([(1,)], (1, "a"), (2, "b"))
-    assert {*missing(store)[Named("events", 0)]} == {1, 2}
+    assert {*missing(store)[TopicPartitionName("events", 0)]} == {1, 2}
     assert missing(store_with([(1, 2)], (1, "a"), (2, "b"))) == {}
 
 

@@ -16,7 +16,7 @@ from ottla.machines.groups import coordinator
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import ConsumerHeartbeatReply, HeartbeatReply, JoinReply, ListGroupsReply, Reply
-from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, ListGroups, ToCommit
+from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, ListGroups, OffsetToCommit
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import read_header, stamp, stamped
 from ottla.protocol.records.record import Record, encode_batch
@@ -76,7 +76,7 @@ async def test_loading_leaves_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch
     bench = GroupsAlone(offsets_topic_num_partitions="1", ottla_tail_cache_bytes="0")
     await bench.ready()
     for number in range(200):
-        offsets = tuple(ToCommit(topic="orders", partition=number % 4, offset=each) for each in range(10))
+        offsets = tuple(OffsetToCommit(topic="orders", partition=number % 4, offset=each) for each in range(10))
         await bench.ask(CommitOffsets(group=f"g{number}", offsets=offsets))
     bench.restart()
     replayed, turns = 0, list[int]()
@@ -213,7 +213,7 @@ async def test_deadlines_are_kept() -> None:
 async def test_a_batch_may_be_larger_than_a_producers() -> None:
     bench = GroupsAlone(message_max_bytes="1000")
     await bench.ready()
-    offsets = tuple(ToCommit(topic="orders", partition=0, offset=1, metadata="x" * 1000) for _ in range(2))
+    offsets = tuple(OffsetToCommit(topic="orders", partition=0, offset=1, metadata="x" * 1000) for _ in range(2))
     assert error_of(await bench.ask(CommitOffsets(group="g", offsets=offsets))) is ErrorCode.none
 
 

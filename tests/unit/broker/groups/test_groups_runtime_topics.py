@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.broker.groups.topic_changes import TopicNews
+from ottla.broker.groups.topic_changes import TopicChanges
 from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.broker.topics.topics import Topic
 from ottla.machines.groups.coordinator import GroupCoordinator
@@ -79,7 +79,7 @@ async def test_more_partitions_are_assigned() -> None:
 async def test_regular_expressions_match_whole_names_of_topics_as_they_are_now() -> None:
     bench = GroupsAlone()
     await bench.ready()
-    news = TopicNews(bench.broker.topics, lambda: True)
+    news = TopicChanges(bench.broker.topics, lambda: True)
 
     def matching(regex: str) -> tuple[str, ...] | Refused:
         news.changed()

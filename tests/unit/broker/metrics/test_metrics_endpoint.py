@@ -12,7 +12,7 @@ import pytest
 
 from ottla.broker.metrics import endpoint as endpoint_module
 from ottla.broker.metrics.endpoint import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsEndpoint, Reply, Request, parse_head
-from ottla.broker.metrics.service import Metrics, MetricsAddressError
+from ottla.broker.metrics.service import MetricsAddressError, MetricsService
 from ottla.broker.server.listener import bind
 
 BODY = b"ottla_up 1\n"
@@ -196,6 +196,6 @@ def test_a_busy_port_has_a_sentence() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(MetricsAddressError, match=f"127.0.0.1:{port} is already in use.*--metrics-port"):
-            Metrics("127.0.0.1", port)
+            MetricsService("127.0.0.1", port)
     with pytest.raises(MetricsAddressError, match="no such address"):
-        Metrics("203.0.113.1", 0)
+        MetricsService("203.0.113.1", 0)

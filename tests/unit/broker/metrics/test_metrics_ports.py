@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.broker.app import BrokerSettings
-from ottla.cli.failures import FailedError
+from ottla.cli.failures import CommandError
 from ottla.cli.up.cluster import Cluster
 from ottla.cli.up.config_file import read_config_file
 from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
@@ -23,7 +23,7 @@ def test_ports_follow_one_another(tmp_path: Path) -> None:
     assert ports(tmp_path / "given", {"ottla.metrics.port": "9308"}) == ["9308", "9309", "9310"]
     assert ports(tmp_path / "free", {"ottla.metrics.port": "0"}) == ["0", "0", "0"]
     assert ports(tmp_path / "none", {}) == [None, None, None]
-    with pytest.raises(FailedError, match="3 brokers need more ports than there are: choose a lower"):
+    with pytest.raises(CommandError, match="3 brokers need more ports than there are: choose a lower"):
         ports(tmp_path / "too high", {"ottla.metrics.port": "65534"})
 
 

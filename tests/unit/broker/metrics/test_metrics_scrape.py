@@ -16,7 +16,7 @@ from ottla.broker.metrics.group_metrics import GroupLags
 from ottla.broker.metrics.hanging_transactions import HangingTransactions
 from ottla.broker.metrics.loop_delay import INTERVAL_MS, LoopDelay
 from ottla.broker.metrics.scrape import scrape
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.broker.server.server import Server
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.sim.clock import SimClock, SimTimer
@@ -25,17 +25,17 @@ from tests.support.metrics_reading import Scraped
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[tuple[Caller, Watched, tuple[str, int]]]:
+async def watching() -> AsyncIterator[tuple[Caller, ScrapeTarget, tuple[str, int]]]:
     async with calling() as caller:
         broker = caller.broker
         server = Server(broker, broker.config, dispatch)
         address = await server.start("127.0.0.1", 0)
         lags, hanging = GroupLags(broker), HangingTransactions(broker)
-        yield caller, Watched(broker, server, lags, hanging, LoopDelay(broker.clock), 0), address
+        yield caller, ScrapeTarget(broker, server, lags, hanging, LoopDelay(broker.clock), 0), address
         await server.stop(0)
 
 
-async def page_of(watched: Watched) -> Scraped:
+async def page_of(watched: ScrapeTarget) -> Scraped:
     return Scraped(b"".join(await scrape(watched)).decode())
 
 

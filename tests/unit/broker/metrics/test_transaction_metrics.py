@@ -19,7 +19,7 @@ from ottla.broker.metrics.group_metrics import GroupLags
 from ottla.broker.metrics.hanging_transactions import HangingTransactions
 from ottla.broker.metrics.loop_delay import LoopDelay
 from ottla.broker.metrics.scrape import scrape
-from ottla.broker.metrics.scrape_target import Watched
+from ottla.broker.metrics.scrape_target import ScrapeTarget
 from ottla.broker.server.server import Server
 from ottla.machines.transactions.requests import AbortTransaction
 from ottla.protocol.model.errors import ErrorCode
@@ -34,7 +34,7 @@ UNKNOWN_PRODUCER = 900_001
 
 
 class Watching:
-    def __init__(self, caller: Caller, watched: Watched) -> None:
+    def __init__(self, caller: Caller, watched: ScrapeTarget) -> None:
         self.caller = caller
         self._watched = watched
         self.peer = Peer(caller.send, "t", UUID(int=0), caller.broker.clock.now_ms)
@@ -77,7 +77,7 @@ async def watching(**properties: str) -> AsyncIterator[Watching]:
         await broker.groups.coordinator_of("any")
         await until_loaded(caller)
         lags, hanging = GroupLags(broker), HangingTransactions(broker)
-        yield Watching(caller, Watched(broker, server, lags, hanging, LoopDelay(broker.clock), 0))
+        yield Watching(caller, ScrapeTarget(broker, server, lags, hanging, LoopDelay(broker.clock), 0))
         await server.stop(0)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.broker.storage.archive_wait import Bounds, Due, Verdict, decide
+from ottla.broker.storage.archive_wait import ArchiveWaitLimits, ExpiredSegment, RemovalDecision, decide
 from ottla.broker.storage.file_log import FileLog
 from ottla.client.admin.admin import Admin
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -16,15 +16,15 @@ from ottla.protocol.model.topic_config import TopicConfig, parse_topic_config
 from ottla.sim.world import SimWorld
 from tests.support.groups_bench import PROPERTIES, GroupsCluster
 
-NO_BOUNDS = Bounds(-1, -1)
+NO_BOUNDS = ArchiveWaitLimits(-1, -1)
 TOPIC = "events"
 RECORDS = 40
 MUCH_LATER_S = 30
 """Many times the retention of these topics, in virtual time."""
 
 
-def due(*ends: int, size_bytes: int = 100, waited_ms: float = 0) -> list[Due]:
-    return [Due(end, size_bytes, waited_ms) for end in ends]
+def due(*ends: int, size_bytes: int = 100, waited_ms: float = 0) -> list[ExpiredSegment]:
+    return [ExpiredSegment(end, size_bytes, waited_ms) for end in ends]
 
 
 # -- the decision
@@ -32,23 +32,29 @@ def due(*ends: int, size_bytes: int = 100, waited_ms: float = 0) -> list[Due]:
 
 @pytest.mark.parametrize(
     ("archived_end", "verdict"),
-    [(None, Verdict(0, 0)), (0, Verdict(0, 0)), (9, Verdict(0, 0)), (10, Verdict(1, 0)), (25, Verdict(2, 0))],
+    [
+        (None, RemovalDecision(0, 0)),
+        (0, RemovalDecision(0, 0)),
+        (9, RemovalDecision(0, 0)),
+        (10, RemovalDecision(1, 0)),
+        (25, RemovalDecision(2, 0)),
+    ],
 )
-def test_a_segment_goes_when_all_of_it_is_archived(archived_end: int | None, verdict: Verdict) -> None:
+def test_a_segment_goes_when_all_of_it_is_archived(archived_end: int | None, verdict: RemovalDecision) -> None:
     assert decide(due(10, 20, 30), archived_end, NO_BOUNDS) == verdict
 
 
 def test_what_is_beyond_the_bytes_goes_oldest_first() -> None:
-    assert decide(due(10, 20, 30), None, Bounds(300, -1)) == Verdict(0, 0)
-    assert decide(due(10, 20, 30), None, Bounds(299, -1)) == Verdict(0, 1)
-    assert decide(due(10, 20, 30), 10, Bounds(199, -1)) == Verdict(1, 1)
-    assert decide(due(10, 20, 30), 10, Bounds(0, -1)) == Verdict(1, 2)
+    assert decide(due(10, 20, 30), None, ArchiveWaitLimits(300, -1)) == RemovalDecision(0, 0)
+    assert decide(due(10, 20, 30), None, ArchiveWaitLimits(299, -1)) == RemovalDecision(0, 1)
+    assert decide(due(10, 20, 30), 10, ArchiveWaitLimits(199, -1)) == RemovalDecision(1, 1)
+    assert decide(due(10, 20, 30), 10, ArchiveWaitLimits(0, -1)) == RemovalDecision(1, 2)
 
 
 def test_what_has_waited_too_long_goes() -> None:
     waited = [*due(10, waited_ms=9001), *due(20, waited_ms=9000), *due(30)]
-    assert decide(waited, None, Bounds(-1, 9000)) == Verdict(0, 1)
-    assert decide(waited, 10, Bounds(-1, 9000)) == Verdict(1, 0)
+    assert decide(waited, None, ArchiveWaitLimits(-1, 9000)) == RemovalDecision(0, 1)
+    assert decide(waited, 10, ArchiveWaitLimits(-1, 9000)) == RemovalDecision(1, 0)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -56,15 +62,15 @@ def test_the_decision_keeps_its_promises(seed: int) -> None:
     chance = random.Random(seed)
     ends = sorted(chance.sample(range(1, 1000), chance.randrange(12)))
     waits = sorted((chance.uniform(0, 100) for _ in ends), reverse=True)
-    segments = [Due(end, chance.randrange(1, 50), waited) for end, waited in zip(ends, waits, strict=True)]
+    segments = [ExpiredSegment(end, chance.randrange(1, 50), waited) for end, waited in zip(ends, waits, strict=True)]
     archived_end = chance.choice([None, chance.randrange(1100)])
-    bounds = Bounds(chance.choice([-1, chance.randrange(300)]), chance.choice([-1, chance.randrange(100)]))
+    bounds = ArchiveWaitLimits(chance.choice([-1, chance.randrange(300)]), chance.choice([-1, chance.randrange(100)]))
     archived, given_up = decide(segments, archived_end, bounds)
     going, left = segments[archived : archived + given_up], segments[archived + given_up :]
     assert all(archived_end is not None and each.end_offset <= archived_end for each in segments[:archived])
     assert archived_end is None or all(each.end_offset > archived_end for each in [*going, *left])
 
-    def is_within(some: list[Due]) -> bool:
+    def is_within(some: list[ExpiredSegment]) -> bool:
         has_room = bounds.bytes_max < 0 or sum(each.size_bytes for each in some) <= bounds.bytes_max
         return has_room and (bounds.ms_max < 0 or all(each.waited_ms <= bounds.ms_max for each in some))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.storage.batches import Slice
-from ottla.broker.storage.log_resources import MemoryBudget, SharedByLogs
+from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.storage.tail_cache import TailCache
 from ottla.machines.producers import Duplicate
@@ -21,7 +21,7 @@ class Memory:
     def __init__(self, *, budget_bytes: int = 100_000, start_offset: int = 0, **settings: str) -> None:
         self.clock = SimClock()
         self.disk = SimDisk(self.clock)
-        self.shared = SharedByLogs(self.disk, self.clock, TailCache(1000), MemoryBudget(budget_bytes))
+        self.shared = LogResources(self.disk, self.clock, TailCache(1000), MemoryBudget(budget_bytes))
         self.log = self.another(config_of(durability="memory", **settings), start_offset=start_offset)
 
     def another(self, config: TopicConfig, *, number: int = 0, start_offset: int = 0) -> MemoryLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.storage.startup.batch_walk import CHUNK_BYTES, Walk, find_next_valid, intact_batches
+from ottla.broker.storage.startup.batch_walk import CHUNK_BYTES, BatchWalk, find_next_valid, intact_batches
 from ottla.ports import DataFile
 from ottla.protocol.records.batch import read_header
 from ottla.sim.clock import SimClock
@@ -23,8 +23,8 @@ def file_of(content: bytes) -> DataFile:
     return file
 
 
-def walk_of(content: bytes, *, verify: bool = True, **options: int) -> Walk:
-    return Walk(file_of(content), 0, len(content), verify=verify, **options)
+def walk_of(content: bytes, *, verify: bool = True, **options: int) -> BatchWalk:
+    return BatchWalk(file_of(content), 0, len(content), verify=verify, **options)
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -44,7 +44,7 @@ def test_batches_across_chunks() -> None:
 
 
 def test_a_walk_from_the_middle() -> None:
-    walk = Walk(file_of(WHOLE), POSITIONS[3], len(WHOLE), verify=True)
+    walk = BatchWalk(file_of(WHOLE), POSITIONS[3], len(WHOLE), verify=True)
     assert [found.header.base_offset for found in walk] == [6, 8]
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_ends_inside_a_batch() -> None:
 
 def test_a_length_is_not_believed_beyond_the_end() -> None:
     """A walk that is told of more bytes than the file has (a file that was cut meanwhile) ends, and does not hang."""
-    walk = Walk(file_of(WHOLE[: POSITIONS[2] + 30]), 0, len(WHOLE), verify=True)
+    walk = BatchWalk(file_of(WHOLE[: POSITIONS[2] + 30]), 0, len(WHOLE), verify=True)
     assert len(list(walk)) == 2
     assert walk.bad is not None
 

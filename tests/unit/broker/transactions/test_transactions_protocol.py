@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from ottla.broker.partition.transaction_verification import Verifying
+from ottla.broker.partition.transaction_verification import VerificationRequest
 from ottla.machines.transactions.records import TopicPartition
 from ottla.protocol.model.errors import ErrorCode
 from tests.support.handlers_caller import Caller, calling
@@ -230,12 +230,12 @@ class Coordinators:
     """Answers when it is let go."""
 
     def __init__(self, error: ErrorCode = NONE) -> None:
-        self.asked: list[Verifying] = []
+        self.asked: list[VerificationRequest] = []
         self.error = error
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         self.asked.append(asked)
         await self.answers.wait()
         return dict.fromkeys(asked.partitions, self.error)
@@ -249,7 +249,7 @@ async def test_the_first_batch_asks(bench: Bench, version: int, transaction_vers
         await peer.produce(b"a", producer=(7, 0, sequence), version=version)
     await peer.produce(b"a", producer=(7, 0, 2), version=version)
     (asked,) = coordinators.asked
-    assert asked == Verifying("tx", 7, 0, frozenset({TopicPartition("t", 0)}), transaction_version)
+    assert asked == VerificationRequest("tx", 7, 0, frozenset({TopicPartition("t", 0)}), transaction_version)
     await peer.end((7, 0), commit=True)
     await peer.produce(b"a", producer=(7, 0, 2), version=version)
     assert len(coordinators.asked) == 1, "not for a retry"
@@ -297,7 +297,7 @@ class OneAfterAnother:
         self._errors = list(errors)
         self.first = asyncio.Event()
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         error = self._errors.pop(0)
         await self.first.wait()
         return dict.fromkeys(asked.partitions, error)
@@ -323,7 +323,7 @@ class MarkersMeanwhile:
         self._peer = peer
         self.asked = 0
 
-    async def verify(self, asked: Verifying) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, asked: VerificationRequest) -> Mapping[TopicPartition, ErrorCode]:
         self.asked += 1
         told = await self._peer.end((7, 1), commit=True, coordinator_epoch=self.asked, transaction_version=2)
         assert told == [NONE]

@@ -13,7 +13,7 @@ from ottla.coordination.port import Committed, Conflict, LeaseId
 from ottla.machines.controller import keys
 from ottla.machines.controller.broker_requests import (
     BrokerStart,
-    Registering,
+    RegistrationWrite,
     become_controller,
     is_drained,
     register_broker,
@@ -23,7 +23,7 @@ from ottla.machines.controller.broker_requests import (
     start_draining,
     stop_draining,
 )
-from ottla.machines.controller.state import ControllerEntry, FailedLogs, Kept, Member, Registration
+from ottla.machines.controller.state import ControllerEntry, FailedLogs, Member, Registration, RetainedSince
 from ottla.machines.controller.writes import Write
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -34,7 +34,7 @@ START = BrokerStart(broker_id=1, host="h", port=9092, machine="m", directory_id=
 
 def register(store: Store, start: BrokerStart = START, lease: int = 1) -> Registration:
     registering = register_broker(store.image(), start, LeaseId(lease))
-    assert isinstance(registering, Registering)
+    assert isinstance(registering, RegistrationWrite)
     assert isinstance(store.commit(registering.write), Committed)
     assert store.image().registration(start.broker_id) == registering.registration
     return registering.registration
@@ -50,7 +50,7 @@ def commit(store: Store, write: Write | Refused | None) -> None:
 
 def test_the_first_start() -> None:
     store = Store()
-    assert register(store) == Registration(1, 1, "h", 9092, "m", Kept(1, 1, 1), "r")
+    assert register(store) == Registration(1, 1, "h", 9092, "m", RetainedSince(1, 1, 1), "r")
     assert store.entries[keys.broker(1)].lease == 1
     assert store.entries[keys.incarnation(1)].lease is None
 
@@ -58,18 +58,18 @@ def test_the_first_start() -> None:
 @pytest.mark.parametrize(
     ("then", "kept"),
     [
-        (START, Kept(disk=1, cache=1, memory=2)),
-        (replace(START, boot_id="other"), Kept(disk=1, cache=2, memory=2)),
-        (replace(START, boot_id="other", clean_shutdown_epoch=1), Kept(disk=1, cache=1, memory=2)),
-        (replace(START, boot_id="other", clean_shutdown_epoch=0), Kept(disk=1, cache=2, memory=2)),
-        (replace(START, directory_id="new"), Kept(disk=2, cache=2, memory=2)),
-        (replace(START, directory_id="new", clean_shutdown_epoch=1), Kept(disk=2, cache=2, memory=2)),
-        (replace(START, damaged={Durability.DISK}), Kept(disk=2, cache=1, memory=2)),
-        (replace(START, damaged={Durability.CACHE}), Kept(disk=1, cache=2, memory=2)),
-        (replace(START, process_id="other"), Kept(disk=1, cache=1, memory=2)),
+        (START, RetainedSince(disk=1, cache=1, memory=2)),
+        (replace(START, boot_id="other"), RetainedSince(disk=1, cache=2, memory=2)),
+        (replace(START, boot_id="other", clean_shutdown_epoch=1), RetainedSince(disk=1, cache=1, memory=2)),
+        (replace(START, boot_id="other", clean_shutdown_epoch=0), RetainedSince(disk=1, cache=2, memory=2)),
+        (replace(START, directory_id="new"), RetainedSince(disk=2, cache=2, memory=2)),
+        (replace(START, directory_id="new", clean_shutdown_epoch=1), RetainedSince(disk=2, cache=2, memory=2)),
+        (replace(START, damaged={Durability.DISK}), RetainedSince(disk=2, cache=1, memory=2)),
+        (replace(START, damaged={Durability.CACHE}), RetainedSince(disk=1, cache=2, memory=2)),
+        (replace(START, process_id="other"), RetainedSince(disk=1, cache=1, memory=2)),
     ],
 )
-def test_a_restart_keeps_what_the_class_says(then: BrokerStart, kept: Kept) -> None:
+def test_a_restart_keeps_what_the_class_says(then: BrokerStart, kept: RetainedSince) -> None:
     store = Store()
     register(store)
     store.end_lease(LeaseId(1))
@@ -81,9 +81,9 @@ def test_a_process_that_lost_its_lease_keeps_its_memory() -> None:
     process = replace(START, process_id="one")
     register(store, process)
     store.end_lease(LeaseId(1))
-    assert register(store, process, lease=2).kept == Kept(disk=1, cache=1, memory=1)
+    assert register(store, process, lease=2).kept == RetainedSince(disk=1, cache=1, memory=1)
     store.end_lease(LeaseId(2))
-    assert register(store, replace(START, process_id="two"), lease=3).kept == Kept(disk=1, cache=1, memory=3)
+    assert register(store, replace(START, process_id="two"), lease=3).kept == RetainedSince(disk=1, cache=1, memory=3)
 
 
 def test_what_was_lost_once_stays_lost() -> None:
@@ -91,7 +91,7 @@ def test_what_was_lost_once_stays_lost() -> None:
     register(store)
     register(store, replace(START, boot_id="after a power cut"), lease=2)
     again = register(store, replace(START, boot_id="after a power cut"), lease=3)
-    assert again.kept == Kept(disk=1, cache=2, memory=3)
+    assert again.kept == RetainedSince(disk=1, cache=2, memory=3)
 
 
 def test_the_epoch_goes_on_though_the_registration_is_gone() -> None:
@@ -121,7 +121,7 @@ def test_two_that_start_at_once_do_not_get_one_epoch() -> None:
     store = Store()
     image = store.image()
     writes = [register_broker(image, START, LeaseId(lease)) for lease in (1, 2)]
-    first, second = (each.write for each in writes if isinstance(each, Registering))
+    first, second = (each.write for each in writes if isinstance(each, RegistrationWrite))
     assert isinstance(store.commit(first), Committed)
     assert isinstance(store.commit(second), Conflict)
 

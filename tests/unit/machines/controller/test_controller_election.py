@@ -12,7 +12,7 @@ from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.broker_requests import start_draining
 from ottla.machines.controller.election import View, decide, is_alive
 from ottla.machines.controller.rules import RuleBook, TopicRules, may_advance_watermark, rules_of
-from ottla.machines.controller.state import FailedLogs, Kept, Member, PartitionState, Registration
+from ottla.machines.controller.state import FailedLogs, Member, PartitionState, Registration, RetainedSince
 from ottla.machines.controller.writes import Write
 from ottla.protocol.model.durability import Durability
 from tests.support.controller_store import P0, Store, partition
@@ -44,7 +44,7 @@ def cluster(*broker_ids: int) -> Store:
 
 
 def test_a_member_is_alive_if_its_broker_kept_what_it_had_then() -> None:
-    registration = Registration(1, 9, "h", 1, "m", Kept(disk=3, cache=7, memory=9))
+    registration = Registration(1, 9, "h", 1, "m", RetainedSince(disk=3, cache=7, memory=9))
     assert [epoch for epoch in range(12) if is_alive(Member(1, epoch), registration, DISK)] == [3, 4, 5, 6, 7, 8, 9]
     assert [epoch for epoch in range(12) if is_alive(Member(1, epoch), registration, CACHE)] == [7, 8, 9]
     assert [epoch for epoch in range(12) if is_alive(Member(1, epoch), registration, MEMORY)] == [9]
@@ -127,7 +127,7 @@ def test_a_leader_that_came_back_empty_leads_no_more() -> None:
 @pytest.mark.parametrize(("durability", "leader"), [(DISK, 1), (CACHE, 2), (MEMORY, 2)])
 def test_the_class_says_what_a_restart_keeps(durability: Durability, leader: int) -> None:
     store = cluster(2)
-    store.add_broker(1, epoch=2, kept=Kept(disk=1, cache=2, memory=2))
+    store.add_broker(1, epoch=2, kept=RetainedSince(disk=1, cache=2, memory=2))
     assert decided(store, partition("1 2", "1:1"), TopicRules(durability)).leader == leader
 
 
@@ -251,7 +251,7 @@ def test_a_cache_topic_goes_on_with_what_was_flushed_once_the_pages_of_all_are_l
     """The power of all machines was cut: nobody has more than its disk, and the class promises no more."""
     rules = TopicRules(CACHE)
     state = partition("1 2 3", "1", isr="1 2")
-    rebooted = Kept(disk=1, cache=2, memory=2)
+    rebooted = RetainedSince(disk=1, cache=2, memory=2)
     store = Store()
     store.add_broker(2, epoch=2, kept=rebooted)
     store.add_broker(3)

@@ -10,17 +10,17 @@ import pytest
 from ottla.coordination.port import Change, Delete, Entry, HasVersion, IsAbsent, LeaseId, Put, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import Touched, differences, partitions_concerned
+from ottla.machines.controller.image_changes import ImageChanges, differences, partitions_concerned
 from ottla.machines.controller.state import (
     BrokerState,
     ControllerEntry,
-    Creating,
     FailedLogs,
     Incarnation,
-    Kept,
     Member,
     PartitionKey,
     Registration,
+    RetainedSince,
+    TopicCreation,
     TopicState,
 )
 from ottla.protocol.model.durability import Durability
@@ -38,15 +38,15 @@ def entry(value: bytes, key: str = "some/key") -> Entry:
 
 
 def test_values_come_back_as_they_were_written() -> None:
-    registration = Registration(3, 9, "h", 9092, "m", Kept(1, 2, 9), "r", BrokerState.DRAINING)
+    registration = Registration(3, 9, "h", 9092, "m", RetainedSince(1, 2, 9), "r", BrokerState.DRAINING)
     assert encoding.decode_registration(entry(encoding.encode_registration(registration)), 3) == registration
-    incarnation = Incarnation(9, "directory", "boot", Kept(1, 2, 9))
+    incarnation = Incarnation(9, "directory", "boot", RetainedSince(1, 2, 9))
     assert encoding.decode_incarnation(entry(encoding.encode_incarnation(incarnation))) == incarnation
     topic = TopicState(TOPIC, "events", 3, {"retention.ms": "1"}, 123)
     assert encoding.decode_topic(entry(encoding.encode_topic(topic)), TOPIC) == topic
     controller = ControllerEntry(1, 2)
     assert encoding.decode_controller(entry(encoding.encode_controller(controller))) == controller
-    creating = Creating("events", Member(1, 2))
+    creating = TopicCreation("events", Member(1, 2))
     assert encoding.decode_creating(entry(encoding.encode_creating(creating))) == creating
     failed = FailedLogs(4, True, frozenset({P0, PartitionKey(OTHER, 5), PartitionKey(OTHER, 1)}))
     assert encoding.decode_failures(entry(encoding.encode_failures(failed))) == failed
@@ -125,7 +125,7 @@ def test_a_key_that_cannot_be_read_is_named(key: str) -> None:
 
 def test_keys_of_others_are_not_our_business() -> None:
     image = ClusterImage()
-    assert image.apply([Change("ids/producers", entry(b"17", "ids/producers"))]) == Touched()
+    assert image.apply([Change("ids/producers", entry(b"17", "ids/producers"))]) == ImageChanges()
     assert not image.unreadable()
 
 
@@ -220,7 +220,7 @@ def test_partitions_beyond_the_count_are_not_visible() -> None:
 
 def test_what_is_being_created_is_not_left_over() -> None:
     store = Store()
-    store.put(keys.creating(TOPIC), encoding.encode_creating(Creating("events", Member(1, 1))), LeaseId(5))
+    store.put(keys.creating(TOPIC), encoding.encode_creating(TopicCreation("events", Member(1, 1))), LeaseId(5))
     store.set_partition(partition("1", "1"))
     image = store.image()
     assert not list(image.left_over())
@@ -312,11 +312,11 @@ def test_whom_a_change_concerns() -> None:
     store.add_topic([partition("1 2", "1"), partition("2 3", "2")])
     image = store.image()
     second = PartitionKey(TOPIC, 1)
-    assert partitions_concerned(image, Touched(brokers={3})) == {second}
-    assert partitions_concerned(image, Touched(brokers={2})) == {P0, second}
-    assert partitions_concerned(image, Touched(topics={TOPIC})) == {P0, second}
-    assert partitions_concerned(image, Touched(configs={"default"})) == {P0, second}
-    assert partitions_concerned(image, Touched(configs={"7"}, controller=True)) == set()
+    assert partitions_concerned(image, ImageChanges(brokers={3})) == {second}
+    assert partitions_concerned(image, ImageChanges(brokers={2})) == {P0, second}
+    assert partitions_concerned(image, ImageChanges(topics={TOPIC})) == {P0, second}
+    assert partitions_concerned(image, ImageChanges(configs={"default"})) == {P0, second}
+    assert partitions_concerned(image, ImageChanges(configs={"7"}, controller=True)) == set()
 
 
 def test_differences_after_a_resync_are_what_the_watch_would_have_said() -> None:

@@ -9,18 +9,18 @@ import pytest
 from ottla.coordination.port import Committed, Conflict, HasVersion, LeaseId
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import Touched
+from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.plan import plan
 from ottla.machines.controller.planner import Planner
 from ottla.machines.controller.preferred_leaders import imbalanced
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import (
     ControllerEntry,
-    Creating,
     FailedLogs,
     Member,
     PartitionKey,
     PartitionState,
+    TopicCreation,
     Versioned,
 )
 from ottla.machines.controller.topic_requests import alter_topic_configs, delete_topic
@@ -184,7 +184,7 @@ def test_partitions_of_a_deleted_topic_are_removed() -> None:
 def test_what_is_being_created_is_left_alone_until_its_creator_is_gone() -> None:
     store, me = world(partition("1 2 3", "1"))
     other = TopicId(UUID(int=0x99))
-    store.put(keys.creating(other), encoding.encode_creating(Creating("other", Member(2, 1))), LeaseId(2))
+    store.put(keys.creating(other), encoding.encode_creating(TopicCreation("other", Member(2, 1))), LeaseId(2))
     store.set_partition(partition("3", "3"), PartitionKey(other, 0))
     assert plan(store.image(), me, BOOK) == []
     store.end_lease(LeaseId(2))
@@ -195,7 +195,7 @@ def test_what_is_being_created_is_left_alone_until_its_creator_is_gone() -> None
 def test_nothing_is_elected_for_partitions_that_are_not_visible() -> None:
     store, me = world(partition("1 2 3", "1"))
     other = TopicId(UUID(int=0x99))
-    store.put(keys.creating(other), encoding.encode_creating(Creating("other", Member(2, 1))), LeaseId(2))
+    store.put(keys.creating(other), encoding.encode_creating(TopicCreation("other", Member(2, 1))), LeaseId(2))
     store.set_partition(partition("7 8", "7"), PartitionKey(other, 0))
     assert plan(store.image(), me, BOOK) == []
 
@@ -267,5 +267,5 @@ def test_a_planner_that_starts_over_looks_at_everything() -> None:
     assert len(planner.plan(store.image(), me)) == 1
 
 
-def follow(image: ClusterImage, store: Store, seen: int) -> Touched:
+def follow(image: ClusterImage, store: Store, seen: int) -> ImageChanges:
     return image.apply(change for batch in store.history[seen:] for change in batch.changes)

@@ -9,11 +9,11 @@ import pytest
 from ottla.coordination.port import Committed, Conflict, LeaseId
 from ottla.machines.controller.isr import isr_change
 from ottla.machines.controller.partition_requests import (
-    Controlling,
+    ControllerContext,
     ElectionType,
-    Named,
     Outcomes,
     Reassignment,
+    TopicPartitionName,
     elect_leaders,
     list_reassignments,
     reassign,
@@ -25,7 +25,7 @@ from ottla.machines.controller.writes import Write
 from ottla.protocol.model.errors import ErrorCode
 from tests.support.controller_store import P0, TOPIC, Store, members, partition
 
-E0 = Named("events", 0)
+E0 = TopicPartitionName("events", 0)
 BOOK = RuleBook()
 
 
@@ -38,16 +38,18 @@ class World:
         self.me: Versioned[ControllerEntry] = self.store.add_controller()
 
     @property
-    def controlling(self) -> Controlling:
-        return Controlling(self.store.image(), self.me, BOOK)
+    def controlling(self) -> ControllerContext:
+        return ControllerContext(self.store.image(), self.me, BOOK)
 
-    def reassign(self, target: Sequence[int] | None, named: Named = E0) -> ErrorCode | None:
+    def reassign(self, target: Sequence[int] | None, named: TopicPartitionName = E0) -> ErrorCode | None:
         return self.carry_out(reassign(self.controlling, {named: target}), named)
 
-    def elect(self, election_type: ElectionType = ElectionType.PREFERRED, named: Named = E0) -> ErrorCode | None:
+    def elect(
+        self, election_type: ElectionType = ElectionType.PREFERRED, named: TopicPartitionName = E0
+    ) -> ErrorCode | None:
         return self.carry_out(elect_leaders(self.controlling, [named], election_type), named)
 
-    def carry_out(self, outcomes: Outcomes, named: Named) -> ErrorCode | None:
+    def carry_out(self, outcomes: Outcomes, named: TopicPartitionName) -> ErrorCode | None:
         for write in outcomes.writes:
             assert isinstance(self.store.commit(write), Committed)
         refused = outcomes.refused[named]
@@ -169,13 +171,13 @@ def test_cancelling_is_refused_when_only_the_new_ones_have_everything() -> None:
         (E0, [], ErrorCode.invalid_replica_assignment),
         (E0, [1, 1], ErrorCode.invalid_replica_assignment),
         (E0, [1, 9], ErrorCode.invalid_replica_assignment),
-        (Named("events", 7), [1], ErrorCode.unknown_topic_or_partition),
-        (Named("others", 0), [1], ErrorCode.unknown_topic_or_partition),
-        (Named("others", 0), None, ErrorCode.unknown_topic_or_partition),
+        (TopicPartitionName("events", 7), [1], ErrorCode.unknown_topic_or_partition),
+        (TopicPartitionName("others", 0), [1], ErrorCode.unknown_topic_or_partition),
+        (TopicPartitionName("others", 0), None, ErrorCode.unknown_topic_or_partition),
         (E0, None, ErrorCode.no_reassignment_in_progress),
     ],
 )
-def test_reassignments_that_are_refused(named: Named, target: list[int] | None, error: ErrorCode) -> None:
+def test_reassignments_that_are_refused(named: TopicPartitionName, target: list[int] | None, error: ErrorCode) -> None:
     world = World(partition("1 2 3", "1"))
     assert world.reassign(target, named) is error
 
@@ -199,7 +201,7 @@ def test_the_factor_stays_if_that_is_asked() -> None:
 
 def test_one_refusal_does_not_stop_the_others() -> None:
     world = World(partition("1 2", "1"), partition("1 2", "1"))
-    outcomes = reassign(world.controlling, {E0: [9], Named("events", 1): [2, 1]})
+    outcomes = reassign(world.controlling, {E0: [9], TopicPartitionName("events", 1): [2, 1]})
     assert len(outcomes.writes) == 1
     assert [refused is None for refused in outcomes.refused.values()] == [False, True]
 
@@ -213,7 +215,7 @@ def test_a_controller_that_is_deposed_meanwhile_reassigns_nothing() -> None:
 
 def test_reassignments_of_given_partitions() -> None:
     world = World(partition("1 2 3", "1", adding="3", isr="1 2"), partition("1 2", "1"))
-    asked = [E0, Named("events", 1), Named("others", 0)]
+    asked = [E0, TopicPartitionName("events", 1), TopicPartitionName("others", 0)]
     assert list(list_reassignments(world.store.image(), asked)) == [E0]
 
 
@@ -262,4 +264,4 @@ def test_of_all_partitions_those_without_need_are_not_mentioned() -> None:
 
 def test_an_unknown_partition() -> None:
     world = World(partition("1 2", "1"))
-    assert world.elect(named=Named("events", 3)) is ErrorCode.unknown_topic_or_partition
+    assert world.elect(named=TopicPartitionName("events", 3)) is ErrorCode.unknown_topic_or_partition

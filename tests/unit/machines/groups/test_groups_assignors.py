@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.machines.groups.assignors import Assignable, assign_range, assign_uniform
+from ottla.machines.groups.assignors import AssignorInput, assign_range, assign_uniform
 from ottla.machines.groups.records import Assignment
 from ottla.protocol.model.ids import TopicId
 
@@ -19,8 +19,8 @@ def what(
     counts: dict[TopicId, int],
     previous: dict[str, str] | None = None,
     instances: dict[str, str] | None = None,
-) -> Assignable:
-    return Assignable(
+) -> AssignorInput:
+    return AssignorInput(
         {member: frozenset(NAMES[topic] for topic in topics) for member, topics in subscriptions.items()},
         counts,
         {member: parse(text) for member, text in (previous or {}).items()},

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.replies import JoinReply, SyncReply
-from ottla.machines.groups.requests import Leaving, SyncGroup
+from ottla.machines.groups.requests import LeavingMember, SyncGroup
 from tests.support.groups_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Groups, subscribe
 
 ORDERS = subscribe("orders")
@@ -338,7 +338,7 @@ class TestLeave:
     def test_the_others_rebalance(self) -> None:
         groups = Groups()
         leader, other = groups.assemble(2)
-        assert groups.leave(Leaving(member_id=leader.member_id)) == ["none"]
+        assert groups.leave(LeavingMember(member_id=leader.member_id)) == ["none"]
         assert groups.beat(other) == "rebalance_in_progress"
         again = groups.joined(rejoin(groups, other))
         assert (again.generation, again.leader) == (2, other.member_id)
@@ -346,26 +346,26 @@ class TestLeave:
     def test_the_last_one_leaves_the_group_empty(self) -> None:
         groups = Groups()
         members = groups.assemble(2)
-        assert groups.leave(*(Leaving(member_id=member.member_id) for member in members)) == ["none", "none"]
+        assert groups.leave(*(LeavingMember(member_id=member.member_id) for member in members)) == ["none", "none"]
         assert groups.state() == "Empty"
 
     def test_an_id_that_was_only_given_out(self) -> None:
         groups = Groups()
         reply = groups.expect(JoinReply, groups.ask(groups.join_request()))
-        assert groups.leave(Leaving(member_id=reply.member_id)) == ["none"]
+        assert groups.leave(LeavingMember(member_id=reply.member_id)) == ["none"]
         assert groups.state() == "Dead"
 
     def test_strangers(self) -> None:
         groups = Groups()
-        assert groups.leave(Leaving(member_id="x")) == ["unknown_member_id"]
+        assert groups.leave(LeavingMember(member_id="x")) == ["unknown_member_id"]
         groups.assemble()
-        assert groups.leave(Leaving(member_id="x"), Leaving(instance_id="i")) == ["unknown_member_id"] * 2
+        assert groups.leave(LeavingMember(member_id="x"), LeavingMember(instance_id="i")) == ["unknown_member_id"] * 2
         assert groups.state() == "Stable"
 
     def test_a_member_that_waits_is_answered(self) -> None:
         groups = Groups()
         ticket = groups.join(fresh_id="a")
-        groups.leave(Leaving(member_id="c-a"))
+        groups.leave(LeavingMember(member_id="c-a"))
         assert groups.joined(ticket).error.name == "unknown_member_id"
         assert groups.coordinator.waiting == 0
 
@@ -375,7 +375,7 @@ class TestLeave:
         groups.wait(DELAY_MS * 2)
         _, other = (groups.joined(ticket) for ticket in tickets)
         waiting = groups.sync(other)
-        groups.leave(Leaving(member_id=other.member_id))
+        groups.leave(LeavingMember(member_id=other.member_id))
         assert groups.synced(waiting).error.name == "unknown_member_id"
         assert groups.coordinator.waiting == 0
 

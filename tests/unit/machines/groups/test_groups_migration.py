@@ -16,7 +16,7 @@ from ottla.machines.groups.consumer_protocol import (
 )
 from ottla.machines.groups.records import NOTHING
 from ottla.machines.groups.replies import JoinReply
-from ottla.machines.groups.requests import Leaving, SyncGroup
+from ottla.machines.groups.requests import LeavingMember, SyncGroup
 from tests.support.groups_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, TOPICS, Consumer, Groups
 
 ORDERS = TOPICS["orders"][0]
@@ -131,7 +131,7 @@ class TestUpgrade:
         groups = Groups()
         (old,) = classic_group(groups, 1)
         new = Consumer(groups, "m").join()
-        assert groups.leave(Leaving(member_id=old.joined.member_id)) == ["none"]
+        assert groups.leave(LeavingMember(member_id=old.joined.member_id)) == ["none"]
         assert len(new.beat().owned) == 4
 
     def test_an_empty_group_keeps_its_offsets_and_its_numbers(self) -> None:
@@ -234,7 +234,7 @@ class TestGuests:
         old, new = self.mixed(groups)
         as_new = JoinReply(member_id="m", generation=new.epoch)
         assert groups.beat(as_new) == "unknown_member_id", "it speaks the other protocol"
-        assert groups.leave(Leaving(member_id="m")) == ["unknown_member_id"]
+        assert groups.leave(LeavingMember(member_id="m")) == ["unknown_member_id"]
         later = JoinReply(member_id=old.joined.member_id, generation=old.joined.generation + 1)
         assert groups.beat(later) == "illegal_generation"
         assert groups.synced(groups.sync(later)).error.name == "illegal_generation"
@@ -269,8 +269,11 @@ class TestGuests:
         assert old.beat() == "fenced_instance_id"
         old.join()
         assert old.joined.error.name == "fenced_instance_id"
-        assert groups.leave(Leaving(member_id=old.joined.member_id, instance_id="i")) == ["fenced_instance_id"]
-        assert groups.leave(Leaving(instance_id="x"), Leaving(instance_id="i")) == ["unknown_member_id", "none"]
+        assert groups.leave(LeavingMember(member_id=old.joined.member_id, instance_id="i")) == ["fenced_instance_id"]
+        assert groups.leave(LeavingMember(instance_id="x"), LeavingMember(instance_id="i")) == [
+            "unknown_member_id",
+            "none",
+        ]
         assert len(new.beat().owned) == 4
 
     def test_no_more_than_the_group_takes(self) -> None:

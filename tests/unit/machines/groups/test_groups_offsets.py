@@ -11,7 +11,7 @@ from ottla.machines.groups.requests import (
     DeleteGroup,
     DeleteOffsets,
     FetchOffsets,
-    ToCommit,
+    OffsetToCommit,
 )
 from ottla.machines.groups.tables import Tables
 from ottla.protocol.model.errors import ErrorCode
@@ -54,7 +54,7 @@ class TestCommit:
 
     def test_metadata_and_leader_epoch_are_kept(self) -> None:
         groups = Groups()
-        offset = ToCommit(topic="orders", partition=1, offset=5, leader_epoch=3, metadata="mine")
+        offset = OffsetToCommit(topic="orders", partition=1, offset=5, leader_epoch=3, metadata="mine")
         groups.ask(CommitOffsets(group="g", offsets=(offset,)))
         groups.fail_over()
         value = groups.tables.offsets.of("g")["orders"][1]
@@ -63,7 +63,7 @@ class TestCommit:
     def test_too_much_metadata_is_refused_and_the_rest_is_taken(self) -> None:
         groups = Groups(GroupConfig(offset_metadata_max_bytes=3))
         offsets = tuple(
-            ToCommit(topic="orders", partition=number, offset=5, metadata="x" * (3 + number)) for number in (0, 1)
+            OffsetToCommit(topic="orders", partition=number, offset=5, metadata="x" * (3 + number)) for number in (0, 1)
         )
         reply = groups.expect(CommitReply, groups.ask(CommitOffsets(group="g", offsets=offsets)))
         assert [error.name for error in reply.errors] == ["none", "offset_metadata_too_large"]
@@ -209,7 +209,7 @@ class TestExpiry:
 
     def test_a_retention_of_its_own(self) -> None:
         groups = Groups()
-        offset = ToCommit(topic="orders", partition=0, offset=5, leader_epoch=3)
+        offset = OffsetToCommit(topic="orders", partition=0, offset=5, leader_epoch=3)
         groups.ask(CommitOffsets(group="g", offsets=(offset,), retention_ms=DAY_MS))
         assert groups.reloaded().tables == groups.tables
         groups.fail_over()

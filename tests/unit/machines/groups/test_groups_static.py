@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.machines.groups.replies import JoinReply
-from ottla.machines.groups.requests import Leaving
+from ottla.machines.groups.requests import LeavingMember
 from tests.support.groups_driver import DELAY_MS, REBALANCE_MS, Groups, subscribe
 
 ORDERS = subscribe("orders")
@@ -43,7 +43,7 @@ class TestStaticMembers:
         assert groups.beat(other) == "unknown_member_id"
         refusal = groups.commit("g", 5, generation=1, member_id=other.member_id, instance_id="k")
         assert refusal == "fenced_instance_id"
-        assert groups.leave(Leaving(member_id=other.member_id, instance_id="k")) == ["fenced_instance_id"]
+        assert groups.leave(LeavingMember(member_id=other.member_id, instance_id="k")) == ["fenced_instance_id"]
 
     def test_a_leader_that_is_back_skips_the_assignment(self) -> None:
         groups = Groups()
@@ -121,7 +121,7 @@ class TestStaticMembers:
         groups.wait(DELAY_MS * 2)
         members = [groups.joined(ticket) for ticket in tickets]
         groups.settle(members)
-        groups.leave(Leaving(instance_id="k"))
+        groups.leave(LeavingMember(instance_id="k"))
 
         def pass_time() -> None:
             for _ in range(REBALANCE_MS // 5_000 + 1):
@@ -141,5 +141,5 @@ class TestStaticMembers:
     def test_an_administrator_removes_it_by_its_name(self) -> None:
         groups = Groups()
         _, other = self.assemble(groups)
-        assert groups.leave(Leaving(instance_id="k")) == ["none"]
+        assert groups.leave(LeavingMember(instance_id="k")) == ["none"]
         assert groups.beat(other) == "unknown_member_id"

@@ -9,11 +9,11 @@ from ottla.machines.transactions.partition_snapshot import decode_snapshot, enco
 from ottla.machines.transactions.partition_table import (
     TO_APPEND,
     AlreadyMarked,
-    Ended,
     Marker,
     OpenTransaction,
     PartitionTransactions,
     TransactionalProducer,
+    UncommittedEnd,
 )
 from ottla.machines.transactions.verification import NO_GUARD, Verifications
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -284,7 +284,7 @@ def test_a_transaction_that_ended_above_the_watermark_is_in_the_snapshot() -> No
     found = decode_snapshot(data)
     assert found is not None
     table = found[1]
-    assert table.ended == (Ended(0, 1),)
+    assert table.ended == (UncommittedEnd(0, 1),)
     table.advance_watermark(1)
     assert table.last_stable_offset() == 0
     table.advance_watermark(2)

@@ -16,11 +16,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.broker.storage.compaction import swap
-from ottla.broker.storage.compaction.ended_transactions import DecidedTransactions
+from ottla.broker.storage.compaction.ended_transactions import EndedTransactions
 from ottla.broker.storage.compaction.mark import write_mark
 from ottla.broker.storage.compaction.plan import Plan, groups_of
 from ottla.broker.storage.compaction.segment_pieces import UncleanableError
-from ottla.broker.storage.compaction.segment_rewrite import Rewriting, fill_map
+from ottla.broker.storage.compaction.segment_rewrite import SegmentRewrite, fill_map
 from ottla.broker.storage.file_log import HEALING_ERRORS, FileLog
 from ottla.broker.storage.reserve import RESERVE_BYTES
 from ottla.broker.storage.segment import Segment
@@ -40,7 +40,7 @@ HORIZON_MS_MAX = 1 << 62
 """Maximum delete horizon. Record timestamps are encoded as 64-bit differences from it."""
 
 
-class Ended(Enum):
+class CompactionResult(Enum):
     """How a compaction ended."""
 
     DONE = "compacted"
@@ -50,7 +50,7 @@ class Ended(Enum):
 
 
 @dataclass(slots=True)
-class Limits:
+class CompactionLimits:
     """The resources that a compaction may use."""
 
     map_bytes_max: int
@@ -59,10 +59,10 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CompactionOutcome:
     """The result of one compaction."""
 
-    ended: Ended
+    ended: CompactionResult
     reason: str = ""
     read_bytes: int = 0
     removed_records: int = 0
@@ -80,9 +80,9 @@ class Compaction:
         log: FileLog,
         flusher: Flusher,
         plan: Plan,
-        limits: Limits,
+        limits: CompactionLimits,
         hash_key: bytes,
-        done: Callable[[Outcome], None],
+        done: Callable[[CompactionOutcome], None],
     ) -> None:
         self.log = log
         self._flusher = flusher
@@ -95,12 +95,12 @@ class Compaction:
         keys_wanted = plan.segments[-1].end_offset - plan.dirty_from
         keys_max = min(keys_wanted, keys_that_fit(limits.map_bytes_max))
         self._keys: AnyKeyMap = new_key_map(keys_max, hash_key)
-        self._decided = DecidedTransactions(log.transactions.aborted, is_index_saved=log.transactions.aborted.is_saved)
+        self._decided = EndedTransactions(log.transactions.aborted, is_index_saved=log.transactions.aborted.is_saved)
         self._upto = plan.dirty_from
         self._groups = iter(groups_of(plan.segments, log.config.segment_bytes))
-        self._rewriting: Rewriting | None = None
+        self._rewriting: SegmentRewrite | None = None
         self._unsynced_bytes = 0
-        self._outcome = Outcome(Ended.DONE)
+        self._outcome = CompactionOutcome(CompactionResult.DONE)
         self._stopped = False
 
     def begin(self) -> None:
@@ -126,7 +126,7 @@ class Compaction:
             if error is not None or outcome is None:
                 self._end_by(error)
             elif self._is_void:
-                self._end(Ended.VOID)
+                self._end(CompactionResult.VOID)
             else:
                 moved = on_slice(outcome[0])
                 if moved is not None and outcome[0] is not None:
@@ -134,7 +134,7 @@ class Compaction:
 
         def again() -> None:
             if self._is_void:
-                self._end(Ended.VOID)
+                self._end(CompactionResult.VOID)
             else:
                 self._queue.call(job, done)
 
@@ -165,7 +165,7 @@ class Compaction:
             return moved
         self._outcome.is_whole = self._upto >= self._plan.segments[-1].end_offset
         if self._upto <= self._plan.dirty_from:
-            self._end(Ended.FAILED, "log.cleaner.dedupe.buffer.size is too small for the keys of one batch")
+            self._end(CompactionResult.FAILED, "log.cleaner.dedupe.buffer.size is too small for the keys of one batch")
         else:
             self._next_group()
         return None
@@ -179,13 +179,13 @@ class Compaction:
             return
         free_bytes = self._files.free_bytes(self.log.directory)
         if free_bytes < sum(segment.appended_end for segment in group) + 2 * RESERVE_BYTES:
-            self._end(Ended.NO_SPACE, "there is no room to write a segment anew")
+            self._end(CompactionResult.NO_SPACE, "there is no room to write a segment anew")
             return
         log, config = self.log, self.log.config
         created_ms = max(segment.created_ms for segment in group)
         fresh = Segment(self._files, log.directory, group[0].base_offset, config.index_interval_bytes, created_ms)
         fresh.untimed_ms = max(segment.untimed_ms for segment in group)
-        rewriting = self._rewriting = Rewriting(self._files, log.directory, group, fresh, self._decided)
+        rewriting = self._rewriting = SegmentRewrite(self._files, log.directory, group, fresh, self._decided)
         now_ms = self._clock.now_ms()
         horizon_ms = min(now_ms + config.delete_retention_ms, HORIZON_MS_MAX)
         last_batches = sorted(entry.batches[-1].base_offset for entry in log.producers if entry.batches)
@@ -206,18 +206,18 @@ class Compaction:
         work = rewriting.run(self._keys, sifting)
         self._slices(work, on_slice)
 
-    def _sync(self, rewriting: Rewriting, then: Callable[[], None]) -> None:
+    def _sync(self, rewriting: SegmentRewrite, then: Callable[[], None]) -> None:
         def synced(error: OSError | None) -> None:
             if error is not None:
                 self._end_by(error)
             elif self._is_void:
-                self._end(Ended.VOID)
+                self._end(CompactionResult.VOID)
             else:
                 then()
 
         self._queue.sync(rewriting.file, synced)
 
-    def _on_rewritten(self, rewriting: Rewriting, group: list[Segment]) -> None:
+    def _on_rewritten(self, rewriting: SegmentRewrite, group: list[Segment]) -> None:
         self._outcome.removed_records += rewriting.removed_records
         self._outcome.bytes_before += sum(segment.appended_end for segment in group)
         if rewriting.changed:
@@ -229,14 +229,14 @@ class Compaction:
             self._throw_away()
             self._next_group()
 
-    def _swap(self, rewriting: Rewriting, group: list[Segment], release: Callable[[], None]) -> None:
+    def _swap(self, rewriting: SegmentRewrite, group: list[Segment], release: Callable[[], None]) -> None:
         """Replaces a group of segments. The flusher is held, so nothing changes until it is released, except by
         retention, which leaves `sealing` segments alone."""
         log, fresh = self.log, rewriting.fresh
         first = log.segments.index(group[0]) if group[0] in log.segments else -1
         if self._is_void or first < 0 or log.segments[first : first + len(group)] != group:
             release()
-            self._end(Ended.VOID)
+            self._end(CompactionResult.VOID)
             return
         try:
             for segment in group:
@@ -253,7 +253,7 @@ class Compaction:
             swap.write_intent(self._files, log.directory, intended)
 
         def decided(_: None, error: BaseException | None) -> None:
-            is_open = isinstance(error, swap.UndecidedError)
+            is_open = isinstance(error, swap.IntentUnknownError)
             if error is not None and not is_open:
                 self._let_go(group, release)
                 self._end_by(error)
@@ -299,7 +299,7 @@ class Compaction:
         """Fails the log, because it is unknown which names are durable. The next start completes the swap."""
         if not self.log.has_ended:
             self.log.fail(error if isinstance(error, OSError) else OSError(str(error)))
-        self._end(Ended.FAILED, str(error))
+        self._end(CompactionResult.FAILED, str(error))
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -314,7 +314,7 @@ class Compaction:
             if error is None:
                 log.compacted_end = upto
                 log.transactions.aborted.remove_ended_at(self._decided.forgotten)
-                self._end(Ended.DONE)
+                self._end(CompactionResult.DONE)
             else:
                 self._end_by(error)
 
@@ -322,7 +322,7 @@ class Compaction:
             # No truncation may happen in between: the mark would refer to records that are truncated.
             if self._is_void:
                 release()
-                self._end(Ended.VOID)
+                self._end(CompactionResult.VOID)
                 return
 
             def then(result: None, error: BaseException | None) -> None:
@@ -335,15 +335,15 @@ class Compaction:
 
     def _end_by(self, error: BaseException | None) -> None:
         if self._is_void or isinstance(error, FileNotFoundError):
-            self._end(Ended.VOID)
+            self._end(CompactionResult.VOID)
         elif isinstance(error, OSError) and error.errno in HEALING_ERRORS:
-            self._end(Ended.NO_SPACE, str(error))
+            self._end(CompactionResult.NO_SPACE, str(error))
         elif isinstance(error, OSError | UncleanableError | CorruptRecords | TooLarge):
-            self._end(Ended.FAILED, str(error))
+            self._end(CompactionResult.FAILED, str(error))
         else:
-            self._end(Ended.FAILED, f"{type(error).__name__}: {error}")
+            self._end(CompactionResult.FAILED, f"{type(error).__name__}: {error}")
 
-    def _end(self, ended: Ended, reason: str = "") -> None:
+    def _end(self, ended: CompactionResult, reason: str = "") -> None:
         self._throw_away()
         self._outcome.ended, self._outcome.reason = ended, reason
         self._done(self._outcome)

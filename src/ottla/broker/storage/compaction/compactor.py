@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.broker.storage.compaction.compaction import Compaction, Ended, Limits, Outcome
+from ottla.broker.storage.compaction.compaction import Compaction, CompactionLimits, CompactionOutcome, CompactionResult
 from ottla.broker.storage.compaction.plan import Plan, must_roll_for_compaction, plan_for
 from ottla.broker.storage.file_log import FileLog
 
@@ -26,14 +26,14 @@ class Candidate(NamedTuple):
 class Compactor:
     """Runs compactions, on the event loop's thread. `look` is called periodically."""
 
-    def __init__(self, flusher: Flusher, limits: Limits, new_hash_key: Callable[[], bytes]) -> None:
+    def __init__(self, flusher: Flusher, limits: CompactionLimits, new_hash_key: Callable[[], bytes]) -> None:
         self._flusher = flusher
         self.limits = limits
         self._new_hash_key = new_hash_key
         self._running: Compaction | None = None
         self._not_before_ms: dict[FileLog, float] = {}
         self._told: dict[FileLog, str] = {}
-        self.outcomes: dict[Ended, int] = dict.fromkeys(Ended, 0)
+        self.outcomes: dict[CompactionResult, int] = dict.fromkeys(CompactionResult, 0)
         """Number of compactions by the way they ended."""
         self.removed_records = 0
         self.reclaimed_bytes = 0
@@ -51,10 +51,10 @@ class Compactor:
             return
         log, plan = found
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: CompactionOutcome) -> None:
             self._running = None
             self._note(log, outcome)
-            if outcome.ended is Ended.DONE:
+            if outcome.ended is CompactionResult.DONE:
                 self.look(candidates)
 
         self._running = Compaction(log, self._flusher, plan, self.limits, self._new_hash_key(), done)
@@ -82,11 +82,11 @@ class Compactor:
                 best = log, plan
         return best
 
-    def _note(self, log: FileLog, outcome: Outcome) -> None:
+    def _note(self, log: FileLog, outcome: CompactionOutcome) -> None:
         self.outcomes[outcome.ended] += 1
         self.removed_records += outcome.removed_records
         self.reclaimed_bytes += outcome.bytes_before - outcome.bytes_after
-        if outcome.ended in (Ended.DONE, Ended.VOID):
+        if outcome.ended in (CompactionResult.DONE, CompactionResult.VOID):
             self._told.pop(log, None)
             self._not_before_ms.pop(log, None)
             return

@@ -20,7 +20,7 @@ from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.compacted_batches import has_delete_horizon
 
 
-class DecidedTransactions:
+class EndedTransactions:
     """Decides about the batches of ended transactions. Batches must be presented in the order of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = (), *, is_index_saved: bool = True) -> None:

@@ -14,7 +14,7 @@ class UncleanableError(Exception):
     """A segment is damaged; the log is left as it is."""
 
 
-class Pieces:
+class SegmentPieces:
     """Reads one segment through its own file handle, because the segment may be removed meanwhile. The caller reports
     with `take` how much of a piece it has used."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ottla.broker.storage.compaction.ended_transactions import DecidedTransactions
-from ottla.broker.storage.compaction.segment_pieces import PIECE_BYTES, Pieces
+from ottla.broker.storage.compaction.ended_transactions import EndedTransactions
+from ottla.broker.storage.compaction.segment_pieces import PIECE_BYTES, SegmentPieces
 from ottla.broker.storage.compaction.swap import compacted_path
 from ottla.broker.storage.segment import Segment
 from ottla.ports import DataFile, FileSystem
@@ -33,13 +33,13 @@ WRITE_BYTES = 512 * 1024
 
 
 def fill_map(
-    files: FileSystem, segments: Sequence[Segment], dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions
+    files: FileSystem, segments: Sequence[Segment], dirty_from: int, keys: AnyKeyMap, decided: EndedTransactions
 ) -> Iterator[tuple[int, int]]:
     """Collects the keys of all records from an offset on, as long as there is room. Yields the bytes read since the
     last yield, and the offset up to which all keys are known."""
     upto = dirty_from
     for segment in segments:
-        pieces = Pieces(files, segment)
+        pieces = SegmentPieces(files, segment)
         try:
             taken = 0
             while pieces.has_more:
@@ -57,7 +57,7 @@ def fill_map(
             pieces.close()
 
 
-def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap, decided: DecidedTransactions) -> tuple[int, int]:
+def _note_some(pieces: SegmentPieces, dirty_from: int, keys: AnyKeyMap, decided: EndedTransactions) -> tuple[int, int]:
     """Returns the bytes taken and the offset after them; no bytes if there is no room for the next batch."""
     piece = pieces.piece()
     if pieces.next_offset >= dirty_from:
@@ -74,11 +74,11 @@ def _note_some(pieces: Pieces, dirty_from: int, keys: AnyKeyMap, decided: Decide
     return len(batch), header.next_offset
 
 
-class Rewriting:
+class SegmentRewrite:
     """Rewrites contiguous segments into one new file."""
 
     def __init__(
-        self, files: FileSystem, directory: str, group: list[Segment], fresh: Segment, decided: DecidedTransactions
+        self, files: FileSystem, directory: str, group: list[Segment], fresh: Segment, decided: EndedTransactions
     ) -> None:
         self._files = files
         self._decided = decided
@@ -104,7 +104,7 @@ class Rewriting:
         self._file = self._files.open(self.path, create=True)
         self._file.truncate(0)
         for segment in self._group:
-            pieces = Pieces(self._files, segment)
+            pieces = SegmentPieces(self._files, segment)
             try:
                 while pieces.has_more:
                     if self._moved_bytes >= SLICE_BYTES:
@@ -124,7 +124,7 @@ class Rewriting:
         moved, self._moved_bytes = self._moved_bytes, 0
         return moved
 
-    def _take_some(self, pieces: Pieces, keys: AnyKeyMap, sifting: Sifting) -> None:
+    def _take_some(self, pieces: SegmentPieces, keys: AnyKeyMap, sifting: Sifting) -> None:
         sifted = keys.sift_batches(pieces.piece(), pieces.next_offset, sifting, self._hole)
         if sifted is not None:
             pieces.take(sifted.taken_bytes, sifted.next_offset)

@@ -31,7 +31,7 @@ _BASE = Struct(">q")
 _CRC_FROM = 10
 
 
-class UndecidedError(OSError):
+class IntentUnknownError(OSError):
     """It is unknown whether the intent is durable."""
 
 
@@ -82,7 +82,7 @@ def _withdraw(files: FileSystem, directory: str, error: OSError) -> None:
         _remove(files, f"{directory}/{INTENT_FILE}")
         files.sync_dir(directory)
     except OSError as second:
-        raise UndecidedError(second.errno, f"{error}, and then {second}") from second
+        raise IntentUnknownError(second.errno, f"{error}, and then {second}") from second
 
 
 def perform(files: FileSystem, directory: str, swap: Swap) -> None:

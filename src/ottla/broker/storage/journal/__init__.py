@@ -23,19 +23,19 @@ from __future__ import annotations
 from ottla.broker.storage.journal.format import JOURNAL_ID_BYTES, Mutation, pack_key
 from ottla.broker.storage.journal.group import JournaledLog
 from ottla.broker.storage.journal.journal import Journal, JournalStats
-from ottla.broker.storage.journal.recovery import Damage, JournalEntry, Recovered, TornEnd, recover
+from ottla.broker.storage.journal.recovery import JournalDamage, JournalEntry, RecoveredJournal, TornEnd, recover
 from ottla.broker.storage.journal.ring import JournalLimits
 
 __all__ = [
     "JOURNAL_ID_BYTES",
-    "Damage",
     "Journal",
+    "JournalDamage",
     "JournalEntry",
     "JournalLimits",
     "JournalStats",
     "JournaledLog",
     "Mutation",
-    "Recovered",
+    "RecoveredJournal",
     "TornEnd",
     "pack_key",
     "recover",

@@ -44,7 +44,7 @@ class JournalEntry(NamedTuple):
         return self.kind is Mutation.APPEND and self.header is None
 
 
-class Damage(NamedTuple):
+class JournalDamage(NamedTuple):
     """Acknowledged entries that can no longer be read, and where they were."""
 
     path: str
@@ -68,7 +68,7 @@ class TornEnd(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredJournal:
     """The contents of a journal above the released sequence.
 
     `entries()` also includes the good entries in and after a damaged block: a log that is not in `damage` is complete.
@@ -77,7 +77,7 @@ class Recovered:
     files: FileSystem
     blocks: tuple[FoundBlock, ...]
     """Ordered by sequence, without the torn end."""
-    damage: tuple[Damage, ...]
+    damage: tuple[JournalDamage, ...]
     torn_end: TornEnd | None
     last_sequence: int
     """The highest sequence seen, even in a torn block: the next journal continues above it."""
@@ -122,10 +122,10 @@ def _entries_of(file: DataFile, block: FoundBlock) -> Iterator[JournalEntry]:
         yield JournalEntry(header.sequence, kind, key, entry.offset, batch_header, payload, entry.next_offset)
 
 
-def recover(files: FileSystem, directory: str, journal_id: bytes, released: int) -> Recovered:
+def recover(files: FileSystem, directory: str, journal_id: bytes, released: int) -> RecoveredJournal:
     """Reads a journal at start-up. Blocking. `released` comes from the last durable checkpoint, 0 if there is none."""
     found: list[FoundBlock] = []
-    damage: list[Damage] = []
+    damage: list[JournalDamage] = []
     for name in files.list_dir(directory) if files.exists(directory) else ():
         number = file_number(name)
         if number is None:
@@ -144,8 +144,8 @@ def recover(files: FileSystem, directory: str, journal_id: bytes, released: int)
 
 
 def _decide(
-    files: FileSystem, directory: str, found: list[FoundBlock], damage: list[Damage], released: int
-) -> Recovered:
+    files: FileSystem, directory: str, found: list[FoundBlock], damage: list[JournalDamage], released: int
+) -> RecoveredJournal:
     """Separates damage from the torn end, given blocks ordered by sequence (a good one before its bad duplicate)."""
     durable = max([released, *(block.header.durable_sequence for block in found)])
     usable: list[FoundBlock] = []
@@ -169,16 +169,16 @@ def _decide(
         else:
             torn_end = TornEnd(block.path, header.offset, header.sequence)
         sequence, previous = header.sequence, block
-    return Recovered(files, tuple(usable), tuple(damage), torn_end, sequence)
+    return RecoveredJournal(files, tuple(usable), tuple(damage), torn_end, sequence)
 
 
-def _damage_of(block: FoundBlock, reason: str) -> Damage:
+def _damage_of(block: FoundBlock, reason: str) -> JournalDamage:
     header = block.header
     keys = None if block.bad_keys is None else frozenset(map(unpack_key, block.bad_keys))
-    return Damage(block.path, header.offset, header.sequence, header.sequence, keys, reason)
+    return JournalDamage(block.path, header.offset, header.sequence, header.sequence, keys, reason)
 
 
-def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_missing: int) -> Damage:
+def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_missing: int) -> JournalDamage:
     """Describes a gap by the place of the first missing block, or else of the last one."""
     last_missing = after.sequence - 1
     path = posixpath.join(directory, file_name(after.previous_file_number))
@@ -188,9 +188,9 @@ def _gap(directory: str, previous: FoundBlock | None, after: BlockHeader, first_
     elif last_missing > first_missing and after.lap <= first_missing:
         path, offset = posixpath.join(directory, file_name(after.file_number)), 0
     reason = "the block is missing or its header does not match its checksum"
-    return Damage(path, offset, first_missing, last_missing, None, reason)
+    return JournalDamage(path, offset, first_missing, last_missing, None, reason)
 
 
-def _unreadable(place: UnreadablePlace) -> Damage:
+def _unreadable(place: UnreadablePlace) -> JournalDamage:
     """Treats an unreadable place as damage. It may be free space, but that cannot be known."""
-    return Damage(place.path, place.offset, 0, 0, None, f"it cannot be read: {place.error}")
+    return JournalDamage(place.path, place.offset, 0, 0, None, f"it cannot be read: {place.error}")

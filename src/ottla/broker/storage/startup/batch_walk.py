@@ -28,7 +28,7 @@ class BadBatch(NamedTuple):
     reason: str
 
 
-class Walked(NamedTuple):
+class WalkedBatch(NamedTuple):
     """A batch that a walk has found."""
 
     position: int
@@ -56,7 +56,7 @@ def header_fault(header: BatchHeader, expected_offset: int = ANY_OFFSET) -> str 
     return None
 
 
-class Walk:
+class BatchWalk:
     """Iterates over the batches in [position, end) of a file. If it stops early, `bad` says why."""
 
     def __init__(self, file: DataFile, position: int, end: int, *, verify: bool, next_offset: int = ANY_OFFSET) -> None:
@@ -69,7 +69,7 @@ class Walk:
         self._chunk = memoryview(b"")
         self._chunk_at = position
 
-    def __iter__(self) -> Iterator[Walked]:
+    def __iter__(self) -> Iterator[WalkedBatch]:
         while self.position < self._end:
             head = self._bytes(HEADER_BYTES)
             if head is None:
@@ -88,7 +88,7 @@ class Walk:
             if fault is not None or head is None:
                 self._stop(fault or "unreadable")
                 return
-            found = Walked(self.position, header, head)
+            found = WalkedBatch(self.position, header, head)
             self.position += header.size_bytes
             self.next_offset = header.next_offset
             yield found
@@ -108,7 +108,7 @@ class Walk:
 
 def find_next_valid(
     file: DataFile, position: int, end: int, offset_min: int, offset_end: int | None = None
-) -> Walked | None:
+) -> WalkedBatch | None:
     """Finds the first intact batch after damage, or None. It tries every byte, so that the batch is found wherever the
     damage ends; the CRC makes a false match practically impossible.
 
@@ -128,7 +128,7 @@ def find_next_valid(
             # A recycled file has a gigabyte of older batches here: their first four bytes rule most of them out.
             header = read_header(chunk, start) if chunk[start : start + 4] in prefixes else None
             if header is not None and _is_plausible(header, end - at - start, offset_min, offset_end):
-                found = Walked(at + start, header, memoryview(file.read_at(at + start, header.size_bytes)))
+                found = WalkedBatch(at + start, header, memoryview(file.read_at(at + start, header.size_bytes)))
                 is_intact = len(found.batch) == header.size_bytes and crc_matches(found.batch, header)
                 follows_on = (found.position, header.base_offset) == expected
                 if is_intact and (follows_on or _is_followed(file, found, end, offset_end)):
@@ -157,7 +157,7 @@ def _is_plausible(header: BatchHeader, room_bytes: int, offset_min: int, offset_
     )
 
 
-def _is_followed(file: DataFile, found: Walked, end: int, offset_end: int | None) -> bool:
+def _is_followed(file: DataFile, found: WalkedBatch, end: int, offset_end: int | None) -> bool:
     """Reports whether a batch is followed by one that continues at its end, or by the end itself."""
     at = found.position + found.header.size_bytes
     if at == end:
@@ -173,11 +173,11 @@ def intact_batches(
     next_offset: int = ANY_OFFSET,
     *,
     on_bad: Callable[[BadBatch, int], object] | None = None,
-) -> Iterator[Walked]:
+) -> Iterator[WalkedBatch]:
     """Yields every intact batch and skips any damage in between. `on_bad` is called for each damage, with the offset at
     which it begins."""
     while True:
-        walk = Walk(file, position, end, verify=True, next_offset=next_offset)
+        walk = BatchWalk(file, position, end, verify=True, next_offset=next_offset)
         yield from walk
         if walk.bad is None:
             return

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from ottla.broker.storage.contract import Damage
 from ottla.broker.storage.file_log import FileLog
-from ottla.broker.storage.startup.batch_walk import Walked
+from ottla.broker.storage.startup.batch_walk import WalkedBatch
 from ottla.broker.storage.startup.state_file import LogState
 
 
-def name_wrong_epoch(path: str, found: Walked, previous_offset: int, state: LogState) -> Damage:
+def name_wrong_epoch(path: str, found: WalkedBatch, previous_offset: int, state: LogState) -> Damage:
     """Returns the damage for a batch whose epoch is lower than that of the batch before. The wrong batch is the
     previous one if the later epoch begins with it, and otherwise this one."""
     header, latest = found.header, state.epochs.latest

@@ -15,7 +15,7 @@ from ottla.broker.storage.journal import JournalEntry, Mutation
 from ottla.protocol.model.ids import LogKey
 
 
-class Cut(NamedTuple):
+class JournalTruncation(NamedTuple):
     """One truncation or reset of a log."""
 
     offset: int
@@ -23,25 +23,25 @@ class Cut(NamedTuple):
     """True if everything before it is dropped, not only the part above the offset."""
 
 
-class Cuts:
+class JournalTruncations:
     """The truncations of all logs in a journal."""
 
     def __init__(self) -> None:
-        self._by_log: defaultdict[LogKey, deque[Cut]] = defaultdict(deque)
+        self._by_log: defaultdict[LogKey, deque[JournalTruncation]] = defaultdict(deque)
         """The truncations of each log, in the order of the journal."""
 
     @classmethod
-    def of(cls, entries: Iterable[JournalEntry]) -> Cuts:
+    def of(cls, entries: Iterable[JournalEntry]) -> JournalTruncations:
         """Collects the truncations among the journal's entries."""
         cuts = cls()
         for entry in entries:
             if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):
-                cuts._by_log[entry.key].append(Cut(entry.offset, entry.kind is Mutation.RESET))
+                cuts._by_log[entry.key].append(JournalTruncation(entry.offset, entry.kind is Mutation.RESET))
         return cuts
 
-    def lowest(self) -> dict[LogKey, Cut]:
+    def lowest(self) -> dict[LogKey, JournalTruncation]:
         """Returns the truncation up to which each log is opened: its last reset, or else its lowest truncation."""
-        found: dict[LogKey, Cut] = {}
+        found: dict[LogKey, JournalTruncation] = {}
         for key, cuts in self._by_log.items():
             resets = [cut for cut in cuts if cut.resets]
             found[key] = resets[-1] if resets else min(cuts)

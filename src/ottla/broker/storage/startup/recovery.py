@@ -17,11 +17,11 @@ from ottla.broker.storage.compaction.mark import load_mark
 from ottla.broker.storage.compaction.swap import finish as finish_swap
 from ottla.broker.storage.contract import Damage
 from ottla.broker.storage.file_log import FileLog
-from ottla.broker.storage.file_reads import Place, describe_damage
+from ottla.broker.storage.file_reads import SegmentPosition, describe_damage
 from ottla.broker.storage.index import ENTRY_BYTES, SparseIndex
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, REWRITE_SUFFIX, Segment
-from ottla.broker.storage.startup.batch_walk import BadBatch, Walk, find_next_valid, intact_batches
+from ottla.broker.storage.startup.batch_walk import BadBatch, BatchWalk, find_next_valid, intact_batches
 from ottla.broker.storage.startup.checkpoint import RecoveryPoint
 from ottla.broker.storage.startup.corrupt_epochs import name_wrong_epoch
 from ottla.broker.storage.startup.legacy_indexes import rename_legacy_indexes
@@ -41,10 +41,10 @@ from ottla.protocol.model.topic_config import TopicConfig
 DAMAGED_SUFFIX = ".damaged"
 
 
-class Opening(NamedTuple):
+class LogOpenContext(NamedTuple):
     """The context of opening one log."""
 
-    shared: SharedByLogs
+    shared: LogResources
     directory: str
     config: TopicConfig
     now_ms: int
@@ -57,7 +57,7 @@ class Opening(NamedTuple):
 
 
 def open_file_log(
-    shared: SharedByLogs,
+    shared: LogResources,
     key: LogKey,
     directory: str,
     config: TopicConfig,
@@ -69,7 +69,7 @@ def open_file_log(
     """Opens a log. `trust_checkpoint` is False if the checkpoint itself was lost: then even a `disk` log is read and
     verified. With `up_to_point`, everything above the recovery point is truncated in every class, because the log is
     being truncated."""
-    opening = Opening(shared, directory, config, shared.clock.now_ms(), [])
+    opening = LogOpenContext(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
     rename_legacy_indexes(files, directory)
     finish_swap(files, directory)
@@ -103,7 +103,7 @@ def open_file_log(
     return log
 
 
-def _without_what_was_reset(opening: Opening, bases: list[int], offset: int) -> list[int]:
+def _without_what_was_reset(opening: LogOpenContext, bases: list[int], offset: int) -> list[int]:
     """Removes the remains of a log that was reset to the offset: its old state, and its segments below the offset."""
     for base in bases:
         if base < offset:
@@ -116,7 +116,7 @@ def _without_what_was_reset(opening: Opening, bases: list[int], offset: int) -> 
     return [base for base in bases if base >= offset]
 
 
-def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> list[int]:
+def _without_passed(opening: LogOpenContext, bases: list[int], left_behind: int) -> list[int]:
     """Removes segments that lie entirely below the log's start and are covered by the state file. A crash may have
     interrupted their removal."""
     passed = [base for base, following in pairwise(bases) if following <= left_behind]
@@ -125,7 +125,9 @@ def _without_passed(opening: Opening, bases: list[int], left_behind: int) -> lis
     return bases[len(passed) :]
 
 
-def _without_passed_end(opening: Opening, bases: list[int], point: RecoveryPoint, state_offset: int) -> list[int]:
+def _without_passed_end(
+    opening: LogOpenContext, bases: list[int], point: RecoveryPoint, state_offset: int
+) -> list[int]:
     """Does the same for the only remaining file, after a power cut lost the names of those that followed. It was not
     synced if only the start had moved, so its contents prove nothing."""
     (base,) = bases
@@ -140,7 +142,7 @@ def _without_passed_end(opening: Opening, bases: list[int], point: RecoveryPoint
     return [] if is_passed else bases
 
 
-def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> None:
+def _name_gaps(opening: LogOpenContext, segments: list[Segment], start_offset: int) -> None:
     """Reports gaps between segments. From the log's start on, segments are contiguous. The records of a missing segment
     are recorded as damage, so that no reader skips them silently."""
     expected = start_offset
@@ -156,7 +158,9 @@ def _name_gaps(opening: Opening, segments: list[Segment], start_offset: int) -> 
 # -- disk: exactly the part that the checkpoint covers ----------------------------------------------------------------
 
 
-def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None, *, keeps_space: bool) -> list[Segment]:
+def _open_up_to(
+    opening: LogOpenContext, bases: list[int], point: RecoveryPoint | None, *, keeps_space: bool
+) -> list[Segment]:
     """Opens segments up to the recovery point. With `keeps_space`, the last segment keeps the space of the truncated
     part, because the journal's entries will fill it again and a full disk might have no other."""
     if point is None:
@@ -184,7 +188,7 @@ def _open_up_to(opening: Opening, bases: list[int], point: RecoveryPoint | None,
     return _complete_to(opening, segments, point)
 
 
-def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint) -> list[Segment]:
+def _complete_to(opening: LogOpenContext, segments: list[Segment], point: RecoveryPoint) -> list[Segment]:
     """Completes the segments up to the recovery point. If they end before it, a file was removed or truncated: that is
     damage, as far as it lies above the log's start. Expired segments may be gone in any order."""
     end_offset = segments[-1].end_offset if segments else point.start_offset
@@ -203,7 +207,7 @@ def _complete_to(opening: Opening, segments: list[Segment], point: RecoveryPoint
 
 
 def _open_verified(
-    opening: Opening, bases: list[int], point: RecoveryPoint | None, *, any_start: bool
+    opening: LogOpenContext, bases: list[int], point: RecoveryPoint | None, *, any_start: bool
 ) -> list[Segment]:
     segments: list[Segment] = []
     # If the checkpoint's first segment is gone, the others do not connect to the log's start.
@@ -233,10 +237,10 @@ def _open_verified(
     return segments or [opening.segment(0)]
 
 
-def _verify_rest(opening: Opening, segment: Segment, covered: int, size: int) -> bool:
+def _verify_rest(opening: LogOpenContext, segment: Segment, covered: int, size: int) -> bool:
     """Verifies the part of a segment that no checkpoint covers. False if the following segments cannot belong to the
     log any more."""
-    walk = Walk(segment.file, covered, size, verify=True, next_offset=segment.end_offset)
+    walk = BatchWalk(segment.file, covered, size, verify=True, next_offset=segment.end_offset)
     for _, header, batch in walk:
         segment.append(header, len(batch))
     segment.written_end = segment.allocated_end = segment.appended_end
@@ -271,7 +275,7 @@ def _cut(segment: Segment, position: int) -> None:
     segment.file.sync()
 
 
-def _keep_rest_apart(opening: Opening, segment: Segment, size: int, reason: str) -> None:
+def _keep_rest_apart(opening: LogOpenContext, segment: Segment, size: int, reason: str) -> None:
     files = opening.shared.disk.files
     path = f"{segment.path}.{segment.appended_end}{DAMAGED_SUFFIX}"
     files.replace_file(path, segment.file.read_at(segment.appended_end, size - segment.appended_end))
@@ -281,7 +285,7 @@ def _keep_rest_apart(opening: Opening, segment: Segment, size: int, reason: str)
     )
 
 
-def _set_apart(opening: Opening, segment: Segment) -> None:
+def _set_apart(opening: LogOpenContext, segment: Segment) -> None:
     files = opening.shared.disk.files
     if segment.file.size() > 0:
         files.rename(segment.path, segment.path + DAMAGED_SUFFIX)
@@ -294,7 +298,7 @@ def _set_apart(opening: Opening, segment: Segment) -> None:
 # -- one segment ---------------------------------------------------------------------------------------------------
 
 
-def _load(opening: Opening, segment: Segment, size: int, following_base: int | None = None) -> None:
+def _load(opening: LogOpenContext, segment: Segment, size: int, following_base: int | None = None) -> None:
     """Loads a segment's index from its file, and completes it from the batch headers.
 
     A sealed segment ends where the next one begins, and the last segment ends at the recovery point. Beyond that, a
@@ -322,7 +326,7 @@ def _load(opening: Opening, segment: Segment, size: int, following_base: int | N
     segment.entry_durable = size > 0
 
 
-def _cut_index(opening: Opening, segment: Segment) -> None:
+def _cut_index(opening: LogOpenContext, segment: Segment) -> None:
     """Truncates the index durably, like the segment: old entries could otherwise reappear for new batches at the same
     place."""
     file = opening.shared.disk.files.open(segment.index_path)
@@ -334,14 +338,16 @@ def _cut_index(opening: Opening, segment: Segment) -> None:
 
 
 def _index_agrees(segment: Segment, last: tuple[int, int, int]) -> bool:
-    walk = Walk(segment.file, last[1], segment.file.size(), verify=False)
+    walk = BatchWalk(segment.file, last[1], segment.file.size(), verify=False)
     first = next(iter(walk), None)
     return first is not None and first.header.base_offset == segment.base_offset + last[0]
 
 
-def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: int, following_base: int | None) -> None:
+def _take_headers(
+    opening: LogOpenContext, segment: Segment, size: int, next_offset: int, following_base: int | None
+) -> None:
     start, max_timestamp = segment.appended_end, segment.max_timestamp
-    walk = Walk(segment.file, start, size, verify=False, next_offset=next_offset)
+    walk = BatchWalk(segment.file, start, size, verify=False, next_offset=next_offset)
     if _take_all(segment, walk, following_base) and segment.appended_end == size:
         return
     # A wrong length shows at the next header. Checking each batch against its CRC tells which one is damaged.
@@ -349,11 +355,11 @@ def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: in
     segment.appended_end, segment.end_offset, segment.max_timestamp = start, next_offset, max_timestamp
     position = start
     while position < size:
-        walk = Walk(segment.file, position, size, verify=True, next_offset=next_offset)
+        walk = BatchWalk(segment.file, position, size, verify=True, next_offset=next_offset)
         if _take_all(segment, walk, following_base) or walk.bad is None:
             return
         following = segment.end_offset + 1 if following_base is None else following_base
-        place = Place(segment, segment.file, 0, segment.base_offset, size, following)
+        place = SegmentPosition(segment, segment.file, 0, segment.base_offset, size, following)
         opening.damages.append(describe_damage(place, walk.bad, walk.next_offset))
         intact = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset, following_base)
         position = size
@@ -362,7 +368,7 @@ def _take_headers(opening: Opening, segment: Segment, size: int, next_offset: in
     segment.appended_end = size
 
 
-def _take_all(segment: Segment, walk: Walk, following_base: int | None) -> bool:
+def _take_all(segment: Segment, walk: BatchWalk, following_base: int | None) -> bool:
     """Reports whether the walk reached the end of the segment: the start of the next one, or else the end of its
     bytes."""
     for found in walk:
@@ -373,7 +379,7 @@ def _take_all(segment: Segment, walk: Walk, following_base: int | None) -> bool:
     return walk.bad is None and following_base is None
 
 
-def _remove(opening: Opening, base_offset: int) -> None:
+def _remove(opening: LogOpenContext, base_offset: int) -> None:
     files = opening.shared.disk.files
     path = opening.segment(base_offset).path
     files.remove(path)
@@ -385,7 +391,7 @@ def _remove(opening: Opening, base_offset: int) -> None:
 # -- epochs and producers ------------------------------------------------------------------------------------------
 
 
-def _read_state(opening: Opening) -> LogState:
+def _read_state(opening: LogOpenContext) -> LogState:
     files = opening.shared.disk.files
     path = f"{opening.directory}/{STATE_FILE}"
     if not files.exists(path):
@@ -397,7 +403,7 @@ def _read_state(opening: Opening) -> LogState:
     return state
 
 
-def _trim_state(opening: Opening, state: LogState, segments: list[Segment]) -> LogState:
+def _trim_state(opening: LogOpenContext, state: LogState, segments: list[Segment]) -> LogState:
     """Rebuilds a state that describes batches which are gone. It is learned again from the segments and written at
     once, because the log will grow past the old state's offset with other batches. Its entries for producers whose
     segments have expired are kept."""
@@ -420,7 +426,7 @@ def _merged(learned: PartitionTransactions, trimmed: PartitionTransactions, end_
     return merged
 
 
-def _complete_state(opening: Opening, state: LogState, segments: list[Segment], start_offset: int) -> LogState:
+def _complete_state(opening: LogOpenContext, state: LogState, segments: list[Segment], start_offset: int) -> LogState:
     for segment, following in zip_longest(segments, segments[1:]):
         if segment.end_offset > state.offset:
             _note_batches(opening, segment, state, segment.end_offset if following is None else following.base_offset)
@@ -428,11 +434,11 @@ def _complete_state(opening: Opening, state: LogState, segments: list[Segment], 
     return state
 
 
-def _note_batches(opening: Opening, segment: Segment, state: LogState, following_base: int) -> None:
+def _note_batches(opening: LogOpenContext, segment: Segment, state: LogState, following_base: int) -> None:
     """Adds the batches of a segment to the state. A batch that cannot be read is reported as damage: the state of its
     producer is unknown here, so this replica must not decide what is a retry while there is a better one."""
     relative, position = segment.index.entry_for_offset(max(state.offset - segment.base_offset, 0))
-    place = Place(segment, segment.file, 0, segment.base_offset, segment.written_end, following_base)
+    place = SegmentPosition(segment, segment.file, 0, segment.base_offset, segment.written_end, following_base)
 
     def name_damage(bad: BadBatch, next_offset: int) -> None:
         opening.damages.append(describe_damage(place, bad, next_offset))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.storage.file_log import RETRY_FULL_DISK_MS, FileLog
 from ottla.broker.storage.segment import REWRITE_SUFFIX, Segment
-from ottla.broker.storage.startup.batch_walk import Walk
+from ottla.broker.storage.startup.batch_walk import BatchWalk
 from ottla.broker.storage.startup.rescue import standing_entries
 from ottla.ports import DataFile
 
@@ -84,7 +84,7 @@ def _write_anew(log: FileLog, segment: Segment, size: int, allocated_end: int) -
         file.allocate(0, allocated_end)
     position = _copy(segment.file, file, segment.synced_end)
     next_offset = segment.base_offset
-    for found in Walk(file, 0, position, verify=True, next_offset=next_offset):
+    for found in BatchWalk(file, 0, position, verify=True, next_offset=next_offset):
         next_offset = found.header.next_offset
     assert log.shared.read_journal is not None
     for entry in standing_entries(log.shared.read_journal):

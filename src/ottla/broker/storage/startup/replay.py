@@ -13,7 +13,7 @@ from ottla.broker.storage.contract import Damage
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.journal import JournalEntry, Mutation
 from ottla.broker.storage.startup.corrupt_epochs import distrust_epochs_above
-from ottla.broker.storage.startup.journal_truncations import Cuts
+from ottla.broker.storage.startup.journal_truncations import JournalTruncations
 from ottla.broker.storage.startup.rescue import read_rescued, rescued_files
 from ottla.ports import FileSystem
 from ottla.protocol.model.ids import LogKey
@@ -21,7 +21,7 @@ from ottla.protocol.records.batch import BatchHeader
 
 
 @dataclass(slots=True)
-class Replayed:
+class ReplaySummary:
     """What a start-up replayed, for logging and metrics."""
 
     batches: int = 0
@@ -39,8 +39,8 @@ class Replay:
     def __init__(self, files: FileSystem, logs: Mapping[LogKey, FileLog]) -> None:
         self._files = files
         self._logs = logs
-        self.replayed = Replayed()
-        self.cuts = Cuts()
+        self.replayed = ReplaySummary()
+        self.cuts = JournalTruncations()
         self._lost: dict[LogKey, Damage] = {}
         """Batches that the journal is known to have lost of each log, up to the current entry."""
 

@@ -17,13 +17,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ottla.broker.storage.data_layout import DataPlaces, log_name
+from ottla.broker.storage.data_layout import DataLayout, log_name
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.journal import JournalEntry
-from ottla.broker.storage.log_resources import SharedByLogs
+from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.segment import LOG_SUFFIX
-from ottla.broker.storage.startup.batch_walk import Walked, intact_batches
-from ottla.broker.storage.startup.journal_truncations import Cuts
+from ottla.broker.storage.startup.batch_walk import WalkedBatch, intact_batches
+from ottla.broker.storage.startup.journal_truncations import JournalTruncations
 from ottla.ports import DataFile, FileSystem
 from ottla.protocol.model.ids import LogKey
 
@@ -50,7 +50,7 @@ def rescued_files(files: FileSystem, directory: str) -> list[RescuedFile]:
     return found
 
 
-def read_rescued(files: FileSystem, rescued: RescuedFile) -> Iterator[Walked]:
+def read_rescued(files: FileSystem, rescued: RescuedFile) -> Iterator[WalkedBatch]:
     """Yields every intact batch of a file. Blocking."""
     file = files.open(rescued.path)
     try:
@@ -107,14 +107,14 @@ def batches_between(entries: Iterable[JournalEntry], key: LogKey, first: int, en
 
 def standing_entries(read: Callable[[], Iterator[JournalEntry]]) -> Iterator[JournalEntry]:
     """Yields the journal's entries without the appends that a later truncation removed. Reads the journal twice."""
-    cuts = Cuts.of(read())
+    cuts = JournalTruncations.of(read())
     return (entry for entry in read() if not cuts.takes_back(entry))
 
 
 class Rescue:
     """Rescues the failed logs of a broker. Called on the event loop's thread; the copying runs on a disk thread."""
 
-    def __init__(self, shared: SharedByLogs, places: DataPlaces) -> None:
+    def __init__(self, shared: LogResources, places: DataLayout) -> None:
         self._shared = shared
         self._places = places
         self._ends: dict[LogKey, int] = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla.broker.storage.compaction.compaction import Limits
-from ottla.broker.storage.compaction.ended_transactions import DecidedTransactions
+from ottla.broker.storage.compaction.compaction import CompactionLimits
+from ottla.broker.storage.compaction.ended_transactions import EndedTransactions
 from ottla.broker.storage.compaction.plan import groups_of, plan_for
-from ottla.broker.storage.compaction.segment_rewrite import Rewriting, fill_map
+from ottla.broker.storage.compaction.segment_rewrite import SegmentRewrite, fill_map
 from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_reads import find_max_timestamp, find_offset_for_time
 from ottla.broker.storage.segment import Segment
@@ -311,12 +311,12 @@ def test_the_work_is_cut_into_slices() -> None:
     log.bench.flush()
     segment = log.bench.log().segments[0]
     files, keys = log.bench.disk.files, new_key_map(100, HASH_KEY)
-    decided = DecidedTransactions()
+    decided = EndedTransactions()
     read = list(fill_map(files, [segment], 0, keys, decided))
     assert len(read) > 5
     assert sum(size for size, _ in read) == segment.appended_end
     fresh = Segment(files, log.bench.store.directory_of(key_of(0)), 0, 4096, 0)
-    rewriting = Rewriting(files, log.bench.store.directory_of(key_of(0)), [segment], fresh, decided)
+    rewriting = SegmentRewrite(files, log.bench.store.directory_of(key_of(0)), [segment], fresh, decided)
     moved = list(rewriting.run(keys, Sifting(segment.end_offset, 0, 0, [])))
     assert len(moved) > 5
     assert fresh.appended_end == segment.appended_end
@@ -324,7 +324,7 @@ def test_the_work_is_cut_into_slices() -> None:
 
 
 def test_the_disk_has_pauses() -> None:
-    slow = Limits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=20_000)
+    slow = CompactionLimits(map_bytes_max=1 << 20, cpu_percent=100, io_bytes_per_second_max=20_000)
     log = CompactedLog(limits=slow)
     log.put(*["a"] * 100)
     log.roll()

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from ottla.broker.storage.compaction.compaction import Ended
+from ottla.broker.storage.compaction.compaction import CompactionResult
 from ottla.broker.storage.compaction.mark import MARK_FILE
 from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_reads import find_offset_for_time
@@ -239,7 +239,7 @@ def test_a_full_disk_makes_it_give_up_and_say_so() -> None:
     log.bench.disk.capacity_bytes = log.bench.disk.used_bytes + 100
     log.begin_compaction()
     log.bench.settle()
-    assert log.compactor.outcomes[Ended.NO_SPACE] == 1
+    assert log.compactor.outcomes[CompactionResult.NO_SPACE] == 1
     assert any("disk is full" in report for report in log.bench.reports)
     assert log.bench.read_all() == before
     assert leftovers(log) == []
@@ -267,12 +267,12 @@ def test_a_failed_sync_is_never_tried_again_on_the_same_file() -> None:
     log.bench.disk.faults.fail_sync(path=".compacted")
     log.begin_compaction()
     log.bench.settle()
-    assert log.compactor.outcomes[Ended.FAILED] == 1
+    assert log.compactor.outcomes[CompactionResult.FAILED] == 1
     assert leftovers(log) == []
     log.check()
     log.bench.clock.advance(61_000)
     log.compact()
-    assert log.compactor.outcomes[Ended.DONE] == 1
+    assert log.compactor.outcomes[CompactionResult.DONE] == 1
     log.check()
 
 
@@ -299,7 +299,7 @@ def test_a_damaged_segment_is_left_as_it_is() -> None:
     log.bench.disk.damage(path, 100)
     log.begin_compaction()
     log.bench.settle()
-    assert log.compactor.outcomes[Ended.FAILED] == 1
+    assert log.compactor.outcomes[CompactionResult.FAILED] == 1
     assert any("is damaged" in report for report in log.bench.reports)
     assert leftovers(log) == []
     assert log.bench.log().segments[2].path == path

@@ -8,7 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, Recovered, pack_key, recover
+from ottla.broker.storage.journal import (
+    Journal,
+    JournalEntry,
+    JournalLimits,
+    Mutation,
+    RecoveredJournal,
+    pack_key,
+    recover,
+)
 from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, checksum, read_header, write_header
 from ottla.sim.clock import SimClock
@@ -81,7 +89,7 @@ class World:
     def run(self) -> None:
         self.clock.run_until_idle()
 
-    def recover(self, released: int = 0) -> Recovered:
+    def recover(self, released: int = 0) -> RecoveredJournal:
         return recover(self.disk.files, DIRECTORY, JOURNAL_ID, released)
 
     def release_everything(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.broker.storage.journal import JournalLimits, Recovered, recover
+from ottla.broker.storage.journal import JournalLimits, RecoveredJournal, recover
 from ottla.broker.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     ENTRY_BYTES,
@@ -30,7 +30,7 @@ def blocks_of_one(count: int, log: Log, size: int = 100) -> World:
     return world
 
 
-def places_of_damage(recovered: Recovered) -> list[tuple[str, int, int, int]]:
+def places_of_damage(recovered: RecoveredJournal) -> list[tuple[str, int, int, int]]:
     return [(found.path, found.offset, found.first_sequence, found.last_sequence) for found in recovered.damage]
 
 
