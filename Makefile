@@ -123,7 +123,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 
 docs-site: setup $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "build/site/index.html"
+	@echo "build/site/index.html; the search needs a server: $(BIN)/python -m http.server --directory build/site"
 
 clean:
 	rm -rf .venv .cache build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -20,7 +20,7 @@ VARIANTS = (
     Variant(
         "skip the journal's truncate entries",
         rule="journal-order",
-        breaks="A start replays what was appended, also what a later truncation took back.",
+        breaks="A start replays appended records that a later truncation removed.",
         edits=(
             Edit(cuts.JournalTruncations, "of", "if entry.kind in (Mutation.TRUNCATE, Mutation.RESET):", "if False:"),
         ),
@@ -31,7 +31,7 @@ VARIANTS = (
     Variant(
         "ignore the journal's lap",
         rule="journal-blocks",
-        breaks="What an earlier pass over a journal file left behind the present one counts as its continuation.",
+        breaks="Blocks that an earlier lap left in a journal file count as the continuation of the present one.",
         edits=(Edit(scan, "_counts", "and header.sequence > released", ""),),
         checkers=ANY,
         simulation=logs,
@@ -40,7 +40,7 @@ VARIANTS = (
     Variant(
         "retry a failed fsync",
         rule="failed-sync",
-        breaks="A segment whose sync failed is synced again; the kernel has called its pages clean, and says yes.",
+        breaks="A failed segment sync is repeated; the kernel has marked the pages clean and reports success.",
         edits=(
             Edit(
                 Flusher,
@@ -56,7 +56,7 @@ VARIANTS = (
     Variant(
         "write anew what was cut off",
         rule="journal-order, failed-sync",
-        breaks="A segment that is written anew from the journal gets what a truncation took back.",
+        breaks="A segment that is rewritten from the journal gets records that a truncation removed.",
         edits=(Edit(repair, "_write_anew", "standing_entries(log.shared.read_journal)", "log.shared.read_journal()"),),
         checkers=ANY,
         simulation=logs,
@@ -65,7 +65,7 @@ VARIANTS = (
     Variant(
         "acknowledge before the journal is durable",
         rule="acknowledged-end",
-        breaks="A `disk` log acknowledges what it has appended.",
+        breaks="A `disk` log acknowledges appended records before the journal is synced.",
         edits=(
             Edit(
                 FileLog,
@@ -81,7 +81,7 @@ VARIANTS = (
     Variant(
         "give journal space back before the segments are synced",
         rule="journal-space",
-        breaks="A checkpoint says that segments are durable, and they were only written.",
+        breaks="A checkpoint says that segments are durable although they were only written.",
         edits=(Edit(Flush, "_sync_segments", "if not self._syncs:", "if True:"),),
         checkers=ANY,
         simulation=logs,
@@ -90,7 +90,7 @@ VARIANTS = (
     Variant(
         "keep the recovery point over a truncation",
         rule="recovered-log",
-        breaks="The files are cut while the checkpoint still says that they reach further.",
+        breaks="Files are truncated while the checkpoint still has a higher recovery point.",
         edits=(
             Edit(
                 Truncation,
@@ -106,7 +106,7 @@ VARIANTS = (
     Variant(
         "truncate without the journal",
         rule="journal-order",
-        breaks="A truncation is not in the journal, which still has what was cut off.",
+        breaks="A truncation is not journaled, and the journal still has the truncated records.",
         edits=(Edit(Truncation, "_journal_it", "if log.is_journaled:", "if False:"),),
         checkers=ANY,
         simulation=logs,
@@ -115,7 +115,7 @@ VARIANTS = (
     Variant(
         "keep producers over a truncation",
         rule="duplicates",
-        breaks="What a producer sent into the part that was cut off is still known of it.",
+        breaks="Producer state from truncated records is kept.",
         edits=(
             Edit(
                 FileLog,
@@ -131,7 +131,7 @@ VARIANTS = (
     Variant(
         "keep every byte of a segment",
         rule="recovered-log",
-        breaks="A recovered `disk` log is all that its segments hold, also what was never acknowledged.",
+        breaks="A recovered `disk` log keeps every byte of its segments, also what was never acknowledged.",
         edits=(
             Edit(
                 recovery,
@@ -147,7 +147,7 @@ VARIANTS = (
     Variant(
         "replay a torn block",
         rule="journal-blocks",
-        breaks="The journal's last block is used even if it was not written in full.",
+        breaks="The journal's last block is used even if it is torn.",
         edits=(
             Edit(
                 journal_recovery,

@@ -14,7 +14,7 @@ VARIANTS = (
     Variant(
         "a coordinator answers before it is committed",
         rule="coordinators",
-        breaks="Answers leave when their records are appended, not when the watermark has reached them.",
+        breaks="Replies are sent when their records are appended, before the high watermark has reached them.",
         edits=(Edit(LedShard, "_let_go", "if end <= self.partition.high_watermark:", "if True:"),),
         checkers=LOST,
         simulation=groups,
@@ -23,7 +23,7 @@ VARIANTS = (
     Variant(
         "a coordinator loads up to the watermark that it knows",
         rule="after-failover, coordinators",
-        breaks="A new leader reads the log up to its watermark, which may be below what was acknowledged.",
+        breaks="A new leader loads the log up to a high watermark that may be below what was acknowledged.",
         edits=(Edit(LedShard, "_replay", "end = partition.log.end_offset", "end = partition.high_watermark"),),
         checkers=LOST | {"alive"},
         simulation=groups,
@@ -32,7 +32,7 @@ VARIANTS = (
     Variant(
         "a deposed coordinator answers what it held back",
         rule="coordinators",
-        breaks="Answers that wait for their commit leave also when leadership ends before it.",
+        breaks="Replies that wait for their commit are sent although leadership ended before it.",
         edits=(Edit(LedShard, "_settle", "if error is ErrorCode.none:", "if True:"),),
         checkers=LOST,
         simulation=groups,
@@ -53,7 +53,7 @@ VARIANTS = (
     Variant(
         "a partition is given out before it was given up",
         rule="ADR 10",
-        breaks="A member of the consumer protocol gets its target at once, also what somebody else still has.",
+        breaks="A member of the consumer protocol gets its target at once, including partitions that others still own.",
         edits=(
             Edit(consumer_members, "reconcile_member", "lambda each: each not in group.owners", "lambda each: True"),
         ),

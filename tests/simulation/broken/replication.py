@@ -19,7 +19,7 @@ VARIANTS = (
     Variant(
         "acknowledge before the followers have it",
         rule="acknowledged-end",
-        breaks="The watermark is the leader's own acknowledged end, whatever its followers have.",
+        breaks="The high watermark is the leader's own acknowledged end, regardless of its followers.",
         edits=(
             Edit(
                 LeaderReplication, "_advance", "for members in (self.isr, self.proposed or ()):", "for members in ():"
@@ -31,7 +31,7 @@ VARIANTS = (
     Variant(
         "acknowledge before the ISR change is stored",
         rule="isr-changes",
-        breaks="A shrink of the ISR counts from when it is sent, not from when the store has it.",
+        breaks="A shrink of the ISR counts when it is sent, before the store has confirmed it.",
         edits=(
             Edit(
                 IsrChanges,
@@ -47,7 +47,7 @@ VARIANTS = (
     Variant(
         "an expansion counts when it is stored",
         rule="isr-changes",
-        breaks="A replica that joins the ISR does not hold the watermark back until the leader knows that it joined.",
+        breaks="A joining replica does not hold back the high watermark until the store has confirmed it.",
         edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
         checkers=frozenset({"watermark"}),
         seeds=(5,),
@@ -55,7 +55,7 @@ VARIANTS = (
     Variant(
         "accept a stale epoch",
         rule="synced-ends",
-        breaks="What a follower has of an old epoch counts, though in the leader's log that epoch ends before it.",
+        breaks="Records of an old epoch count for a follower, although that epoch ends earlier in the leader's log.",
         edits=(
             Edit(
                 divergence,
@@ -70,7 +70,7 @@ VARIANTS = (
     Variant(
         "a deposed leader stores its ISR",
         rule="controller-writes",
-        breaks="A leader writes its ISR whatever the partition's epoch is by now, and so undoes an election.",
+        breaks="A leader writes its ISR without comparing the partition's epoch, and so undoes an election.",
         edits=(Edit(isr, "isr_change", "return Write(tuple(conditions),", "return Write((),"),),
         checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "joining"}),
         seeds=(67,),
@@ -78,7 +78,7 @@ VARIANTS = (
     Variant(
         "go on in the old epoch after a restart",
         rule="one-history",
-        breaks="A leader that comes back inside its lease, as another incarnation, leads on in the epoch that it had.",
+        breaks="A leader that restarts inside its lease continues in its previous leader epoch.",
         edits=(
             Edit(View, "leader_stands", "and registration.epoch == state.leader_broker_epoch", ""),
             Edit(election, "_led_by", "current != state.leader_member", "current.broker_id != state.leader"),
@@ -89,7 +89,7 @@ VARIANTS = (
     Variant(
         "elect outside the ISR",
         rule="eligible-replicas",
-        breaks="Any replica that is alive may lead, in the order of the replicas.",
+        breaks="Any live replica may lead, in the order of the replicas.",
         edits=(
             Edit(
                 election,
@@ -104,7 +104,7 @@ VARIANTS = (
     Variant(
         "elect an empty memory replica",
         rule="lost-incarnation",
-        breaks="A `memory` replica that started again counts as the member of the ISR that it was before.",
+        breaks="A restarted `memory` replica counts as the ISR member that it was before.",
         edits=(
             Edit(
                 broker_requests,
@@ -119,7 +119,7 @@ VARIANTS = (
     Variant(
         "a cache replica survives a power cut",
         rule="lost-incarnation",
-        breaks="Neither the boot id nor a clean shutdown is asked for: what the page cache had counts as kept.",
+        breaks="Neither the boot id nor a clean shutdown is checked: unsynced pages count as kept.",
         edits=(
             Edit(
                 broker_requests,
@@ -134,7 +134,7 @@ VARIANTS = (
     Variant(
         "a replaced disk counts as the old one",
         rule="lost-incarnation",
-        breaks="The directory's id is not compared: a broker with an empty disk is the member of the ISR that it was.",
+        breaks="The directory id is not compared: a broker with an empty disk counts as the ISR member that it was.",
         edits=(
             Edit(
                 broker_requests,
@@ -149,7 +149,7 @@ VARIANTS = (
     Variant(
         "skip a truncation",
         rule="journal-order",
-        breaks="A follower whose history parts from its leader's keeps what it has and fetches on.",
+        breaks="A follower whose history diverges from its leader's keeps its records and continues fetching.",
         edits=(Edit(divergence, "divergence", "if wanted.last_fetched_epoch < 0:", "if True:"),),
         checkers=frozenset({"joining", "committed", "replicas", "watermark", "acknowledged"}),
         seeds=(1, 11),
@@ -157,7 +157,7 @@ VARIANTS = (
     Variant(
         "truncate to the watermark",
         rule="after-failover",
-        breaks="A follower of a new leader cuts its log at the watermark that it knows, which may be an old one.",
+        breaks="A follower of a new leader truncates its log at the high watermark it knows, which may be stale.",
         edits=(
             Edit(
                 PartitionRoles,
@@ -174,7 +174,7 @@ VARIANTS = (
     Variant(
         "a follower acknowledges before its sync",
         rule="acknowledged-end, synced-ends",
-        breaks="What a follower asks beyond counts as acknowledged, as if it were synced.",
+        breaks="The fetch offset of a follower counts as its synced end.",
         edits=(Edit(LeaderReplication, "on_fetched", "if self._acknowledges_by_fetch:", "if True:"),),
         checkers=frozenset({"watermark", "committed"}),
         seeds=(0,),
@@ -182,7 +182,7 @@ VARIANTS = (
     Variant(
         "two are enough",
         rule="acknowledged-end",
-        breaks="The watermark is what two replicas have, not what every member of the ISR has.",
+        breaks="The high watermark is what two replicas have, not what every member of the ISR has.",
         edits=(
             Edit(
                 LeaderReplication,
@@ -199,7 +199,7 @@ VARIANTS = (
     Variant(
         "the last replica standing moves the watermark",
         rule="eligible-replicas",
-        breaks="The watermark goes on below min.insync.replicas, while eligible replicas do not have it.",
+        breaks="The high watermark advances below min.insync.replicas, past what eligible replicas have.",
         edits=(
             Edit(LeaderReplication, "_advance", "if not self.has_enough_in_sync or self._has_eligible:", "if False:"),
         ),
@@ -241,7 +241,7 @@ VARIANTS = (
     Variant(
         "answer a duplicate at once",
         rule="duplicates",
-        breaks="A retry of what is in the log is acknowledged before the log's record is.",
+        breaks="A duplicate is acknowledged before the original is.",
         edits=(
             Edit(
                 judging,
@@ -256,7 +256,7 @@ VARIANTS = (
     Variant(
         "forget producers at a failover",
         rule="duplicates",
-        breaks="A follower does not learn from its leader's batches what the producers sent.",
+        breaks="A follower does not update its producer state from the leader's batches.",
         edits=(
             Edit(
                 FollowerPartition,
@@ -277,8 +277,8 @@ VARIANTS = (
     Variant(
         "a fenced controller writes on",
         rule="controller-writes",
-        breaks="What the controller writes is not compared with the controller's entry or the partitions' versions. "
-        "And it is slow, which alone would harm nobody.",
+        breaks="Controller writes are not conditional on the controller's entry and the partitions' versions. "
+        "The controller is also slow, which alone is harmless.",
         edits=(
             Edit(
                 controller_duty.ControllerLoop,

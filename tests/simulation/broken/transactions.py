@@ -20,7 +20,7 @@ VARIANTS = (
     Variant(
         "markers are sent before the decision is committed",
         rule="last-stable-offset",
-        breaks="A decision's markers are sent when it is appended, not when the watermark has reached it.",
+        breaks="Markers are sent when their decision is appended, before the high watermark has reached it.",
         edits=(Edit(LedShard, "_begin_when_committed", "if end <= self.partition.high_watermark:", "if True:"),),
         checkers=TORN | {"decision"},
         simulation=transactions,
@@ -47,7 +47,7 @@ VARIANTS = (
     Variant(
         "readers do not wait for open transactions",
         rule="last-stable-offset",
-        breaks="The last stable offset is the watermark, whatever transactions are open.",
+        breaks="The last stable offset is the high watermark, regardless of open transactions.",
         edits=(
             Edit(
                 PartitionTransactions,
@@ -63,7 +63,7 @@ VARIANTS = (
     Variant(
         "a marker counts before it is committed",
         rule="last-stable-offset",
-        breaks="The last stable offset passes a transaction whose marker is not below the watermark.",
+        breaks="The last stable offset passes a transaction whose marker is not below the high watermark.",
         edits=(
             Edit(PartitionTransactions, "last_stable_offset", "*(each.first_offset for each in self._ended), ", ""),
         ),
@@ -83,7 +83,7 @@ VARIANTS = (
     Variant(
         "the index of aborted transactions is lost with a restart",
         rule="ADR 13",
-        breaks="The state file of a log does not have it.",
+        breaks="The state file of a log does not contain the index.",
         edits=(Edit(state_file, "_encode_transactions", " + transactions.aborted.encode(0, offset)", ""),),
         checkers=frozenset({"aborted read"}),
         simulation=transactions,
@@ -92,7 +92,7 @@ VARIANTS = (
     Variant(
         "a zombie is not fenced",
         rule="ADR 12",
-        breaks="Whoever has the producer id is its producer, with whatever epoch.",
+        breaks="Any epoch of the producer id is accepted.",
         edits=(Edit(identity, "identify", "return Identity.FENCED if", "return Identity.CURRENT if"),),
         checkers=TORN | {"fencing"},
         simulation=transactions,
@@ -101,7 +101,7 @@ VARIANTS = (
     Variant(
         "whoever asks again is fenced",
         rule="ADR 12",
-        breaks="A producer whose answer was lost is taken for one of an earlier epoch.",
+        breaks="A producer whose reply was lost is treated as one of an earlier epoch.",
         edits=(Edit(identity, "identify", "if brought == last and", "if False and"),),
         checkers=frozenset({"fenced"}),
         simulation=transactions,
@@ -110,7 +110,7 @@ VARIANTS = (
     Variant(
         "a time-out does not fence",
         rule="ADR 12",
-        breaks="A transaction that is aborted by others than its producer leaves the epoch as it is.",
+        breaks="Aborting a transaction without its producer does not raise the epoch.",
         edits=(
             Edit(
                 ending,
@@ -126,7 +126,7 @@ VARIANTS = (
     Variant(
         "a late AddPartitionsToTxn is taken",
         rule="KIP-890",
-        breaks="Partitions are added for any epoch, also for that of a transaction which was aborted.",
+        breaks="Partitions are added for any epoch, also for that of an aborted transaction.",
         edits=(
             Edit(
                 participation,
@@ -142,7 +142,7 @@ VARIANTS = (
     Variant(
         "a first batch is taken whatever the coordinator says",
         rule="KIP-890",
-        breaks="The coordinator is asked, and its answer does not count.",
+        breaks="The coordinator is asked, but its reply is ignored.",
         edits=(Edit(TransactionalBatches, "ask", "if error is not ErrorCode.none:", "if False:"),),
         checkers=TORN | {"fencing", "liveness"},
         simulation=transactions,
@@ -151,7 +151,7 @@ VARIANTS = (
     Variant(
         "an end may be asked for again with another outcome",
         rule="ADR 12",
-        breaks="Whoever asks again is told yes, whatever was decided.",
+        breaks="A repeated EndTxn succeeds with either outcome.",
         edits=(Edit(ending, "_outcome_again", "if state.is_commit != is_commit:", "if False:"),),
         checkers=TORN | {"outcome"},
         simulation=transactions,
@@ -160,7 +160,7 @@ VARIANTS = (
     Variant(
         "offsets of an aborted transaction count",
         rule="last-stable-offset",
-        breaks="Any marker makes the offsets of its transaction count.",
+        breaks="An abort marker commits the offsets of its transaction.",
         edits=(Edit(OffsetTable, "complete", "if is_committed and not", "if not"),),
         checkers=frozenset({"offsets"}),
         simulation=transactions,

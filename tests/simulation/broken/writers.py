@@ -15,7 +15,7 @@ VARIANTS = (
     Variant(
         "a writer's last id is forgotten when it comes again",
         rule="duplicates",
-        breaks="After a cut a writer is told that nothing of what it waits for is in the log, and sends it again.",
+        breaks="After a reconnect a writer learns that no pending record is in the log, and sends them again.",
         edits=(Edit(beginning, "begin", "last_id = last_id_of(known, settled_id)", "last_id = settled_id"),),
         checkers=LINEARIZABLE,
         simulation=wal,
@@ -24,7 +24,7 @@ VARIANTS = (
     Variant(
         "a writer's last id is one too high when it comes again",
         rule="duplicates",
-        breaks="After a cut the first record that is not in the log counts as refused.",
+        breaks="After a reconnect the first record that is not in the log counts as refused.",
         edits=(Edit(writers, "last_id_of", "else id_of(last, settled_id)", "else id_of(last, settled_id) + 1"),),
         checkers=LINEARIZABLE | {"requests"},
         simulation=wal,
@@ -33,7 +33,7 @@ VARIANTS = (
     Variant(
         "only the batches that are remembered count when a writer comes again",
         rule="duplicates",
-        breaks="Records below the last five batches of a writer are told to be refused, and are in the log.",
+        breaks="Records before the last five batches of a writer are reported as refused, but are in the log.",
         edits=(
             Edit(
                 writers,
@@ -49,7 +49,7 @@ VARIANTS = (
     Variant(
         "a writer that was fenced goes on",
         rule="conditional-append",
-        breaks="Appends of an earlier epoch are taken behind the fence of a later one.",
+        breaks="Appends of an earlier epoch are accepted behind the fence of a later one.",
         edits=(
             Edit(
                 rules,
@@ -65,7 +65,7 @@ VARIANTS = (
     Variant(
         "a condition is not looked at",
         rule="conditional-append",
-        breaks="An append is taken whatever the log's end is.",
+        breaks="A conditional append is accepted regardless of the log's end.",
         edits=(Edit(rules, "judge_append", "expected_end != end_offset", "expected_end > end_offset"),),
         checkers=LINEARIZABLE,
         simulation=wal,
@@ -74,7 +74,7 @@ VARIANTS = (
     Variant(
         "a refusal is told before its cause is committed",
         rule="conditional-append",
-        breaks="A conditional append is refused for records that another leader takes back.",
+        breaks="A conditional append is refused because of records that a failover removes.",
         edits=(
             Edit(
                 AppendStream,
@@ -90,7 +90,7 @@ VARIANTS = (
     Variant(
         "a fence counts before it is committed",
         rule="conditional-append",
-        breaks="A writer is told that it is the only one, by a leader that is not one any more.",
+        breaks="A deposed leader confirms a fence that is not committed.",
         edits=(Edit(writers, "committed", "if end_offset <= partition.high_watermark:", "if True:"),),
         checkers=LINEARIZABLE,
         simulation=wal,
@@ -99,7 +99,7 @@ VARIANTS = (
     Variant(
         "an append is acknowledged when it is appended",
         rule="acknowledged-end",
-        breaks="The writer hears of its record before the others in sync have it.",
+        breaks="A record is acknowledged before the other in-sync replicas have it.",
         edits=(Edit(AppendStream, "_wait", "end_offset <= partition.acknowledged_for(self._acks)", "True"),),
         checkers=LINEARIZABLE,
         simulation=wal,
