@@ -183,3 +183,14 @@ def test_safety_rules_name_their_broken_variants() -> None:
         if re.fullmatch(r"[a-z-]+", rule) and f'"{variant.name}"' not in texts.get(rule, "")
     ]
     assert not missing, "docs/internals/safety.md does not name:\n" + "\n".join(missing)
+
+
+def test_safety_rules_name_files_that_exist() -> None:
+    """That page names test files relative to tests/, and the file after a test is the one that has it."""
+    text = " ".join(text_of(SAFETY_PAGE).split())
+    folder = ROOT / "tests"
+    wrong = [name for name in re.findall(r"`([\w/]+/test_\w+\.py)`", text) if not (folder / name).exists()]
+    for tests, name in re.findall(r"((?:`test_\w+`(?:, | and | )?)+)\(`([\w/]+\.py)`\)", text):
+        source = (folder / name).read_text(encoding="utf-8") if (folder / name).exists() else ""
+        wrong += [f"{name}: {test}" for test in re.findall(r"`(test_\w+)`", tests) if f"def {test}(" not in source]
+    assert not wrong, "\n".join(wrong)
