@@ -1,6 +1,6 @@
 """Counters of requests, their durations and their errors, for the metrics.
 
-They are plain numbers, updated once per request or once per run of requests. `ottla.metrics` reads them on demand.
+They are plain numbers, updated once per request or once per run of requests. `broker.metrics` reads them on demand.
 """
 
 from __future__ import annotations

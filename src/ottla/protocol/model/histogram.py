@@ -1,6 +1,6 @@
 """A histogram of durations or sizes, updated where they occur at the cost of one look-up.
 
-Nothing is computed until it is requested: `ottla.metrics` converts the counts to Prometheus' format.
+Nothing is computed until it is requested: `broker.metrics` converts the counts to Prometheus' format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """As much of Protocol Buffers as the append stream needs. Unknown fields are skipped, defaults are left out.
 
 By hand, because a broker reads and writes these for every record: it takes the bytes out of a message without making
-objects in between. Tests compare every message with what protoc makes of `append_stream/wal.proto`.
+objects in between. Tests compare every message with what protoc makes of `broker/wal_service/wal.proto`.
 """
 
 from __future__ import annotations

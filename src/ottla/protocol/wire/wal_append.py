@@ -1,4 +1,4 @@
-"""Hand-written codecs for the messages of an append stream, defined in `append_stream/wal.proto`."""
+"""Hand-written codecs for the messages of an append stream, defined in `broker/wal_service/wal.proto`."""
 
 from __future__ import annotations
 

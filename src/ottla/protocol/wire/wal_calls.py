@@ -1,4 +1,4 @@
-"""The messages of the other calls of the append stream's service: `append_stream/wal.proto`, by hand."""
+"""The messages of the other calls of the append stream's service: `broker/wal_service/wal.proto`, by hand."""
 
 from __future__ import annotations
 
