@@ -70,3 +70,15 @@ def test_what_was_lost_by_permission_does_not_count() -> None:
     ledger.acknowledged(P, 2, 1, 9)
     assert ledger.compare(P, [(0, 1, 0), (1, 1, 1), (2, 1, 9)]).ok
     assert ledger.compare(P, [(0, 1, 0), (1, 1, 1)]).missing == 1
+
+
+def test_a_ledger_that_was_rewound_knows_only_what_was_found() -> None:
+    ledger = Ledger()
+    for offset in range(4):
+        ledger.acknowledged(P, offset, 1, offset)
+    ledger.acknowledged(P, 3, 2, 0)
+    ledger.rewind(P, [(0, 1, 0), (1, 1, 1)])
+    assert ledger.last_offset(P) == 1
+    assert ledger.compare(P, [(0, 1, 0), (1, 1, 1)]).ok
+    ledger.rewind(P, [])
+    assert ledger.last_offset(P) == -1

@@ -84,6 +84,8 @@ class Ledger:
     def rewind(self, partition: Hashable, found: Sequence[Found]) -> None:
         """Resets the partition to what a reader found, after a fault that was allowed to lose records."""
         self._partitions[partition] = {offset: (source, sequence) for offset, source, sequence in found}
+        self._last_offsets[partition] = max((offset for offset, _, _ in found), default=-1)
+        self._contradictions.pop(partition, None)
 
     def last_offset(self, partition: Hashable) -> int:
         """Returns the highest acknowledged offset, or -1 if there is none."""

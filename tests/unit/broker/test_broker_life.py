@@ -121,6 +121,42 @@ async def test_a_memory_log_without_reserved_offsets_refuses_until_it_has_them()
     assert await bench.produce("t") == 0
 
 
+async def test_failed_reservations_are_reported_once() -> None:
+    bench = BrokerBench()
+    catalog = StingyCatalog()
+    catalog.stingy = False
+    bench.broker.catalog = catalog
+    await bench.create("t", durability="memory")
+    log = bench.partition("t").log
+    for end_offset in (OFFSETS_RESERVED - 10, 2 * OFFSETS_RESERVED - 10):
+        assert bench.reports == []
+        catalog.stingy = True
+        log.end_offset = end_offset
+        await bench.settle(2000)
+        assert bench.reports == ["cannot reserve offsets for memory topics: [Errno 28] no space left"]
+        catalog.stingy = False
+        await bench.settle(1000)
+        bench.reports.clear()
+
+
+async def test_a_reservation_that_is_cancelled_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of the event loop, which cancels every task."""
+    bench = BrokerBench()
+    await bench.create("t", durability="memory")
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    before = asyncio.all_tasks()
+    monkeypatch.setattr(bench.broker, "on_catalog", lambda job: asyncio.get_running_loop().create_future())
+    bench.partition("t").log.end_offset = OFFSETS_RESERVED - 10
+    await bench.settle(1000)
+    reservations = asyncio.all_tasks() - before
+    assert reservations
+    for each in reservations:
+        each.cancel()
+    await bench.settle(100)
+    assert complaints == []
+
+
 async def test_partitions_that_are_added_have_reserved_offsets() -> None:
     bench = BrokerBench()
     topic = await bench.create("t", durability="memory")

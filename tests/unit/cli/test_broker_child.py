@@ -1,4 +1,4 @@
-"""A broker of `ottla up` that cannot start: its reason is told, and nothing of its process is left."""
+"""A broker of `ottla up` that cannot start or dies: its reason is told, and it is restarted with growing pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.failures import CommandError
-from ottla.cli.up.broker_child import BrokerChild
+from ottla.cli.up.broker_child import PAUSE_MAX_S, PAUSE_S, BrokerChild
 
 SAYS_WHY_AND_LINGERS = """
 import os, time
@@ -38,3 +38,22 @@ def test_the_reason_is_told_when_the_process_has_ended(tmp_path: Path, monkeypat
     asyncio.run(live())
     gc.collect()
     assert ignored == []
+
+
+async def test_pauses_between_restarts_begin_with_the_shortest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = BrokerChild(3, tmp_path / "config", [], keeps_port=False)
+    child.address.set_result("127.0.0.1:9092")
+    pauses: list[float] = []
+
+    async def die() -> str:
+        return "killed by SIGKILL"
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 7:
+            child.stop()
+
+    monkeypatch.setattr(child, "_live", die)
+    monkeypatch.setattr(child, "_sleep", sleep)
+    await child.run()
+    assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, 16 * PAUSE_S, PAUSE_MAX_S, PAUSE_MAX_S]

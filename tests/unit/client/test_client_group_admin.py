@@ -176,3 +176,17 @@ def test_lag_of_a_group() -> None:
     assert [each.problem for each in lag.partitions][-1] == "it does not exist"
     assert (lag.lag, lag.lag_seconds) == (11, 40.0)
     assert lag.first_unread() == {behind: 4, lost: 5}
+
+
+@pytest.mark.parametrize(
+    ("committed", "time_ms", "expected"),
+    [([10, 10], None, 0.0), ([10, 4], None, None), ([4, 4], None, None), ([10, 4], 60_000, 40.0), ([], None, None)],
+)
+def test_unread_records_of_unknown_age_are_not_caught_up(
+    committed: list[int], time_ms: int | None, expected: float | None
+) -> None:
+    group = GroupDescription("g", "Empty", "classic", "consumer", "range", 1, members=[])
+    offsets = {TopicPartition("orders", index): GroupOffset(offset) for index, offset in enumerate(committed)}
+    times_ms = {(at, 4): time_ms for at in offsets}
+    lag = group_lag_of(group, offsets, dict.fromkeys(offsets, LogEnds(0, 10)), times_ms, now_ms=100_000)
+    assert lag.lag_seconds == expected

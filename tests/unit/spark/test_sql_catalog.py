@@ -61,6 +61,17 @@ def test_a_search_is_owed_until_it_is_settled(catalog: Catalog) -> None:
     assert not catalog.owes("views", "clicks")
 
 
+def test_a_dropped_query_owes_nothing(catalog: Catalog) -> None:
+    """A later query of its name reads everything again, and finds bad records by itself."""
+    for name in ("views", "other"):
+        catalog.add_query(QueryDefinition(name, CLICKS, "INSERT", "insert", "abc", {"Clicks": CLICKS}))
+        catalog.owe(name, "Clicks")
+    catalog.drop_stream("Clicks")
+    assert catalog.owes("views", "clicks"), "the query is still there, behind records that were not searched"
+    catalog.drop_query("VIEWS")
+    assert (catalog.owes("views", "clicks"), catalog.owes("other", "clicks")) == (False, True)
+
+
 def test_a_damaged_definition_is_named(catalog: Catalog, tmp_path: Path) -> None:
     catalog.add_stream(CLICKS)
     (tmp_path / "sql" / "streams" / "clicks.json").write_text("{")

@@ -83,6 +83,20 @@ def test_columns_of_an_avro_schema() -> None:
     )
 
 
+def test_avro_types_are_known_after_the_record_that_defines_them() -> None:
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A"]}
+    price = {"type": "fixed", "name": "Price", "size": 8, "logicalType": "decimal", "precision": 8, "scale": 2}
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "k", "type": kind}, {"name": "p", "type": price}]}
+    types = {"i": inner, "k": "Kind", "p": "Price", "j": "Inner"}
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": each} for name, each in types.items()]}
+    assert avro_columns(json.dumps(schema)) == (
+        Column("i", "STRUCT<`k`: STRING, `p`: DECIMAL(8, 2)>"),
+        Column("k", "STRING"),
+        Column("p", "DECIMAL(8, 2)"),
+        Column("j", "STRUCT<`k`: STRING, `p`: DECIMAL(8, 2)>"),
+    )
+
+
 @pytest.mark.parametrize(
     ("field", "sentence"),
     [

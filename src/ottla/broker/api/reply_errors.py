@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin
 if TYPE_CHECKING:
     from ottla.broker.request_meters import RequestMeters
 
-ERROR_FIELD = "error_code"
+ERROR_FIELDS = frozenset(("error_code", "partition_error_code"))
+"""The names of error codes in replies. AddPartitionsToTxn has the second. `topic_config_error_code` of CreateTopics is
+not an error of the request: it says why the reply has no settings."""
 
 
 class ErrorPlaces(NamedTuple):
     """The fields of a type that hold error codes."""
 
-    has_error: bool
+    codes: tuple[str, ...]
+    """Names of the error codes of the type itself."""
     parts: tuple[tuple[str, ErrorPlaces], ...]
     """Fields with lists of items that have error codes, directly or in nested fields."""
 
@@ -28,8 +31,8 @@ def count_errors(response: object, api_key: int, meters: RequestMeters) -> None:
 
 
 def _count(thing: Any, places: ErrorPlaces, api_key: int, meters: RequestMeters) -> None:
-    if places.has_error:
-        meters.note_error(api_key, thing.error_code)
+    for name in places.codes:
+        meters.note_error(api_key, getattr(thing, name))
     for name, inner in places.parts:
         for each in getattr(thing, name) or ():
             _count(each, inner, api_key, meters)
@@ -39,8 +42,8 @@ def _count(thing: Any, places: ErrorPlaces, api_key: int, meters: RequestMeters)
 def error_places(type_: Any) -> ErrorPlaces:
     """Returns the error fields of a response type."""
     found = [(field.name, _item_places(field.type)) for field in fields(type_)]
-    has_error = any(field.name == ERROR_FIELD for field in fields(type_))
-    return ErrorPlaces(has_error, tuple((name, places) for name, places in found if places is not None))
+    codes = tuple(field.name for field in fields(type_) if field.name in ERROR_FIELDS)
+    return ErrorPlaces(codes, tuple((name, places) for name, places in found if places is not None))
 
 
 def _item_places(type_: Any) -> ErrorPlaces | None:
@@ -49,5 +52,5 @@ def _item_places(type_: Any) -> ErrorPlaces | None:
         if get_origin(each) is tuple and is_dataclass(get_args(each)[0]):
             item: Any = get_args(each)[0]
             places = error_places(item)
-            return places if places.has_error or places.parts else None
+            return places if places.codes or places.parts else None
     return None

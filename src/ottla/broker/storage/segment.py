@@ -114,12 +114,6 @@ class Segment:
         """Adopts the space of a recycled file, whose contents beyond the segment's end are meaningless."""
         self.allocated_end = size
 
-    def takes(self, header: BatchHeader, size: int, size_max: int) -> bool:
-        """Reports whether a batch fits. A batch larger than the segment size still fits into an empty segment."""
-        if self.appended_end == 0:
-            return True
-        return self.appended_end + size <= size_max and header.last_offset - self.base_offset <= OFFSET_SPAN_MAX
-
     def append(self, header: BatchHeader, size: int) -> int:
         """Notes a batch at the end and returns its position."""
         position = self.appended_end

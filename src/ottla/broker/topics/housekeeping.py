@@ -51,6 +51,9 @@ class Housekeeping:
         self._number = 0
         self._taking_reserve = False
         self._reserving = asyncio.Lock()
+        self._reservation: asyncio.Task[None] | None = None
+        self._reservation_failure = ""
+        """The failure of the last reservation, so that a lasting one is reported once."""
         self._archive_progress = GroupArchiveProgress(broker)
         self.archive_waits = ArchiveWaits(broker, self._archive_progress)
 
@@ -84,9 +87,9 @@ class Housekeeping:
             if now >= self._next_expiry_ms:
                 self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
                 self._expire_producers()
-            if self._memory_logs_running_out():
-                task = asyncio.ensure_future(self.reserve_offsets())
-                task.add_done_callback(lambda done: done.exception())
+            if self._reservation is None and self._memory_logs_running_out():
+                self._reservation = asyncio.ensure_future(self.reserve_offsets())
+                self._reservation.add_done_callback(self._on_reserved)
         finally:
             self._arm()
 
@@ -239,6 +242,17 @@ class Housekeeping:
                 await self._broker.on_catalog(lambda: self._broker.catalog.reserve_offsets(keys))
                 for log, end in wanted.items():
                     log.reserved_end = end
+
+    def _on_reserved(self, done: asyncio.Task[None]) -> None:
+        """Reports a failed reservation. A later tick tries again."""
+        self._reservation = None
+        if done.cancelled():
+            return
+        error = done.exception()
+        failure = "" if error is None else str(error) or repr(error)
+        if failure and failure != self._reservation_failure:
+            self._broker.shared.report(f"cannot reserve offsets for memory topics: {failure}")
+        self._reservation_failure = failure
 
     def reserve_offsets_blocking(self) -> None:
         """Reserves offsets at start-up. If this fails, memory logs refuse records until a later tick succeeds."""

@@ -49,11 +49,13 @@ class BrokerChild:
             if not self.address.done():
                 self.address.set_exception(CommandError(f"broker {self._number} cannot start: {reason}"))
                 return
-            pause_s = PAUSE_S if loop.time() - began_s > LONG_LIFE_S else min(PAUSE_MAX_S, pause_s * 2)
+            if loop.time() - began_s > LONG_LIFE_S:
+                pause_s = PAUSE_S
             log.error(
                 "broker %d ended: %s. The others go on; it is started again in %.0f s", self._number, reason, pause_s
             )
             await self._sleep(pause_s)
+            pause_s = min(PAUSE_MAX_S, pause_s * 2)
 
     async def _live(self) -> str:
         """Runs the process once and returns the reason why it ended."""

@@ -80,7 +80,8 @@ class GroupLag:
     lag: int
     """The sum over all partitions whose lag is known."""
     lag_seconds: float | None
-    """The maximum over all partitions where it is known, or None if it is known for none of them."""
+    """The maximum over all partitions where it is known. None if it is known for none of those with lag, or for none at
+    all."""
 
     def first_unread(self) -> dict[TopicPartition, int]:
         """Returns the first unread offset of each partition with lag."""
@@ -125,8 +126,15 @@ def group_lag_of(
                 problem=log.problem,
             )
         )
-    known_s = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
-    return GroupLag(group, partitions, sum(each.lag or 0 for each in partitions), max(known_s, default=None))
+    return GroupLag(group, partitions, sum(each.lag or 0 for each in partitions), _largest_lag_seconds(partitions))
+
+
+def _largest_lag_seconds(partitions: list[PartitionLag]) -> float | None:
+    """Returns the largest known lag. The 0 of partitions that are read to the end says nothing about unread records of
+    unknown age, so it counts only if there is no lag at all."""
+    behind = [each for each in partitions if each.lag]
+    known_s = [each.lag_seconds for each in behind or partitions if each.lag_seconds is not None]
+    return max(known_s, default=None)
 
 
 async def find_ends(

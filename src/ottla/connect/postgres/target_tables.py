@@ -168,10 +168,6 @@ class TargetTables:
             [self._connector, source, orjson.dumps(described).decode()],
         )
 
-    def forget(self) -> None:
-        """Clears the cache after a rollback, which removes what was created."""
-        self._known.clear()
-
 
 def _what_happened(schema: str, table: str, name: str, gone: list[str]) -> str:
     others = ", ".join(gone)

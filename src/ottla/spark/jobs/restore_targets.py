@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 KINDS = ("parquet", "csv", "sqlite")
 DEFAULT_KEY_COLUMN = "_key"
+REPLACED_SUFFIX = ".ottla-replaced"
+"""Suffix of a directory that is being replaced. After a crash it holds the old table until the next restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,17 @@ def parse_target(text: str, default_table: str) -> Target:
 
 
 def check_is_free(target: Target, *, overwrite: bool) -> None:
-    """Raises PipelineError if the target exists and may not be overwritten."""
+    """Raises PipelineError if the target exists and may not be overwritten.
+
+    If a crash interrupted the replacement of the target, the old table is put back first.
+    """
     if target.kind == "postgresql":
         # Always connect: an unreachable server should be known before hours of work, not after.
         if restore_postgres.has_table(target.path, target.table) and not overwrite:
             raise PipelineError(f"{target.shown} is there already; --overwrite replaces it")
         return
+    if target.kind != "sqlite":
+        _undo_replacement(target.path)
     if overwrite or not os.path.exists(target.path):
         return
     if target.kind != "sqlite":
@@ -133,13 +139,44 @@ def _instants_with_a_zone(spark: SparkSession) -> Iterator[None]:
 
 
 def _replace(staged: str, path: str) -> None:
+    """Moves the staged file or directory to the path.
+
+    A rename cannot replace a directory that has files. An old directory is renamed first and moved next to the staged
+    files last, to be deleted with them, so that a crash leaves the whole old table, the whole new one, or both.
+    """
+    path, discarded = os.path.abspath(path), os.path.dirname(staged)
     for file in [staged, *(str(each) for each in Path(staged).rglob("*"))] if os.path.isdir(staged) else [staged]:
-        handle = os.open(file, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+        _sync(file)
+    old = path + REPLACED_SUFFIX
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    os.replace(staged, path)
+        if os.path.exists(old):  # a crash came before the last step
+            os.rename(old, os.path.join(discarded, "leftover"))
+        os.rename(path, old)
+    try:
+        os.replace(staged, path)
+    except OSError:
+        _undo_replacement(path)
+        raise
+    _sync(os.path.dirname(path))
+    if os.path.exists(old):
+        os.rename(old, os.path.join(discarded, "replaced"))
+
+
+def _undo_replacement(path: str) -> None:
+    """Puts the old directory back if the new one is not in place."""
+    path = os.path.abspath(path)
+    old = path + REPLACED_SUFFIX
+    if os.path.exists(old) and not os.path.lexists(path):
+        os.rename(old, path)
+        _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _batches(directory: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -45,8 +45,9 @@ def _fields(record: dict[str, Any], named: dict[str, Any]) -> list[tuple[str, st
     fields = record.get("fields")
     if not isinstance(fields, list) or not fields:
         raise SqlError(f"the Avro record {record.get('name', '')} has no fields")
-    # None marks a record that is still being resolved, to detect recursion.
-    named = {**named, str(record.get("name", "")).rpartition(".")[2]: None}
+    # None marks a record that is still being resolved, to detect recursion. The names of a schema are shared by all its
+    # records: a type may be defined in a nested record and used after it.
+    named[_short_name(record)] = None
     found = []
     for field in fields:
         if not isinstance(field, dict) or "name" not in field or "type" not in field:
@@ -62,6 +63,13 @@ def _type(schema: Any, named: dict[str, Any]) -> str:
         return _named(schema, named)
     if not isinstance(schema, dict):
         raise SqlError(f"{json.dumps(schema)} is no Avro type")
+    found = _logical_type(schema) or _complex_type(schema, named)
+    if "name" in schema:
+        named[_short_name(schema)] = found
+    return found
+
+
+def _logical_type(schema: dict[str, Any]) -> str | None:
     logical = schema.get("logicalType")
     if logical == "decimal":
         return f"DECIMAL({schema.get('precision', 10)}, {schema.get('scale', 0)})"
@@ -69,19 +77,23 @@ def _type(schema: Any, named: dict[str, Any]) -> str:
         return _LOGICAL[logical]
     if logical is not None and str(logical).startswith("time-"):
         raise SqlError(f"the Avro type {logical} has no place in Spark; leave its logicalType out to get the number")
+    return None
+
+
+def _complex_type(schema: dict[str, Any], named: dict[str, Any]) -> str:
     kind = schema.get("type")
     if kind == "record":
         inside = ", ".join(f"{quoted(name)}: {each}" for name, each in _fields(schema, named))
-        found = f"STRUCT<{inside}>"
-    elif kind == "array":
-        found = f"ARRAY<{_type(schema.get('items'), named)}>"
-    elif kind == "map":
-        found = f"MAP<STRING, {_type(schema.get('values'), named)}>"
-    else:
-        found = _type(kind, named)
-    if "name" in schema:
-        named[str(schema["name"]).rpartition(".")[2]] = found
-    return found
+        return f"STRUCT<{inside}>"
+    if kind == "array":
+        return f"ARRAY<{_type(schema.get('items'), named)}>"
+    if kind == "map":
+        return f"MAP<STRING, {_type(schema.get('values'), named)}>"
+    return _type(kind, named)
+
+
+def _short_name(schema: dict[str, Any]) -> str:
+    return str(schema.get("name", "")).rpartition(".")[2]
 
 
 def _named(name: str, named: dict[str, Any]) -> str:

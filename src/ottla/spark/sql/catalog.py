@@ -40,6 +40,8 @@ class Catalog:
         return self._create(_stream_path(definition.name), definition.to_json())
 
     def drop_stream(self, name: str) -> None:
+        """Removes a stream. Queries that read it keep its definition, their checkpoints and their outstanding
+        searches."""
         self._store.delete(_stream_path(name))
         self._store.delete_directory(f"dead-letters/{name.lower()}")
 
@@ -56,9 +58,13 @@ class Catalog:
         return self._create(_query_path(query.name), query.to_json())
 
     def drop_query(self, name: str) -> None:
-        """Removes a query and its checkpoint, so that a later query of this name starts from the beginning."""
+        """Removes a query, its checkpoint and its outstanding searches, so that a later query of this name starts from
+        the beginning."""
+        query = self.query(name)
         self._store.delete(_query_path(name))
         self._store.delete_directory(f"checkpoints/{name.lower()}")
+        for source in query.sources.values() if query is not None else ():
+            self.settle(name, source.name)
 
     # Checkpoints.
 

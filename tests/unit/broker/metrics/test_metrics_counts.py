@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from ottla.broker.api.api import Api
 from ottla.broker.api.dispatch import dispatch, dispatch_run
-from ottla.broker.api.reply_errors import error_places
+from ottla.broker.api.registry import HANDLERS
+from ottla.broker.api.reply_errors import ErrorPlaces, error_places
 from ottla.broker.request_meters import RequestMeters
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition, FetchRequest
@@ -20,7 +23,7 @@ from ottla.protocol.wire.produce import encode_produce_request
 from ottla.protocol.wire.schema import response_type
 from tests.support.handlers_caller import Caller, batch, calling
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_RECORDS, API_VERSIONS = 0, 1, 3, 19, 21, 18
+PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_RECORDS, API_VERSIONS, ADD_PARTITIONS_TO_TXN = 0, 1, 3, 19, 21, 18, 24
 
 
 @pytest.fixture
@@ -178,12 +181,58 @@ async def test_other_apis(caller: Caller) -> None:
 def test_error_codes_are_found_wherever_they_are() -> None:
     flat: Any = response_type(API_VERSIONS, 4)
     nested: Any = response_type(DELETE_RECORDS, 2)
-    assert error_places(flat).has_error
+    assert error_places(flat).codes == ("error_code",)
     deep = error_places(nested)
-    assert not deep.has_error
+    assert not deep.codes
     ((topics, of_topic),) = deep.parts
     ((partitions, of_partition),) = of_topic.parts
-    assert (topics, partitions, of_partition.has_error) == ("topics", "partitions", True)
+    assert (topics, partitions, of_partition.codes) == ("topics", "partitions", ("error_code",))
+
+
+def error_fields(type_: Any, path: str = "") -> Iterator[str]:
+    """The paths of all fields of a reply that hold error codes, by their names."""
+    for field in fields(type_):
+        if field.name.endswith("error_code"):
+            yield f"{path}{field.name}"
+        for each in parts_of(field.type):
+            yield from error_fields(each, f"{path}{field.name}.")
+
+
+def parts_of(type_: Any) -> Iterator[Any]:
+    if is_dataclass(type_):
+        yield type_
+    for each in get_args(type_):
+        yield from parts_of(each)
+
+
+def counted_fields(places: ErrorPlaces, path: str = "") -> Iterator[str]:
+    yield from (f"{path}{name}" for name in places.codes)
+    for name, inner in places.parts:
+        yield from counted_fields(inner, f"{path}{name}.")
+
+
+TYPED = [each.api for each in HANDLERS.values() if each.handle is not None]
+
+
+@pytest.mark.parametrize("api", TYPED, ids=lambda api: str(api.name))
+def test_all_error_codes_of_all_replies_are_counted(api: Api) -> None:
+    first, last = api.versions
+    for version in range(first, last + 1):
+        reply: Any = response_type(api.key, version)
+        expected = {path for path in error_fields(reply) if not path.endswith("topic_config_error_code")}
+        assert set(counted_fields(error_places(reply))) == expected
+
+
+async def test_partitions_that_a_transaction_cannot_have_are_errors(caller: Caller) -> None:
+    values = {
+        "v3_and_below_transactional_id": "writer",
+        "v3_and_below_producer_id": 1,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [{"name": "t", "partitions": [0, 1]}],
+    }
+    await caller.call(ADD_PARTITIONS_TO_TXN, 3, **values)
+    errors = caller.broker.meters.errors
+    assert [count for (key, _), count in errors.items() if key == ADD_PARTITIONS_TO_TXN] == [2]
 
 
 async def test_the_journal_times_every_sync(caller: Caller) -> None:
