@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ottla.connect.failures import NeedsHelpError
-from ottla.connect.file_sync import sync_path
 from ottla.connect.log_ports import SyncReadableLog
 from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode_pages, link
 from ottla.connect.sqlite.history import LogItem, last_item, read_part, snapshots
 from ottla.connect.sqlite.page_hashes import PageHashes
+from ottla.file_sync import sync_directory
 from ottla.wal import TrimmedError
 
 ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"
@@ -225,6 +225,6 @@ def _put_in_place(temporary: Path, to: Path) -> None:
         to.unlink(missing_ok=True)
         for suffix in SIDE_FILES:
             Path(f"{to}{suffix}").unlink(missing_ok=True)
-        sync_path(directory)
+        sync_directory(directory)
     os.replace(temporary, to)
-    sync_path(directory)
+    sync_directory(directory)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.archive.failures import PipelineError
+from ottla.file_sync import sync_path
 from ottla.spark.jobs import restore_postgres
 from ottla.spark.jobs.changes import STATE_COLUMNS, distinct_names
 
@@ -134,9 +135,7 @@ def _instants_with_a_zone(spark: SparkSession) -> Iterator[None]:
 
 def _replace(staged: str, path: str) -> None:
     for file in [staged, *(str(each) for each in Path(staged).rglob("*"))] if os.path.isdir(staged) else [staged]:
-        handle = os.open(file, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+        sync_path(file)
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     os.replace(staged, path)
