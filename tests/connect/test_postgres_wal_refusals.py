@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 import psycopg
 import pytest
 
+from ottla.connect.log_ports import WritableLog
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError, UnreachableError, WalGoneError
-from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.positions import TimelineId
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.server import Server

@@ -10,7 +10,8 @@ import pytest
 
 from ottla.connect.configuration import load_file
 from ottla.connect.failures import NeedsHelpError
-from ottla.connect.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from ottla.connect.supervisor import FIRST_PAUSE_S, GOOD_AFTER_S, LONGEST_PAUSE_S, pause_after
+from ottla.net.backoff import Backoff
 from ottla.testing import Cluster
 from tests.connect.connectors import Connector, ottla, statuses, wait_until
 from tests.connect.in_process import execute, rows
@@ -20,11 +21,9 @@ NewDatabase = Callable[[], str]
 
 
 def test_pauses_grow_and_begin_again() -> None:
-    backoff = Backoff()
-    pauses = [backoff.after(ran_s=1) for _ in range(9)]
-    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-    assert pauses[-1] == LONGEST_PAUSE_S
-    assert backoff.after(ran_s=1000) == FIRST_PAUSE_S
+    backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    assert [pause_after(1, backoff) for _ in range(2)] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S]
+    assert pause_after(GOOD_AFTER_S, backoff) == FIRST_PAUSE_S
 
 
 def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:

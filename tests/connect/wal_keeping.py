@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.backup import take_backup
 from ottla.connect.postgres_wal.backup_check import check_backups
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
 from ottla.connect.postgres_wal.log_location import LogLocation, settings_of_new_log
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.receiver import Receiver, ReceiverSettings
 from ottla.connect.postgres_wal.restore import RestoredCluster, RestoreRequest, restore
 from ottla.testing import Cluster

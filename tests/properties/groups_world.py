@@ -11,13 +11,14 @@ from itertools import chain, count
 from random import Random
 from uuid import UUID
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.groups import encoding
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.records import Assignment, Unknown, Unreadable
 from ottla.machines.groups.replies import CommitReply, FetchOffsetsReply, Reply
 from ottla.machines.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit, Request, TopicsChanged
-from ottla.machines.groups.shard import Answer, Instant, Step
+from ottla.machines.groups.shard import Answer, Step
 from ottla.machines.groups.tables import Tables
 from ottla.protocol.model.ids import TopicId
 from tests.properties.groups_clients import ClassicClient, Client, ConsumerClient

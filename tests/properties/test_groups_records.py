@@ -7,6 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.encoding import decode, encode
@@ -35,7 +36,6 @@ from ottla.machines.groups.records import (
     Unreadable,
 )
 from ottla.machines.groups.requests import TopicsChanged
-from ottla.machines.groups.shard import Instant
 from ottla.protocol.model.ids import TopicId
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.transactions.aborted_index import AbortedIndex
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
@@ -20,7 +21,6 @@ from ottla.machines.transactions.records import (
     Unknown,
     Unreadable,
 )
-from ottla.machines.transactions.shard import Instant
 from tests.properties.transactions_reading import committed_contents, read_committed, stable_offset
 from tests.support.transactions_driver import Batch, Control, PartitionLog, record
 

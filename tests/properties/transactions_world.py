@@ -12,6 +12,7 @@ from itertools import chain, count
 from random import Random
 from typing import NamedTuple
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.transactions import encoding
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
@@ -31,7 +32,7 @@ from ottla.machines.transactions.requests import (
     InitProducer,
     Request,
 )
-from ottla.machines.transactions.shard import Answer, Instant, Step
+from ottla.machines.transactions.shard import Answer, Step
 from ottla.machines.transactions.verification import NO_GUARD
 from ottla.protocol.model.errors import ErrorCode, Refused
 from tests.properties.transactions_clients import Client, Tag

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.groups import encoding
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.consumer_protocol import Subscription, write_subscription
@@ -35,7 +36,7 @@ from ottla.machines.groups.requests import (
     SyncGroup,
     TopicsChanged,
 )
-from ottla.machines.groups.shard import Instant, Step
+from ottla.machines.groups.shard import Step
 from ottla.machines.groups.tables import Tables
 from ottla.protocol.model.ids import TopicId
 

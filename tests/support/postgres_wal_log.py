@@ -7,20 +7,10 @@ from dataclasses import dataclass, field
 
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId
+from ottla.wal import Entry as Record
+from ottla.wal import Tail
 
 ONE, TWO, THREE = TimelineId(1), TimelineId(2), TimelineId(3)
-
-
-@dataclass(frozen=True)
-class Record:
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Ends:
-    start_offset: int
-    end_offset: int
 
 
 @dataclass
@@ -33,11 +23,11 @@ class MemoryLog:
 
     def put(self, entry: Entry, hole: int = 0) -> None:
         self.end_offset += hole
-        self.records.append(Record(self.end_offset, entry.encode()))
+        self.records.append(Record(self.end_offset, entry.encode(), timestamp_ms=0))
         self.end_offset += 1
 
-    async def tail(self) -> Ends:
-        return Ends(self.start_offset, self.end_offset)
+    async def tail(self) -> Tail:
+        return Tail(self.start_offset, self.end_offset, epoch=0)
 
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[Sequence[Record]]:
         until = self.end_offset if until is None else until

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.transactions import encoding
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
@@ -15,7 +16,7 @@ from ottla.machines.transactions.partition_table import AlreadyMarked, Marker, P
 from ottla.machines.transactions.records import TopicPartition, Transaction
 from ottla.machines.transactions.replies import Reply
 from ottla.machines.transactions.requests import Request
-from ottla.machines.transactions.shard import Instant, Step
+from ottla.machines.transactions.shard import Step
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 T = TypeVar("T")

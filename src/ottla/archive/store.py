@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.archive.failures import PipelineError
+from ottla.file_sync import sync_path
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -97,13 +98,13 @@ class Store:
     def sync(self, path: str) -> None:
         """Syncs a file and its name to stable storage."""
         if self.is_local:
-            _sync(self.full_path(path))
+            sync_path(self.full_path(path))
             self._sync_parents(path)
 
     def _sync_parents(self, path: str) -> None:
         while path:
             path = posixpath.dirname(path)
-            _sync(self.full_path(path))
+            sync_path(self.full_path(path))
 
     def delete(self, path: str) -> None:
         """Deletes a file. Does nothing if it does not exist."""
@@ -153,11 +154,3 @@ def _create_local(full: str, content: bytes) -> bool:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
     return True
-
-
-def _sync(full: str) -> None:
-    handle = os.open(full, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

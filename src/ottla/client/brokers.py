@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from ottla import __version__
 from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
 from ottla.net.apis import open_connection
+from ottla.net.backoff import Backoff
 from ottla.net.connection import Address, Connection
 from ottla.protocol.model.addresses import split_address
 
@@ -37,23 +38,9 @@ def _parse_address(entry: str) -> Address:
     return Address(host, port)
 
 
-class Backoff:
-    """Exponential backoff with jitter, so that clients do not reconnect all at once."""
-
-    def __init__(self, min_ms: float = BACKOFF_MIN_MS, max_ms: float = BACKOFF_MAX_MS) -> None:
-        self._min_ms = min_ms
-        self._max_ms = max_ms
-        self._failures = 0
-
-    def succeeded(self) -> None:
-        """Resets the backoff."""
-        self._failures = 0
-
-    def next_pause_ms(self) -> float:
-        """Returns the pause before the next attempt and doubles it for the one after."""
-        pause_ms = min(self._max_ms, self._min_ms * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        return pause_ms * random.uniform(0.8, 1.2)
+def new_backoff(min_ms: float = BACKOFF_MIN_MS) -> Backoff:
+    """Returns the backoff of one sequence of attempts, with jitter, so that clients do not reconnect all at once."""
+    return Backoff(min_ms / 1000, BACKOFF_MAX_MS / 1000, jitter=(0.8, 1.2))
 
 
 class Brokers:
@@ -155,7 +142,7 @@ class Brokers:
         pause_s = self._not_before_s.get(address, 0.0) - loop.time()
         if pause_s > 0:
             await asyncio.sleep(pause_s)
-        backoff = self._backoffs.setdefault(address, Backoff())
+        backoff = self._backoffs.setdefault(address, new_backoff())
         try:
             connection = await open_connection(
                 address,
@@ -165,11 +152,11 @@ class Brokers:
                 request_timeout_ms=self._request_timeout_ms,
             )
         except (ClientError, OSError) as cause:
-            self._not_before_s[address] = loop.time() + backoff.next_pause_ms() / 1000
+            self._not_before_s[address] = loop.time() + backoff.next_s()
             if isinstance(cause, NoBrokerError):
                 raise
             raise NoBrokerError(f"no broker answered at {address}: {str(cause) or 'timed out'}") from cause
-        backoff.succeeded()
+        backoff.reset()
         return connection
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.errors import (
     BrokerRefusedError,
     ConnectionLostError,
@@ -145,7 +145,7 @@ class Metadata:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         unknown_since_s: float | None = None
-        backoff = Backoff(min_ms=20)
+        backoff = new_backoff(min_ms=20)
         while True:
             found = self.cached(name)
             if found is not None and not self._stale:
@@ -164,7 +164,7 @@ class Metadata:
                 unknown_since_s = None
             if left_ms <= 0:
                 raise failure
-            await asyncio.sleep(min(backoff.next_pause_ms(), max(1.0, left_ms)) / 1000)
+            await asyncio.sleep(min(backoff.next_s(), max(1.0, left_ms) / 1000))
 
     async def _try_refresh(self, name: str) -> Exception:
         """Refreshes. Returns why the topic cannot be used if it is still missing."""

@@ -14,11 +14,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ottla.client.errors import BrokerRefusedError, ClientError
 from ottla.connect.configuration import ConnectorConfig
 from ottla.connect.status import HEARTBEAT_S, LAST_WORD_S, Status, StatusTopic
+from ottla.net.backoff import Backoff
 
 NEEDS_HELP = 78
 FIRST_PAUSE_S = 0.5
@@ -31,18 +31,11 @@ _LINE_BYTES_MAX = 1 << 20
 Say = Callable[[str], None]
 
 
-@dataclass(slots=True)
-class Backoff:
-    """The pause before the next restart. Pure."""
-
-    pause_s: float = FIRST_PAUSE_S
-
-    def after(self, ran_s: float) -> float:
-        """Returns the pause after a process that ran for `ran_s`, and doubles the next one."""
-        if ran_s >= GOOD_AFTER_S:
-            self.pause_s = FIRST_PAUSE_S
-        pause_s, self.pause_s = self.pause_s, min(LONGEST_PAUSE_S, self.pause_s * 2)
-        return pause_s
+def pause_after(ran_s: float, backoff: Backoff) -> float:
+    """Returns the pause before the restart of a process that ran for `ran_s`."""
+    if ran_s >= GOOD_AFTER_S:
+        backoff.reset()
+    return backoff.next_s()
 
 
 class ConnectorProcess:
@@ -52,7 +45,7 @@ class ConnectorProcess:
         self._config = config
         self._statuses = statuses
         self._say = say
-        self._backoff = Backoff()
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._news = asyncio.Event()
@@ -84,7 +77,7 @@ class ConnectorProcess:
                     await asyncio.wait_for(self._write(), LAST_WORD_S)
 
     async def _pause(self, code: int, ran_s: float) -> None:
-        pause_s = self._backoff.after(ran_s)
+        pause_s = pause_after(ran_s, self._backoff)
         self.status.restarts += 1
         if self.status.state not in ("restarting", "waiting"):
             self.status.error = f"the process ended with code {code}"

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from ottla.file_sync import sync_directory
+
 BLOCK_BYTES = 1 << 20
 TEMPORARY = ".tmp-"
 
@@ -55,7 +57,7 @@ class DirectoryFiles:
         new = [path for path in (whole, *whole.parents) if not path.exists()]
         directory.mkdir(parents=True, exist_ok=True)
         for path in new:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self._directory.iterdir() if path.is_file())
@@ -73,7 +75,7 @@ class DirectoryFiles:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
             raise
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
     def blocks(self, name: str) -> Iterator[bytes]:
         with open(self._directory / name, "rb") as file:
@@ -131,11 +133,3 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

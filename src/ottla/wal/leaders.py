@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import TypeVar
 
+from ottla.net.backoff import Backoff
 from ottla.net.grpc.channel import Channel
 from ottla.net.grpc.status import RpcError
 from ottla.protocol.model.addresses import split_address
@@ -24,20 +24,9 @@ PASSING = frozenset({Code.NOT_LEADER, Code.UNAVAILABLE, Code.NOT_FOUND})
 T = TypeVar("T")
 
 
-class Backoff:
-    """Exponential backoff with jitter."""
-
-    def __init__(self) -> None:
-        self._next_s = BACKOFF_S_MIN
-
-    def reset(self) -> None:
-        """Starts again with the shortest delay."""
-        self._next_s = BACKOFF_S_MIN
-
-    async def wait(self) -> None:
-        """Sleeps for the current delay and doubles it."""
-        delay_s, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_S_MAX)
-        await asyncio.sleep(delay_s * (0.5 + random.random() / 2))
+def new_backoff() -> Backoff:
+    """Returns the backoff of one sequence of attempts, with jitter."""
+    return Backoff(BACKOFF_S_MIN, BACKOFF_S_MAX, jitter=(0.5, 1.0))
 
 
 class Leaders:
@@ -151,14 +140,14 @@ class Leaders:
     async def _patiently(self, attempt: Callable[[], asyncio.Future[T] | object]) -> T:
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience_s
-        backoff = Backoff()
+        backoff = new_backoff()
         while True:
             try:
                 return await attempt()  # type: ignore[misc,no-any-return] # a coroutine function of T
             except (RpcError, UnavailableError) as error:
                 if loop.time() >= until:
                     raise unavailable(error, self._patience_s) from error
-            await backoff.wait()
+            await asyncio.sleep(backoff.next_s())
 
 
 def unavailable(error: Exception, patience_s: float) -> WalError:

@@ -12,7 +12,7 @@ from ottla.protocol.records.batch import split_batches
 from ottla.protocol.records.bridge import decode_records
 from ottla.protocol.wire.wal_calls import LogName, ReadReply, ReadRequest, decode_read_reply, encode_read_request
 from ottla.wal.errors import UnavailableError, WalError, error_of
-from ottla.wal.leaders import PASSING, SERVICE, Backoff, Leaders, unavailable
+from ottla.wal.leaders import PASSING, SERVICE, Leaders, new_backoff, unavailable
 from ottla.wal.values import Entry
 
 
@@ -22,7 +22,7 @@ async def read_chunks(
     """Yields chunks of entries; with `until` None it never ends by itself. After a change of the leader it continues at
     the same offset."""
     loop = asyncio.get_running_loop()
-    offset, backoff, last_well = first, Backoff(), loop.time()
+    offset, backoff, last_well = first, new_backoff(), loop.time()
     while until is None or offset < until:
         try:
             reading = _Reading(await leaders.channel(), ReadRequest(log, offset, until, until is None, True))
@@ -48,7 +48,7 @@ async def read_chunks(
                 leaders.point_to("")
             if loop.time() - last_well > patience_s:
                 raise unavailable(error, patience_s) from error
-            await backoff.wait()
+            await asyncio.sleep(backoff.next_s())
 
 
 def _entries(reply: ReadReply, offset: int, until: int | None) -> list[Entry]:

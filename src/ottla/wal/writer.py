@@ -24,7 +24,7 @@ from ottla.wal.errors import (
     WalError,
     error_of,
 )
-from ottla.wal.leaders import PASSING, Backoff, Leaders, unavailable
+from ottla.wal.leaders import PASSING, Leaders, new_backoff, unavailable
 from ottla.wal.stream import StreamEnd, WriterStream
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Writer:
     # -- streams, one after another -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = new_backoff()
         while self.failed is None:
             try:
                 ended = await self._stream_once()
@@ -154,7 +154,7 @@ class Writer:
                 backoff.reset()
             if self._appends and self._loop.time() - self._waiting_since > self._limits.patience_s:
                 self._give_up(unavailable(ended.error, self._limits.patience_s))
-            await backoff.wait()
+            await asyncio.sleep(backoff.next_s())
 
     async def _stream_once(self) -> StreamEnd:
         channel = await self._leaders.channel()

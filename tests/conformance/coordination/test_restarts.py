@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ottla.coordination.etcd.endpoints import Endpoints, unary
-from ottla.coordination.etcd.protobuf import Message, integer, message
 from ottla.coordination.port import Coordination, Lease, Put, Snapshot, UnavailableError
+from ottla.protocol.wire.protobuf_messages import Message, integer, message
 from ottla.testing.ports import reserve_ports
 from tests.conformance.coordination.appending import KEY, Appender, Ledger, check_watched, until_committed
 from tests.conformance.coordination.reading import reader_of

@@ -12,11 +12,11 @@ from uuid import uuid4
 from ottla.broker.adapters.clock import RealClock
 from ottla.coordination.etcd import EtcdCoordination
 from ottla.coordination.etcd.endpoints import Endpoints, unary
-from ottla.coordination.etcd.protobuf import Message, integer
 from ottla.coordination.port import Committed, Coordination, Put
 from ottla.coordination.sqlite import History, SqliteCoordination
 from ottla.coordination.zookeeper import ZookeeperCoordination
 from ottla.ports import Clock
+from ottla.protocol.wire.protobuf_messages import Message, integer
 from ottla.sim.clock import SimClock
 from ottla.sim.coordination import SimCoordination
 

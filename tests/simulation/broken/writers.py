@@ -54,7 +54,7 @@ VARIANTS = (
             Edit(
                 rules,
                 "judge_epoch",
-                "return Fenced(current_epoch) if epoch < current_epoch else Unknown()",
+                "return Fenced(current_epoch) if epoch < current_epoch else UnknownEpoch()",
                 "return None",
             ),
         ),

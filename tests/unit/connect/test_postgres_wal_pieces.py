@@ -139,9 +139,8 @@ class Misleading(MemoryLog):
 
     async def read_chunks(self, first, until=None):  # type: ignore[no-untyped-def] # as that of MemoryLog
         from ottla.connect.postgres_wal.entries import decode
-        from tests.support.postgres_wal_log import Record
 
         async for chunk in super().read_chunks(first, until):
             if until == first + 1:
-                chunk = [Record(each.offset, self.lie(decode(each.data)).encode()) for each in chunk]
+                chunk = [each._replace(data=self.lie(decode(each.data)).encode()) for each in chunk]
             yield chunk

@@ -19,7 +19,6 @@ from ottla.coordination.etcd.messages import (
     WatchRequest,
     WatchResponse,
 )
-from ottla.coordination.etcd.protobuf import Message
 from ottla.coordination.port import Batch, Change, Entry, LeaseId, Revision
 from ottla.coordination.zookeeper.history import newest
 from ottla.coordination.zookeeper.layout import (
@@ -33,6 +32,8 @@ from ottla.coordination.zookeeper.layout import (
     encode_entry,
     key_of,
 )
+from ottla.protocol.wire.protobuf import MalformedMessageError
+from ottla.protocol.wire.protobuf_messages import Message
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -75,7 +76,7 @@ def test_unknown_fields_are_skipped() -> None:
 
 @pytest.mark.parametrize("encoded", ["0a05616263", "18", "18ffffffffffffffffffff01", "0b", "190102"])
 def test_what_is_no_message_is_refused(encoded: str) -> None:
-    with pytest.raises(ValueError, match=r"ends too early|does not end|unknown kind"):
+    with pytest.raises(MalformedMessageError, match=r"ends behind|does not end|more than 64 bits|unknown kind"):
         PutRequest.decode(bytes.fromhex(encoded))
 
 

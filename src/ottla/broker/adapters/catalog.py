@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from ottla.broker.topics.catalog import CatalogState, TopicRecord
+from ottla.file_sync import sync_directory
 from ottla.protocol.model.ids import TopicId
 
 SCHEMA_VERSION = 2
@@ -155,7 +156,7 @@ class SqliteCatalog:
         except BaseException:
             connection.close()
             raise
-        _sync_directory(os.path.dirname(os.path.abspath(self._path)))
+        sync_directory(os.path.dirname(os.path.abspath(self._path)))
         return connection
 
     def _create_or_check(self, connection: sqlite3.Connection, cluster_id: str) -> None:
@@ -233,12 +234,3 @@ _FAILURES = {
     "SQLITE_NOTADB": (errno.EIO, "the metadata is damaged; restore this file from a backup"),
     "SQLITE_CONSTRAINT": (errno.EEXIST, "the metadata has another topic of this name"),
 }
-
-
-def _sync_directory(path: str) -> None:
-    """Syncs a directory: the name of a new file is durable only with its directory."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -21,6 +21,7 @@ from ottla.broker.adapters.kernel import (
     sync_as_a_whole,
     zero_range,
 )
+from ottla.file_sync import sync_directory
 from ottla.ports import ReadOnlyBuffer
 
 FILE_MODE = 0o640
@@ -277,11 +278,7 @@ class RealFileSystem:
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_directory(path)
 
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -24,8 +24,9 @@ from typing import TypeVar
 
 from ottla.broker.adapters.jobs import JobThread
 from ottla.broker.adapters.kernel import DIRECT_ALIGNMENT_MIN
-from ottla.broker.adapters.volatile_names import FileNode, VolatileNames, sync_real_directory
+from ottla.broker.adapters.volatile_names import FileNode, VolatileNames
 from ottla.broker.adapters.volatile_pages import VolatileContent, named_error, os_error
+from ottla.file_sync import sync_directory
 from ottla.ports import Completion, DataFile, DiskQueue, FileSystem, ReadOnlyBuffer
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ class VolatileFileSystem:
 
     def sync_dir(self, path: str) -> None:
         if not self._names.contains(path):
-            sync_real_directory(path)
+            sync_directory(path)
             return
         if failure := self._faults.strike("sync", path):
             raise failure

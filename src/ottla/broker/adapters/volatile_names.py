@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 
 from ottla.broker.adapters.volatile_pages import VolatileContent, os_error
+from ottla.file_sync import sync_directory
 
 BACKING = ".volatile"
 
@@ -147,7 +148,7 @@ class VolatileNames:
             for make_real in self._take_pending(directory):
                 make_real()
             real_path = directory.real_path()
-        sync_real_directory(real_path)
+        sync_directory(real_path)
 
     def _take_pending(self, directory: DirectoryNode) -> list[Callable[[], None]]:
         """Removes and returns the pending changes to this directory and those they depend on, in order; the others stay
@@ -209,11 +210,3 @@ def _place(node: Node, directory: DirectoryNode, name: str) -> None:
         os.close(os.open(node.real_path(), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640))
     os.rename(node.real_path(), posixpath.join(directory.real_path(), name))
     node.real_parent, node.real_name = directory, name
-
-
-def sync_real_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

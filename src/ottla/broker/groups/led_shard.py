@@ -17,6 +17,7 @@ from ottla.broker.coordinators.log_replay import Replayable
 from ottla.broker.groups.batches import batch_of
 from ottla.broker.groups.topic_changes import TopicChanges
 from ottla.broker.partition.partition import Partition
+from ottla.machines.coordinators import Instant
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.requests import (
@@ -29,7 +30,6 @@ from ottla.machines.groups.requests import (
     ListGroups,
     TopicsChanged,
 )
-from ottla.machines.groups.shard import Instant
 from ottla.machines.transactions.partition_table import NO_SEQUENCE, Marker
 from ottla.ports import Clock
 from ottla.protocol.model.errors import ErrorCode, Refused

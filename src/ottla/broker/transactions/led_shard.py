@@ -19,13 +19,14 @@ from ottla.broker.coordinators.led_shard import RETRY_MS, Decide, State, Ticket
 from ottla.broker.coordinators.log_replay import Replayable
 from ottla.broker.partition.partition import Partition
 from ottla.broker.transactions.marker_sender import MarkerSender, Results
+from ottla.machines.coordinators import Instant
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
 from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.effects import Effect, WriteMarkers
 from ottla.machines.transactions.encoding import encode
 from ottla.machines.transactions.requests import DescribeTransaction, ListTransactions
-from ottla.machines.transactions.shard import Instant, Step
+from ottla.machines.transactions.shard import Step
 from ottla.ports import Clock
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.bridge import RowEncoder, Traits, seal

@@ -18,7 +18,7 @@ from ottla.cli.wal.options import DEFAULT_WAL, Archive, WalServers, WithoutLog, 
 
 if TYPE_CHECKING:
     from ottla.connect.archived_log import SyncArchivedLog, SyncArchiveOnlyLog
-    from ottla.connect.sqlite.log_port import ReadableLog
+    from ottla.connect.log_ports import SyncReadableLog
     from ottla.connect.sqlite.restore import RestorePoint
 
     Archived = TypeVar("Archived", SyncArchivedLog, SyncArchiveOnlyLog)
@@ -55,7 +55,7 @@ def sqlite(
 
 
 @contextmanager
-def _opened(wal: str, log: str, archive: str | None, *, without_log: bool) -> Iterator[ReadableLog]:
+def _opened(wal: str, log: str, archive: str | None, *, without_log: bool) -> Iterator[SyncReadableLog]:
     from ottla.wal import LogNotFoundError, SyncLog
 
     if without_log and archive is not None:

@@ -23,7 +23,7 @@ from ottla.client.admin.descriptions import (
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.admin.partitions import PartitionAdmin
 from ottla.client.admin.transactions import TransactionAdmin
-from ottla.client.brokers import Backoff
+from ottla.client.brokers import new_backoff
 from ottla.client.consumer.list_offsets import list_offsets
 from ottla.client.consumer.partition_reader import EARLIEST, LATEST
 from ottla.client.consumer.types import READ_UNCOMMITTED, TopicPartition
@@ -166,7 +166,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
         """Retries with the next leader if this one is gone; deleting the same records twice does no harm."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
-        backoff = Backoff(min_ms=20)
+        backoff = new_backoff(min_ms=20)
         while True:
             view = await self._topic(at.topic)
             leader = self._metadata.leader(*at)
@@ -186,7 +186,7 @@ class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
                 is_final = isinstance(failure, BrokerRefusedError) and not failure.retriable
                 if is_final or loop.time() >= deadline_s:
                     raise
-            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+            await asyncio.sleep(backoff.next_s())
 
     # Configuration.
 

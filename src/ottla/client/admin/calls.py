@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.errors import ClientError, ConnectionLostError, NoBrokerError, refused
 from ottla.client.metadata import Metadata, TopicView
 from ottla.net.apis import ClientApi, call
@@ -92,17 +92,17 @@ class AdminCalls:
 
     async def _again(self, question: Callable[[], Awaitable[T]]) -> T:
         """Runs a call that may safely run twice, and retries it when a connection is lost."""
-        backoff = Backoff()
+        backoff = new_backoff()
         for _ in range(TRIES - 1):
             try:
                 return await question()
             except ConnectionLostError:
-                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+                await asyncio.sleep(backoff.next_s())
         return await question()
 
     async def _call_controller(self, api: ClientApi, body: Mapping[str, Any], what: str) -> Any:
         """Calls the controller, or any broker if the controller is unknown or unreachable; brokers forward it."""
-        backoff = Backoff()
+        backoff = new_backoff()
         for _ in range(CONTROLLER_TRIES):
             await self._metadata.refresh()
             controller_id = self._metadata.view.controller_id
@@ -113,7 +113,7 @@ class AdminCalls:
             reply = await call(connection, api, body, what=what, timeout_ms=self._timeout_ms + 1000)
             if not _not_controller(reply):
                 return reply
-            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+            await asyncio.sleep(backoff.next_s())
         raise ClientError(f"{what}: the cluster has no controller at the moment")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.client.admin.calls import AdminCalls, check
-from ottla.client.brokers import Backoff
+from ottla.client.brokers import new_backoff
 from ottla.client.errors import BrokerRefusedError, ClientError, refused
 from ottla.client.metadata import PASSING_FAILURES
 from ottla.net.apis import FIND_COORDINATOR, call
@@ -85,11 +85,11 @@ class GroupAdminCalls(AdminCalls):
         """Repeats the attempt until it returns no failure. Raises the last failure when the time is up."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
-        backoff = Backoff(min_ms=20)
+        backoff = new_backoff(min_ms=20)
         while (failure := await attempt()) is not None:
             if loop.time() >= deadline_s:
                 raise failure
-            await asyncio.sleep(backoff.next_pause_ms() / 1000)
+            await asyncio.sleep(backoff.next_s())
 
     async def _ask_round(
         self, names: list[str], question: Question, answers: dict[str, Answer], kind: CoordinatorKind = GROUP

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.consumer.list_offsets import list_offsets
 from ottla.client.consumer.partition_reader import LATEST, PartitionReader
 from ottla.client.consumer.read_replicas import ReadReplicas
@@ -128,7 +128,7 @@ class Fetcher:
 
     async def _supervise(self) -> None:
         """Finds leaders and offsets, and starts a loop for each leader."""
-        backoff = Backoff(min_ms=50)
+        backoff = new_backoff(min_ms=50)
         while True:
             self._changed.clear()
             try:
@@ -137,7 +137,7 @@ class Fetcher:
                     self._on_metadata()
                     self._wake_loops()  # a partition without a leader may have one now
                 await self._look_up()
-                backoff.succeeded()
+                backoff.reset()
             except PASSING_FAILURES:
                 self._metadata.mark_stale()
             except ClientError as failure:
@@ -147,7 +147,7 @@ class Fetcher:
             self._start_loops()
             if any(self._metadata.leader(*at) is None for at in self._readers):
                 self._metadata.mark_stale()  # it will get a leader, but no event says when
-            pause_s = backoff.next_pause_ms() / 1000 if self._unsettled() else 1.0
+            pause_s = backoff.next_s() if self._unsettled() else 1.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._changed.wait()
@@ -195,7 +195,7 @@ class Fetcher:
     # Fetches from one broker.
 
     async def _fetch_from(self, broker_id: int, event: asyncio.Event) -> None:
-        backoff = Backoff()
+        backoff = new_backoff()
         while True:
             event.clear()
             now_s = self._loop.time()
@@ -208,12 +208,12 @@ class Fetcher:
                 continue
             try:
                 await self._fetch_once(broker_id, asked, some_full)
-                backoff.succeeded()
+                backoff.reset()
             except (*PASSING_FAILURES, MalformedRequest):
                 self._metadata.mark_stale()
                 self._replicas.leave_broker(broker_id)
                 self.wake()
-                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+                await asyncio.sleep(backoff.next_s())
             except ClientError as failure:
                 self._fail_all(failure)
                 await asyncio.sleep(RETRY_PAUSE_S)

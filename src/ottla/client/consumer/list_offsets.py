@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import ClientError, RequestTimedOutError, refused
 from ottla.client.metadata import PASSING_FAILURES, Metadata
@@ -39,7 +39,7 @@ async def list_offsets(
     """Returns the first offset at or after each timestamp, or -1. The timestamps -1 and -2 ask for the ends."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_ms / 1000
-    backoff = Backoff(min_ms=20)
+    backoff = new_backoff(min_ms=20)
     found: Found = {}
     failure: ClientError = RequestTimedOutError("looking up offsets took too long")
     while True:
@@ -61,7 +61,7 @@ async def list_offsets(
             continue
         if loop.time() >= deadline_s:
             raise failure
-        await asyncio.sleep(backoff.next_pause_ms() / 1000)
+        await asyncio.sleep(backoff.next_s())
 
 
 class _RetryError(Exception):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from uuid import uuid4
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.consumer.subscription import Subscription
 from ottla.client.errors import BrokerRefusedError, ClientError
 from ottla.client.groups.classic import ClassicMember
@@ -109,7 +109,7 @@ class Membership:
     async def run(self, notify: Callable[[], None]) -> None:
         """Runs until the task is cancelled."""
         self._notify = notify
-        backoff = Backoff()
+        backoff = new_backoff()
         while True:
             self._changed.clear()
             step = self.member.next_step(self._now_s())
@@ -123,9 +123,9 @@ class Membership:
             if not _is_final(outcome):
                 self._coordinator.forget()
             if isinstance(outcome, NoReply | ErrorReply) and not _is_news(step, outcome):
-                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+                await asyncio.sleep(backoff.next_s())
             else:
-                backoff.succeeded()
+                backoff.reset()
 
     async def _learn_wanted(self) -> None:
         if self.member.wants_metadata:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ottla.client.brokers import Backoff
+from ottla.client.brokers import new_backoff
 from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import (
     BrokerRefusedError,
@@ -81,7 +81,7 @@ class GroupOffsets:
     async def _until_answered(self, ask: Callable[[], Awaitable[None]], timeout_ms: float | None) -> None:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        backoff = Backoff()
+        backoff = new_backoff()
         while True:
             try:
                 await ask()
@@ -95,7 +95,7 @@ class GroupOffsets:
                 failure = cause
                 if cause.error in MOVING:
                     self._coordinator.forget()
-            pause_s = backoff.next_pause_ms() / 1000
+            pause_s = backoff.next_s()
             if loop.time() + pause_s >= deadline_s:
                 raise failure
             await asyncio.sleep(pause_s)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 
-from ottla.client.brokers import Backoff
+from ottla.client.brokers import new_backoff
 from ottla.client.consumer.partition_reader import PartitionReader
 from ottla.client.consumer.types import TopicPartition
 from ottla.client.errors import BrokerRefusedError, ClientError
@@ -37,19 +37,19 @@ class Positions:
 
     async def run(self, found: Callable[[], None]) -> None:
         """Looks up positions whenever triggered and calls `found` after each lookup. Never returns."""
-        backoff = Backoff()
+        backoff = new_backoff()
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             try:
                 await self.find()
-                backoff.succeeded()
+                backoff.reset()
             except (*PASSING_FAILURES, BrokerRefusedError) as failure:
                 if isinstance(failure, BrokerRefusedError) and not failure.retriable:
                     self._fail(failure)
                 self._wanted.set()
                 found()
-                await asyncio.sleep(backoff.next_pause_ms() / 1000)
+                await asyncio.sleep(backoff.next_s())
             else:
                 found()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.errors import ClientError, refused
 from ottla.client.metadata import PASSING_FAILURES
 from ottla.client.producer.batches import Identity
@@ -27,7 +27,7 @@ async def get_identity(brokers: Brokers, settings: ProducerSettings) -> Identity
     what = "asking for a producer id"
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.request_timeout_ms / 1000
-    backoff = Backoff()
+    backoff = new_backoff()
     while True:
         failure: ClientError
         try:
@@ -41,4 +41,4 @@ async def get_identity(brokers: Brokers, settings: ProducerSettings) -> Identity
             failure = cause
         if loop.time() >= deadline_s:
             raise failure
-        await asyncio.sleep(backoff.next_pause_ms() / 1000)
+        await asyncio.sleep(backoff.next_s())

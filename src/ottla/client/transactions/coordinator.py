@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ottla.client.brokers import Backoff, Brokers
+from ottla.client.brokers import Brokers, new_backoff
 from ottla.client.errors import BrokerRefusedError, ClientError, NoBrokerError, refused
 from ottla.client.groups.coordinator import OFFSETS, TRANSACTION_KEY, Coordinator
 from ottla.client.groups.member import MOVING
@@ -48,7 +48,7 @@ class TransactionCoordinators:
     async def _until_answered(self, coordinator: Coordinator, purpose: str, make: Callable[[], Request]) -> Any:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_ms / 1000
-        backoff = Backoff(min_ms=PAUSE_MIN_MS)
+        backoff = new_backoff(min_ms=PAUSE_MIN_MS)
         self.unsure = False
         while True:
             try:
@@ -63,7 +63,7 @@ class TransactionCoordinators:
                 failure = cause
                 if cause.error in MOVING:
                     coordinator.forget()
-            pause_s = backoff.next_pause_ms() / 1000
+            pause_s = backoff.next_s()
             if loop.time() + pause_s >= deadline_s:
                 raise failure
             await asyncio.sleep(pause_s)

@@ -23,8 +23,8 @@ from ottla.client import Admin
 from ottla.client.consumer.types import ConsumerRecord, TopicPartition
 from ottla.connect.contract import DeadLetters
 from ottla.connect.failures import ConnectorError, NeedsHelpError
-from ottla.connect.file_sync import sync_path
 from ottla.connect.files.formats import FORMATS, BadValueError
+from ottla.file_sync import sync_directory
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.(\w+)")
 _UNFINISHED = ".unfinished"
@@ -151,7 +151,7 @@ class FileSink:
             file.flush()
             os.fsync(file.fileno())
         os.rename(unfinished, path)
-        sync_path(directory)
+        sync_directory(directory)
 
     async def stop(self) -> None:
         """Does nothing: records that are not in a file yet are fetched again after a restart."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from ottla.connect.log_ports import ReadableLog, WritableLog
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, StoredFile
 from ottla.connect.postgres_wal.base_backup import BackupStream, BaseBackup, ControlFileWatch
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
-from ottla.connect.postgres_wal.log_port import ReadableLog, WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry, offset_of
 from ottla.connect.postgres_wal.pieces import GapError, wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.backup import check_wal
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, DamagedBackupError
 from ottla.connect.postgres_wal.entries import Entry
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.pieces import GapError
 from ottla.connect.postgres_wal.positions import Lsn, lsn_text, segment_start

@@ -15,10 +15,10 @@ from typing import IO, Any
 
 from crc32c import crc32c
 
-from ottla.connect.file_sync import sync_path
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore, DamagedBackupError
 from ottla.connect.postgres_wal.base_backup import MANIFEST
 from ottla.connect.postgres_wal.failures import RefusedError
+from ottla.file_sync import sync_path
 
 BLOCK_BYTES = 1 << 20
 BASE = "base.tar"

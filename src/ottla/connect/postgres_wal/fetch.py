@@ -15,9 +15,9 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
 from ottla.connect.postgres_wal.log_location import LogLocation
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.positions import segment_of_name, timeline_of_history_name
 from ottla.connect.postgres_wal.restore_client import NOT_IN_LOG

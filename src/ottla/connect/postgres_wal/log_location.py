@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.failures import (
     InvalidSettingsError,
     LogChangedError,
@@ -14,7 +15,6 @@ from ottla.connect.postgres_wal.failures import (
     TakenOverError,
     UnreachableError,
 )
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.wal import (
     FencedError,
     Log,

@@ -10,9 +10,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.entries import Entry, decode
-from ottla.connect.postgres_wal.log_port import ReadableLog, Record
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId
+from ottla.wal import Entry as Record
 
 HOLE_MAX = 4096
 

@@ -10,9 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from ottla.connect.log_ports import WritableLog
 from ottla.connect.postgres_wal.entries import HEADER_BYTES, Entry
 from ottla.connect.postgres_wal.failures import LogChangedError
-from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.positions import Lsn
 from ottla.connect.postgres_wal.receiver_plan import LogEnd

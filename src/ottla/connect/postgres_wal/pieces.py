@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.failures import PostgresError
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import entries, offset_of
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text
 

@@ -19,8 +19,8 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from io import FileIO
 from pathlib import Path
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.failures import PostgresError
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.pieces import wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, Segment
 from ottla.connect.postgres_wal.segments import history_in_log

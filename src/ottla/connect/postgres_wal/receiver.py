@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+from ottla.connect.log_ports import WritableLog
 from ottla.connect.postgres_wal import wal_keep_size as kept_wal
 from ottla.connect.postgres_wal.entries import Entry, Kind
 from ottla.connect.postgres_wal.failures import (
@@ -29,7 +30,6 @@ from ottla.connect.postgres_wal.failures import (
     TakenOverError,
     WalGoneError,
 )
-from ottla.connect.postgres_wal.log_port import WritableLog
 from ottla.connect.postgres_wal.log_search import last_entry
 from ottla.connect.postgres_wal.log_writer import LogWriter
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text

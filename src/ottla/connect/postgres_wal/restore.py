@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.backup_store import Backup, BackupStore
 from ottla.connect.postgres_wal.data_directory import check_empty, lay_down, sync_tree
 from ottla.connect.postgres_wal.failures import RefusedError
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import first_entry, last_entry, offset_of
 from ottla.connect.postgres_wal.positions import Lsn, TimelineId, lsn_text, segment_start
 from ottla.connect.postgres_wal.recovery_files import write_recovery

@@ -29,9 +29,9 @@ from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.failures import PostgresError, RefusedError
 from ottla.connect.postgres_wal.fetch import add_log_options, check_database, fetch_file, open_log
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.positions import segment_of_name
 from ottla.connect.postgres_wal.prefetch import SPOOL_BYTES, Prefetch, move
 from ottla.connect.postgres_wal.restore_client import BOOT_ID, READY, SERVER_LOG, SOCKET, SPOOL

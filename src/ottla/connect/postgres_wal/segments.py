@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import BinaryIO
 
+from ottla.connect.log_ports import ReadableLog
 from ottla.connect.postgres_wal.entries import Kind
-from ottla.connect.postgres_wal.log_port import ReadableLog
 from ottla.connect.postgres_wal.log_search import first_at, first_entry, offset_of
 from ottla.connect.postgres_wal.pieces import GapError, wal_pieces
 from ottla.connect.postgres_wal.positions import Lsn, Segment, TimelineId, lsn_text

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ottla.connect.failures import NeedsHelpError
+from ottla.connect.log_ports import SyncReadableLog
 from ottla.connect.sqlite.entries import NO_OFFSET, DamagedEntryError, Kind, Part, decode, link
-from ottla.connect.sqlite.log_port import ReadableLog
 
 _FIRST_WINDOW = 4
 _LARGEST_WINDOW = 256
@@ -44,7 +44,7 @@ def read_part(offset: int, data: bytes) -> Part:
         ) from damage
 
 
-def last_item(log: ReadableLog) -> LogItem | None:
+def last_item(log: SyncReadableLog) -> LogItem | None:
     """Returns the last complete item; None if there is none."""
     tail = log.tail()
     until, window = tail.end_offset, _FIRST_WINDOW
@@ -62,7 +62,7 @@ def last_item(log: ReadableLog) -> LogItem | None:
     return None
 
 
-def snapshots(log: ReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
+def snapshots(log: SyncReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
     """Yields the offset and the first part of each complete snapshot, newest first, as far back as the log goes."""
     start = log.tail().start_offset
     offset = last.newest_snapshot_offset
@@ -75,7 +75,7 @@ def snapshots(log: ReadableLog, last: LogItem) -> Iterator[tuple[int, Part]]:
         offset = part.snapshot_offset
 
 
-def first_entry(log: ReadableLog, offset: int) -> bytes | None:
+def first_entry(log: SyncReadableLog, offset: int) -> bytes | None:
     """Returns the entry at an offset, or None."""
     for chunk in log.read_chunks(offset, offset + 1):
         for entry in chunk:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ottla.connect.failures import NeedsHelpError
+from ottla.connect.log_ports import SyncWritableLog
 from ottla.connect.sqlite.entries import BEGINNING, NO_OFFSET, PART_BYTES, Kind, Part, encode, link
 from ottla.connect.sqlite.history import LogItem
-from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.wal_format import WalPosition
 from ottla.wal import TooLargeError
 
@@ -25,7 +25,7 @@ class LogWriter:
     Every append states the expected end of the log, so none succeeds after one that failed.
     """
 
-    def __init__(self, log: WritableLog, end: int, last: LogItem | None) -> None:
+    def __init__(self, log: SyncWritableLog, end: int, last: LogItem | None) -> None:
         self._log = log
         self._end = end
         self._rows: list[bytes] = []

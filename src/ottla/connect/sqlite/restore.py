@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ottla.connect.failures import NeedsHelpError
-from ottla.connect.file_sync import sync_path
+from ottla.connect.log_ports import SyncReadableLog
 from ottla.connect.sqlite.entries import DamagedEntryError, Kind, Part, decode_pages, link
 from ottla.connect.sqlite.history import LogItem, last_item, read_part, snapshots
-from ottla.connect.sqlite.log_port import ReadableLog
 from ottla.connect.sqlite.page_hashes import PageHashes
+from ottla.file_sync import sync_directory
 from ottla.wal import TrimmedError
 
 ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"
@@ -54,7 +54,7 @@ class RestoredDatabase:
 
 
 def restore(
-    log: ReadableLog, to: Path, moment: RestorePoint, *, force: bool = False, check: bool = True
+    log: SyncReadableLog, to: Path, moment: RestorePoint, *, force: bool = False, check: bool = True
 ) -> RestoredDatabase:
     """Restores a database into a file, which appears atomically. Raises RestoreError."""
     _check_target(to, force)
@@ -86,7 +86,7 @@ def told(part: Part) -> str:
     return f"{part.transaction} ({moment.isoformat(' ', 'milliseconds')})"
 
 
-def _find_snapshot(log: ReadableLog, last: LogItem, moment: RestorePoint) -> int:
+def _find_snapshot(log: SyncReadableLog, last: LogItem, moment: RestorePoint) -> int:
     oldest: Part | None = None
     for offset, part in snapshots(log, last):
         if not moment.is_before(part):
@@ -102,7 +102,7 @@ def _find_snapshot(log: ReadableLog, last: LogItem, moment: RestorePoint) -> int
     raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}{cut}")
 
 
-def _build(log: ReadableLog, offset: int, last: LogItem, moment: RestorePoint, path: Path) -> RestoredDatabase:
+def _build(log: SyncReadableLog, offset: int, last: LogItem, moment: RestorePoint, path: Path) -> RestoredDatabase:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         hashes, done, replayed = PageHashes(), None, 0
@@ -136,7 +136,7 @@ def _apply(file: int, offset: int, entry: bytes, item: Part, hashes: PageHashes)
         raise RestoreError(f"the entry at offset {offset} of the log cannot be used: {damage}") from damage
 
 
-def _items(log: ReadableLog, first: int, until: int, moment: RestorePoint) -> Iterator[list[tuple[int, bytes]]]:
+def _items(log: SyncReadableLog, first: int, until: int, moment: RestorePoint) -> Iterator[list[tuple[int, bytes]]]:
     """Yields the entries of each complete item from the snapshot at `first` up to `moment`. Raises RestoreError at a
     gap.
 
@@ -225,6 +225,6 @@ def _put_in_place(temporary: Path, to: Path) -> None:
         to.unlink(missing_ok=True)
         for suffix in SIDE_FILES:
             Path(f"{to}{suffix}").unlink(missing_ok=True)
-        sync_path(directory)
+        sync_directory(directory)
     os.replace(temporary, to)
-    sync_path(directory)
+    sync_directory(directory)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ottla.connect.log_ports import SyncWritableLog
 from ottla.connect.sqlite.history import last_item, snapshots
-from ottla.connect.sqlite.log_port import WritableLog
 
 
-def trim_history(log: WritableLog, before_ms: int) -> int | None:
+def trim_history(log: SyncWritableLog, before_ms: int) -> int | None:
     """Trims everything before the newest snapshot that is not after `before_ms`. No later point needs it.
 
     That snapshot is complete, because later entries refer to it. Returns the offset at which the log was trimmed, or

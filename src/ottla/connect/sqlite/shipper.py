@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.log_ports import SyncWritableLog
 from ottla.connect.sqlite.entries import Kind
 from ottla.connect.sqlite.failures import SourceChangedError, damaged_wal
 from ottla.connect.sqlite.history import first_entry, last_item, read_part
 from ottla.connect.sqlite.image import Image
-from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.log_writer import LogWriter
 from ottla.connect.sqlite.page_hashes import PageHashes, Pages, hashed
 from ottla.connect.sqlite.resume_point import ResumePoint, attach
@@ -39,7 +39,7 @@ class Shipper:
     """
 
     source: Source
-    log: WritableLog
+    log: SyncWritableLog
     news: News
     on_shipped: OnShipped
     checkpoint_bytes: int = CHECKPOINT_BYTES

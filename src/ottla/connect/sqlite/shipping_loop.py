@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla.connect.failures import ConnectorError, NeedsHelpError
+from ottla.connect.log_ports import SyncWritableLog
 from ottla.connect.sqlite.failures import SourceChangedError
-from ottla.connect.sqlite.log_port import WritableLog
 from ottla.connect.sqlite.retention import trim_history
 from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES, News, Shipper
 from ottla.connect.sqlite.shipping_progress import ProgressFile
@@ -141,7 +141,7 @@ class ShippingLoop:
             pause_s = min(_IDLE_PAUSE_S, pause_s * 1.2)
         shipper.poll()  # ship what was committed before the stop
 
-    def _look_after_history(self, shipper: Shipper, log: WritableLog) -> None:
+    def _look_after_history(self, shipper: Shipper, log: SyncWritableLog) -> None:
         snapshot_s = shipper.newest_snapshot_s()
         if snapshot_s is None:
             self._news("retention.ms of the log has cut its last snapshot away: set it to -1. Takes another one")

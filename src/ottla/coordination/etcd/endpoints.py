@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from ottla.coordination.etcd.protobuf import Message
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
+from ottla.protocol.wire.protobuf_messages import Message
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

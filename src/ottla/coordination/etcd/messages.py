@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ottla.coordination.etcd.protobuf import Message, data, integer, message, repeated
+from ottla.protocol.wire.protobuf_messages import Message, data, integer, message, repeated
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"

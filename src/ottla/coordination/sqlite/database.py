@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.coordination.sqlite.lock_holders import holders_of
+from ottla.file_sync import sync_directory
 
 SCHEMA_VERSION = 1
 TURN_MS = (0.5, 3.0)
@@ -120,7 +121,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        _sync_directory(os.path.dirname(self._path))
+        sync_directory(os.path.dirname(self._path))
         self._connection = connection
         return connection
 
@@ -164,12 +165,3 @@ class Database:
 
 def _is_busy(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY
-
-
-def _sync_directory(path: str) -> None:
-    """Syncs a directory: the name of a new file is durable only with its directory."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

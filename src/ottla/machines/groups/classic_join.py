@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState, Member
 from ottla.machines.groups.classic_members import fits, join_consumer_group
@@ -11,7 +12,7 @@ from ottla.machines.groups.migration import close_empty_consumer_group, downgrad
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import JoinReply
 from ottla.machines.groups.requests import NO_MEMBER_ID, JoinGroup
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

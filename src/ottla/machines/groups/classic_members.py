@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups import consumer_members as members
 from ottla.machines.groups import migration
 from ottla.machines.groups.consumer_protocol import read_subscription
@@ -21,7 +22,7 @@ from ottla.machines.groups.records import (
 )
 from ottla.machines.groups.replies import NONE, HeartbeatReply, JoinReply, LeaveReply, LeftMember, SyncReply
 from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.tables import ConsumerGroup
 from ottla.machines.groups.timers import TimerKind, TimerName
 from ottla.protocol.model.errors import ErrorCode

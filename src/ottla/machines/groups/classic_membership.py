@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups import classic_members as guests
 from ottla.machines.groups import classic_rebalance as rebalance
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
 from ottla.machines.groups.records import ClassicRecord
 from ottla.machines.groups.replies import NONE, HeartbeatReply, LeaveReply, LeftMember, SyncReply
 from ottla.machines.groups.requests import NO_MEMBER_ID, Heartbeat, LeaveGroup, LeavingMember, SyncGroup
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups import consumer_members as members
 from ottla.machines.groups import migration
 from ottla.machines.groups.records import (
@@ -13,7 +14,7 @@ from ottla.machines.groups.records import (
 )
 from ottla.machines.groups.replies import ConsumerHeartbeatReply
 from ottla.machines.groups.requests import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerHeartbeat
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.tables import ConsumerGroup
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode, Refused

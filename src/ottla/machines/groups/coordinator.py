@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ottla.machines.coordinators import Instant, Ticket
 from ottla.machines.groups import (
     classic_join,
     classic_membership,
@@ -37,7 +38,7 @@ from ottla.machines.groups.requests import (
     SyncGroup,
     TopicsChanged,
 )
-from ottla.machines.groups.shard import Instant, Shard, Step, Ticket
+from ottla.machines.groups.shard import Shard, Step
 from ottla.machines.groups.tables import Tables
 from ottla.machines.groups.timers import TimerKind, TimerName
 

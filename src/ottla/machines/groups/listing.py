@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups import offset_requests
 from ottla.machines.groups.classic_group import ClassicState
 from ottla.machines.groups.consumer_members import close_group
@@ -18,7 +19,7 @@ from ottla.machines.groups.replies import (
     ListGroupsReply,
 )
 from ottla.machines.groups.requests import DeleteGroup, DescribeConsumerGroup, DescribeGroup, ListGroups
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

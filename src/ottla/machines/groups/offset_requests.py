@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.groups.classic_group import ClassicGroup, ClassicState
 from ottla.machines.groups.consumer_rules import offset_commit_refusal, offset_fetch_refusal, subscribed_names
 from ottla.machines.groups.offset_table import OffsetKey
@@ -20,7 +21,7 @@ from ottla.machines.groups.replies import (
     FetchOffsetsReply,
 )
 from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOffsets, OffsetToCommit
-from ottla.machines.groups.shard import Shard, Ticket
+from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

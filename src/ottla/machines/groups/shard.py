@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ottla.machines.coordinators import Instant, Ticket
 from ottla.machines.groups.classic_group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.records import OffsetRecord, Record, TopicFacts
@@ -18,18 +19,6 @@ from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.tables import Tables
 from ottla.machines.groups.timers import TimerKind, TimerName, Timers
 from ottla.protocol.model.ids import TopicId
-
-Ticket = Any
-"""An opaque value that the caller passes with a request and gets back with the reply."""
-
-
-class Instant(NamedTuple):
-    """A point in time, on both clocks that the coordinator uses."""
-
-    elapsed_ms: int
-    """Time of a monotonic clock. Timeouts are measured on it."""
-    wall_ms: int
-    """Wall-clock time, for timestamps in records."""
 
 
 class Appended(NamedTuple):

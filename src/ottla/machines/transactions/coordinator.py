@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.machines.coordinators import Instant, Ticket
 from ottla.machines.transactions import encoding, init_producer, listing, markers, participation
 from ottla.machines.transactions import transaction_end as ending
 from ottla.machines.transactions.config import TransactionConfig
@@ -22,7 +23,7 @@ from ottla.machines.transactions.requests import (
     ListTransactions,
     Request,
 )
-from ottla.machines.transactions.shard import Instant, Shard, Step, Tables, Ticket, apply
+from ottla.machines.transactions.shard import Shard, Step, Tables, apply
 from ottla.machines.transactions.timers import TimerKind, TimerName
 from ottla.protocol.model.errors import ErrorCode
 

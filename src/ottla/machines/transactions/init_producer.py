@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.transactions import transaction_end as ending
 from ottla.machines.transactions.decisions import Cause
 from ottla.machines.transactions.identity import Identity, identify
@@ -17,7 +18,7 @@ from ottla.machines.transactions.records import (
 )
 from ottla.machines.transactions.replies import NONE, InitProducerReply
 from ottla.machines.transactions.requests import InitProducer
-from ottla.machines.transactions.shard import Shard, Ticket
+from ottla.machines.transactions.shard import Shard
 from ottla.protocol.model.errors import ErrorCode
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.transactions.records import Transaction, TransactionState
 from ottla.machines.transactions.replies import (
     NONE,
@@ -10,7 +11,7 @@ from ottla.machines.transactions.replies import (
     ListTransactionsReply,
 )
 from ottla.machines.transactions.requests import DescribeTransaction, ListTransactions
-from ottla.machines.transactions.shard import Shard, Ticket
+from ottla.machines.transactions.shard import Shard
 from ottla.machines.transactions.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.transactions import transaction_end as ending
 from ottla.machines.transactions.identity import identify, refusal
 from ottla.machines.transactions.records import NO_EPOCH, Transaction, TransactionState
 from ottla.machines.transactions.replies import NONE, AddPartitionsReply
 from ottla.machines.transactions.requests import AddPartitions
-from ottla.machines.transactions.shard import Shard, Ticket
+from ottla.machines.transactions.shard import Shard
 from ottla.protocol.model.errors import ErrorCode
 
 

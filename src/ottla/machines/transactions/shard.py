@@ -7,8 +7,9 @@ an append fails, the whole shard is dropped and another is loaded from the log (
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ottla.machines.coordinators import Instant, Ticket
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.effects import AllocateProducerId, Effect
@@ -17,20 +18,8 @@ from ottla.machines.transactions.replies import Reply
 from ottla.machines.transactions.requests import Request
 from ottla.machines.transactions.timers import TimerKind, TimerName, Timers
 
-Ticket = Any
-"""An opaque value that the caller passes with a request and gets back with the reply."""
-
 Tables = dict[str, Transaction]
 """All state that survives a failover, by transactional id."""
-
-
-class Instant(NamedTuple):
-    """A point in time, on both clocks that the coordinator uses."""
-
-    elapsed_ms: int
-    """Time of a monotonic clock. Timeouts are measured on it."""
-    wall_ms: int
-    """Wall-clock time, for timestamps in records."""
 
 
 class Answer(NamedTuple):

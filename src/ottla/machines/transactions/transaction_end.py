@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ottla.machines.coordinators import Ticket
 from ottla.machines.transactions import markers
 from ottla.machines.transactions.decisions import Cause, Decision
 from ottla.machines.transactions.identity import Identity, identify, refusal
@@ -19,7 +20,7 @@ from ottla.machines.transactions.records import (
 )
 from ottla.machines.transactions.replies import NONE, AbortTransactionReply, EndTransactionReply
 from ottla.machines.transactions.requests import AbortTransaction, EndTransaction
-from ottla.machines.transactions.shard import Shard, Ticket
+from ottla.machines.transactions.shard import Shard
 from ottla.machines.transactions.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
 

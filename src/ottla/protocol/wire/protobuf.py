@@ -1,7 +1,9 @@
-"""As much of Protocol Buffers as the append stream needs. Unknown fields are skipped, defaults are left out.
+"""The fields of Protocol Buffers, as much as Ottla needs. Unknown fields are skipped, defaults are omitted.
 
-By hand, because a broker reads and writes these for every record: it takes the bytes out of a message without making
-objects in between. Tests compare every message with what protoc makes of `broker/wal_service/wal.proto`.
+The messages of the append stream are encoded by hand on these functions, because a broker reads and writes them for
+every record: it takes the bytes out of a message without intermediate objects. Tests compare every message with what
+protoc makes of `broker/wal_service/wal.proto`. Messages that are not on a hot path are declared with
+`protobuf_messages`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ Value = int | bytes | memoryview
 
 
 class MalformedMessageError(ValueError):
-    """It is not a message. The sentence says where."""
+    """The bytes are not a message. The text says where."""
 
 
 def put_varint(out: bytearray, value: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.archive.failures import PipelineError
+from ottla.file_sync import sync_directory, sync_path
 from ottla.spark.jobs import restore_postgres
 from ottla.spark.jobs.changes import STATE_COLUMNS, distinct_names
 
@@ -146,7 +147,7 @@ def _replace(staged: str, path: str) -> None:
     """
     path, discarded = os.path.abspath(path), os.path.dirname(staged)
     for file in [staged, *(str(each) for each in Path(staged).rglob("*"))] if os.path.isdir(staged) else [staged]:
-        _sync(file)
+        sync_path(file)
     old = path + REPLACED_SUFFIX
     if os.path.isdir(path) and not os.path.islink(path):
         if os.path.exists(old):  # a crash came before the last step
@@ -157,7 +158,7 @@ def _replace(staged: str, path: str) -> None:
     except OSError:
         _undo_replacement(path)
         raise
-    _sync(os.path.dirname(path))
+    sync_directory(os.path.dirname(path))
     if os.path.exists(old):
         os.rename(old, os.path.join(discarded, "replaced"))
 
@@ -168,15 +169,7 @@ def _undo_replacement(path: str) -> None:
     old = path + REPLACED_SUFFIX
     if os.path.exists(old) and not os.path.lexists(path):
         os.rename(old, path)
-        _sync(os.path.dirname(path))
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_directory(os.path.dirname(path))
 
 
 def _batches(directory: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

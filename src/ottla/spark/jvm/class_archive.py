@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.archive.failures import PipelineError
+from ottla.file_sync import sync_path
 from ottla.spark.jvm.fast_start import JAVA_OPTIONS, archive_place, lean_home, recording_options
 from ottla.spark.jvm.java import find_java
 from ottla.spark.session import ON_A_LAPTOP, new_session
@@ -62,8 +63,7 @@ def _record(place: Path) -> None:
     if ended.returncode or not place.exists():
         said = ended.stderr.strip().splitlines()
         raise PipelineError(f"no class archive was made: {said[-1] if said else 'this Java writes none'}")
-    with place.open("rb") as written:
-        os.fsync(written.fileno())
+    sync_path(place)
 
 
 def main() -> None:

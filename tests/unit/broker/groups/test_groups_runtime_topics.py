@@ -10,11 +10,12 @@ import pytest
 from ottla.broker.groups.topic_changes import TopicChanges
 from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.broker.topics.topics import Topic
+from ottla.machines.coordinators import Instant
 from ottla.machines.groups.coordinator import GroupCoordinator
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import ConsumerHeartbeatReply
 from ottla.machines.groups.requests import TopicsChanged
-from ottla.machines.groups.shard import Instant, Step
+from ottla.machines.groups.shard import Step
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import ErrorCode, Refused
 from tests.support.groups_bench import GroupsAlone, commit, first_heartbeat

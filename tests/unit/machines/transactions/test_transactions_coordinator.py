@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ottla.machines.coordinators import Instant
 from ottla.machines.transactions import encoding
 from ottla.machines.transactions.config import TransactionConfig
 from ottla.machines.transactions.coordinator import TransactionCoordinator
@@ -30,7 +31,6 @@ from ottla.machines.transactions.requests import (
     EndTransaction,
     InitProducer,
 )
-from ottla.machines.transactions.shard import Instant
 from ottla.machines.transactions.timers import TimerKind, TimerName, Timers
 from ottla.protocol.model.errors import ErrorCode
 from tests.support.transactions_driver import WALL_MS, Coordinated, partitions
