@@ -64,11 +64,12 @@ class Backlog:
         "_limit_bytes",
         "_limit_bytes_max",
         "_limit_bytes_min",
+        "_measured_ms",
         "_released_bytes",
         "_timer",
         "_waiting",
         "_wake_is_due",
-        "_window_began_ms",
+        "_window_ms",
         "_windows",
         "partitions",
         "size_bytes",
@@ -84,7 +85,9 @@ class Backlog:
         self._windows: deque[tuple[int, float]] = deque(maxlen=WINDOWS)
         """Released bytes and length of the last windows, while producers waited."""
         self._released_bytes = 0
-        self._window_began_ms = 0.0
+        self._window_ms = 0.0
+        """Time that producers have waited in the current window."""
+        self._measured_ms = 0.0
         self._waiting: dict[Waiter, None] = {}
         self._wake_is_due = False
         self._timer: Timer | None = None
@@ -130,8 +133,7 @@ class Backlog:
     def wait(self, waiter: Waiter) -> None:
         """Calls the waiter once when it may try again. Waiters are served in order of arrival."""
         if not self._waiting:
-            self._window_began_ms = self._clock.monotonic_ms()
-            self._released_bytes = 0
+            self._measured_ms = self._clock.monotonic_ms()
         self.waits += waiter not in self._waiting
         self._waiting[waiter] = None
         if self._timer is None:
@@ -151,13 +153,17 @@ class Backlog:
                 self._clock.call_soon(self._wake)
 
     def _measure(self) -> None:
-        elapsed_ms = self._clock.monotonic_ms() - self._window_began_ms
-        if elapsed_ms < WINDOW_MS:
+        """Adds the time since the last call to the current window. A window may span several periods of waiting: if
+        short ones were left out, only slow acknowledgements would count, and the limit would fall with them."""
+        now_ms = self._clock.monotonic_ms()
+        self._window_ms += now_ms - self._measured_ms
+        self._measured_ms = now_ms
+        if self._window_ms < WINDOW_MS:
             return
-        self._windows.append((self._released_bytes, elapsed_ms))
+        self._windows.append((self._released_bytes, self._window_ms))
         rate = sum(size for size, _ in self._windows) / sum(length_ms for _, length_ms in self._windows)
         self._limit_bytes = min(max(int(rate * TARGET_MS), self._limit_bytes_min), self._limit_bytes_max)
-        self._window_began_ms += elapsed_ms
+        self._window_ms = 0.0
         self._released_bytes = 0
 
     def _wake(self) -> None:

@@ -206,3 +206,16 @@ def test_producers_wait_for_a_disk_that_falls_behind(bench: Bench) -> None:
     bench.is_disk_behind = False
     bench.clock.advance(2 * RECHECK_MS)
     assert bench.woken == ["a"]
+
+
+def test_short_waits_count_towards_the_drain_rate(bench: Bench) -> None:
+    """Every acknowledgement comes after 20 ms, takes all and ends the wait: the cluster drains five times the limit in
+    the time that the limit is meant for, so the limit grows."""
+    for _ in range(200):
+        while not bench.backlog.is_full:
+            bench.append(LIMIT // 4)
+        bench.wait("producer")
+        bench.clock.advance(20)
+        bench.partition.release(bench.end)
+        bench.clock.advance(0)
+    assert bench.backlog.limit_bytes == LIMIT_MAX
