@@ -57,7 +57,7 @@ def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix
         known = statuses(broker.bootstrap_servers)
         assert known[f"{prefix}-wrong"]["state"] == "failed"
         assert 'there is no table "public.nowhere"' in known[f"{prefix}-wrong"]["error"]
-        assert "nowhere" in connector.log
+        wait_until(lambda: "nowhere" in connector.log, "the supervisor says why")  # after the worker has reported it
         assert known[prefix]["kind"] == "postgres-cdc"
         assert known[prefix]["pid"] in [worker.pid for worker in connector.workers()]
         connector.kill_worker()
