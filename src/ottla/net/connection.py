@@ -52,7 +52,7 @@ class Address:
 
 
 class Connection(FrameReader):
-    """A connection, opened with `Connection.open`.
+    """A connection to a broker, opened with `Connection.open`.
 
         connection = await Connection.open(
             Address("127.0.0.1", 9092), client_id="tool", timeout_ms=10_000, request_timeout_ms=30_000
@@ -112,7 +112,7 @@ class Connection(FrameReader):
     def request(
         self, api_key: int, version: int, body: Buffers, *, what: str, timeout_ms: int | None = None
     ) -> asyncio.Future[memoryview]:
-        """Sends a request at once. The future returns the reply's body, a view of a separate buffer."""
+        """Sends a request at once. The future resolves to the reply's body, a view of a buffer of its own."""
         reply: asyncio.Future[memoryview] = self._loop.create_future()
         if self._ended is not None:
             reply.set_exception(self._ended)

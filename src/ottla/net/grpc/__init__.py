@@ -1,1 +1,1 @@
-"""gRPC over HTTP/2 on an asyncio event loop, both sides: frames by `h2`, calls as callbacks, flow control by hand."""
+"""A gRPC client and server for asyncio, on HTTP/2 by `h2`. Calls are callbacks, with their own flow control."""

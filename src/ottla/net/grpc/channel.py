@@ -1,4 +1,4 @@
-"""The calling side: one connection to one server, calls on it, and pings that notice when nobody is there any more."""
+"""The client side: one connection to one server and the calls on it. Pings detect a server that has vanished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONNECT_PATIENCE_S = 5.0
 
 
 class Channel(Http2Connection):
-    """Made by `connect`."""
+    """A connection to a gRPC server, opened with `Channel.connect`."""
 
     def __init__(self) -> None:
         super().__init__(is_client=True, ping_times=PING_TIMES)
@@ -22,7 +22,7 @@ class Channel(Http2Connection):
 
     @classmethod
     async def connect(cls, address: str, patience_s: float = CONNECT_PATIENCE_S) -> Channel:
-        """Raises ConnectionLostError."""
+        """Opens a connection. Raises ConnectionLostError if the server does not respond within `patience_s`."""
         host, port = split_address(address)
         try:
             async with asyncio.timeout(patience_s):
@@ -33,7 +33,7 @@ class Channel(Http2Connection):
         return channel
 
     def call(self, path: str, receiver: Receiver) -> Stream:
-        """Begins a call. Raises ConnectionLostError."""
+        """Begins a call. Raises ConnectionLostError if the connection has ended."""
         if self.lost is not None:
             raise ConnectionLostError(str(self.lost))
         stream_id = self.http2.get_next_available_stream_id()
@@ -51,7 +51,10 @@ class Channel(Http2Connection):
         return self.add_stream(stream_id, receiver)
 
     async def unary(self, path: str, request: bytes, patience_s: float | None = None) -> bytes:
-        """The reply. Raises RpcError."""
+        """Sends a request and returns the reply. Raises RpcError.
+
+        With `patience_s`, raises DEADLINE_EXCEEDED after that time.
+        """
         receiver = _OneReply()
         stream = self.call(path, receiver)
         stream.send(request)
@@ -96,7 +99,7 @@ class _OneReply(Receiver):
 
 
 def status_of(trailers: dict[str, str]) -> RpcError | None:
-    """None if the call ended well."""
+    """Returns the error that the trailers report, or None if the call succeeded."""
     text = trailers.get("grpc-status")
     if text == "0":
         return None

@@ -1,12 +1,13 @@
-"""One HTTP/2 connection, of either side: its calls, and the flow control of both directions.
+"""One HTTP/2 connection of a client or a server: its calls, and flow control in both directions.
 
-`h2` keeps the protocol; here its events become calls of methods, and what it has to send is written once for all that
-happened in one turn of the loop. The frames of running streams go past it (`frames`): it keeps the windows of what is
-sent, and we keep those of what comes.
+`h2` implements the protocol. This module turns its events into method calls and writes its output once per iteration of
+the event loop. The DATA frames of running streams bypass `h2` (see `frames`): `h2` keeps the send windows, and this
+module keeps the receive windows.
 
-Receiving: a stream gets credit for what it has taken in (`Stream.credit`), not before. So a receiver that holds bytes
-back stops its sender, and no other. Sending: what the peer's window does not take yet waits in the stream, which says
-how much that is (`unsent_bytes`): whoever produces it looks there, and is told when it is gone.
+Receiving: a message is credited to the peer's window only when its receiver has processed it (`Stream.credit`). So a
+receiver that holds messages back stops its own sender and no other. Sending: bytes that do not fit into the peer's
+window wait in the stream. A producer checks how many there are (`unsent_bytes`), and `Receiver.on_drained` is called
+when all of them are sent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ottla.net.grpc.stream import STREAM_WINDOW_BYTES, Headers, Receiver, Stream
 
 CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
 DEFAULT_WINDOW_BYTES = 65535
-"""Of a connection, before anybody says otherwise."""
+"""The flow-control window of a new connection, before any WINDOW_UPDATE."""
 CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
@@ -38,14 +39,14 @@ PING = b"ottla-rp"
 
 
 class PingTimes(NamedTuple):
-    """A peer that vanished without a word would be waited for, or be served, for ever."""
+    """The interval between pings and the timeout of a reply. They detect a peer that vanished without closing."""
 
     every_s: float
     patience_s: float
 
 
 class Http2Connection(asyncio.Protocol):
-    """What both sides share."""
+    """The part of a connection that clients and servers share."""
 
     def __init__(self, *, is_client: bool, ping_times: PingTimes, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         config = h2.config.H2Configuration(client_side=is_client, header_encoding="utf-8")
@@ -70,17 +71,17 @@ class Http2Connection(asyncio.Protocol):
         self._frames = FrameSplitter(FRAME_BYTES_MAX, has_preface=not is_client)
         self._window_bytes = CONNECTION_WINDOW_BYTES + DEFAULT_WINDOW_BYTES
         self._pieces: list[bytes | memoryview] = []
-        """To be written, in this order, before what `h2` has."""
+        """Output to write, in this order, before the pending output of `h2`."""
         self._to_pump: dict[int, Stream] = {}
         self._is_flushing = False
         self._is_paused = False
         self._ping_times = ping_times
         self._timer: asyncio.TimerHandle | None = None
 
-    # -- the transport tells ----------------------------------------------------------------------------------
+    # -- callbacks of the transport ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio.Transport
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)
         self._watch()
@@ -128,6 +129,7 @@ class Http2Connection(asyncio.Protocol):
     # -- streams ----------------------------------------------------------------------------------------------
 
     def add_stream(self, stream_id: int, receiver: Receiver) -> Stream:
+        """Registers a new call."""
         stream = self.streams[stream_id] = Stream(self, stream_id, receiver, self._message_bytes_max)
         return stream
 
@@ -135,20 +137,22 @@ class Http2Connection(asyncio.Protocol):
         if self.lost is None:
             try:
                 self.http2.send_headers(stream.id, headers)
-            except h2.exceptions.ProtocolError as error:  # it was reset meanwhile
+            except h2.exceptions.ProtocolError as error:  # the stream was reset in the meantime
                 self._cut(stream, RpcError(Status.CANCELLED, str(error)))
             self._flush_soon()
 
     def pump_soon(self, stream: Stream) -> None:
+        """Schedules the stream's pending output for the next iteration of the event loop."""
         self._to_pump[stream.id] = stream
         self._flush_soon()
 
     def pump_now(self, stream: Stream) -> None:
+        """Sends the stream's pending output at once, as far as the peer's window allows."""
         self._to_pump[stream.id] = stream
         self.flush()
 
     def credit(self, stream: Stream, size_bytes: int) -> None:
-        """So much has been received and is done with. What was credited early is not credited again."""
+        """Credits processed bytes to the peer's window. Bytes that were credited early are not credited again."""
         early = min(size_bytes, stream.early_credit_bytes)
         stream.early_credit_bytes -= early
         size_bytes = min(size_bytes - early, stream.uncredited_bytes)
@@ -166,13 +170,14 @@ class Http2Connection(asyncio.Protocol):
         self.write(window_update(0, size_bytes))
 
     def _give_back(self, stream: Stream) -> None:
-        """What a call held of the connection's window, when it is over."""
+        """Returns to the connection's window what a finished call held of it."""
         held, stream.uncredited_bytes, stream.credit_due_bytes = stream.uncredited_bytes + stream.credit_due_bytes, 0, 0
         if held and self.lost is None:
             self._widen(held)
             self._flush_soon()
 
     def reset(self, stream: Stream) -> None:
+        """Cancels a call with RST_STREAM."""
         if self.lost is None and not stream.is_over:
             self._give_back(stream)
         stream.is_over = True
@@ -182,21 +187,23 @@ class Http2Connection(asyncio.Protocol):
             try:
                 self.http2.reset_stream(stream.id, error_code=8)  # CANCEL
             except h2.exceptions.ProtocolError:
-                return  # it ended by itself
+                return  # the stream has already ended
             self._flush_soon()
 
     def close(self) -> None:
+        """Sends GOAWAY and closes the connection. Running calls fail."""
         if self.lost is None:
             self.http2.close_connection()
             self.flush()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
 
     def abort(self) -> None:
+        """Closes the connection without sending anything. Running calls fail."""
         if self._transport is not None:
             self._transport.abort()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
 
-    # -- is anybody there -------------------------------------------------------------------------------------
+    # -- pings ------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self._timer = self._loop.call_later(self._ping_times.every_s, self._send_ping)
@@ -225,6 +232,7 @@ class Http2Connection(asyncio.Protocol):
         self.flush()
 
     def flush(self) -> None:
+        """Writes all pending output to the transport."""
         if self.lost is not None or self._transport is None:
             return
         if self._to_pump and not self._is_paused:
@@ -237,7 +245,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def write(self, *frames: bytes | memoryview) -> None:
-        """Behind what `h2` has to say by now."""
+        """Queues frames after the pending output of `h2`."""
         before = self.http2.data_to_send()
         if before:
             self._pieces.append(before)
@@ -246,18 +254,18 @@ class Http2Connection(asyncio.Protocol):
     def _pump(self, stream: Stream) -> None:
         try:
             stream.pump(self.http2)
-        except h2.exceptions.ProtocolError as error:  # it was reset meanwhile
+        except h2.exceptions.ProtocolError as error:  # the stream was reset in the meantime
             self._cut(stream, RpcError(Status.CANCELLED, str(error)))
 
     def _pump_all(self) -> None:
         self._to_pump = dict(self.streams)
         self.flush()
 
-    # -- the end ----------------------------------------------------------------------------------------------
+    # -- closing ----------------------------------------------------------------------------------------------
 
     def _fail(self, error: RpcError) -> None:
         self._to_pump = {}
-        self.flush()  # says why
+        self.flush()  # sends the GOAWAY of `h2`, which has the error code
         self._let_go(error)
 
     def _let_go(self, error: RpcError) -> None:
@@ -273,7 +281,7 @@ class Http2Connection(asyncio.Protocol):
             self.on_lost(error)
 
     def on_lost(self, error: RpcError) -> None:
-        """For whoever keeps connections."""
+        """Called when the connection has ended. A server overrides it."""
 
     def _cut(self, stream: Stream, error: RpcError) -> None:
         self.streams.pop(stream.id, None)
@@ -283,10 +291,10 @@ class Http2Connection(asyncio.Protocol):
             stream.is_over = True
             stream.receiver.on_lost(error)
 
-    # -- h2 tells ---------------------------------------------------------------------------------------------
+    # -- events of h2 -----------------------------------------------------------------------------------------
 
     def on_request(self, event: h2.events.RequestReceived) -> None:
-        """For a server."""
+        """Called when a client begins a call. A server overrides it."""
 
     def _on_response(self, event: h2.events.ResponseReceived) -> None:
         stream = self.streams.get(_id(event))
@@ -299,7 +307,7 @@ class Http2Connection(asyncio.Protocol):
             self._end(stream, _dict(event.headers))
 
     def _on_data(self, event: h2.events.DataReceived) -> None:
-        """The last of a stream, or padded. `h2` has counted it, and counts it back."""
+        """Handles a DATA frame that ends its stream or is padded. `h2` has counted it, so `h2` credits it too."""
         self.http2.acknowledge_received_data(event.flow_controlled_length or 0, _id(event))
         stream = self.streams.get(_id(event))
         if stream is not None:
@@ -312,7 +320,7 @@ class Http2Connection(asyncio.Protocol):
         self._window_bytes -= size
         if stream is None or stream.has_ended:
             if size:
-                self._widen(size)  # of a call that is over here
+                self._widen(size)  # the call is already over on this side
             return
         stream.window_bytes -= size
         if self._window_bytes < 0 or stream.window_bytes < 0:
@@ -329,8 +337,8 @@ class Http2Connection(asyncio.Protocol):
         except RpcError as error:
             self.on_bad_message(stream, error)
             return
-        # A receiver that holds a message back holds its credit back. Parts of a message are credited when they arrive,
-        # otherwise one above the window could never be whole; that is deducted from the credits that follow.
+        # A receiver that holds a message back also holds back its credit. Parts of a message are credited on arrival:
+        # otherwise a message larger than the window could never be completed. Later credits are reduced by as much.
         surplus = size - sum(map(len, messages))
         if surplus >= 0:
             self.credit(stream, surplus)
@@ -340,9 +348,10 @@ class Http2Connection(asyncio.Protocol):
             stream.receiver.on_message(message)
 
     def on_buffered(self, change_bytes: int) -> None:
-        """Parts of messages take so much more memory. Raises RpcError if that is too much."""
+        """Called when the size of all incomplete messages changes. Raises RpcError if they take too much memory."""
 
     def on_bad_message(self, stream: Stream, error: RpcError) -> None:
+        """Called when a message cannot be accepted. A server overrides it to send a status."""
         self.reset(stream)
         stream.receiver.on_lost(error)
 
@@ -357,7 +366,7 @@ class Http2Connection(asyncio.Protocol):
             stream.receiver.on_end(trailers)
 
     def on_call_over(self, stream: Stream) -> None:
-        """A server has sent its last word: whatever the client still sends is for nobody."""
+        """Called when a server has sent its trailers. Whatever the client still sends is discarded."""
         stream.is_over = True
         self.on_buffered(-stream.buffered_bytes)
         self.streams.pop(stream.id, None)

@@ -1,8 +1,9 @@
-"""The frames that a stream of messages consists of, past `h2`: DATA without flags, and WINDOW_UPDATE.
+"""Fast paths that bypass `h2` for the frames of a running stream: DATA without flags, and WINDOW_UPDATE.
 
-`h2` makes a dozen objects for a frame and runs two state machines. A message of a running stream needs none of it: its
-bytes belong to the stream. So these frames are read and written here; all others, and DATA that ends a stream or is
-padded, go through `h2`, which keeps everything else.
+For each frame, `h2` creates a dozen objects and runs two state machines. The messages of a running stream need none of
+that: their bytes simply belong to the stream. So this module splits off incoming DATA frames and encodes both kinds of
+outgoing frames. All other frames, and DATA frames that end a stream or are padded, go through `h2`, which keeps the
+state of everything else.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ _DATA_HEADER = Struct(">BHBBI")
 _WINDOW_UPDATE = Struct(">BHBBII")
 
 Part = tuple[int, bytes]
-"""A stream's id and its bytes; or 0, and what is for `h2`."""
+"""The id of a stream and bytes of its messages, or 0 and bytes for `h2`."""
 
 
 def data_header(stream_id: int, size_bytes: int) -> bytes:
+    """Encodes the header of a DATA frame."""
     return _DATA_HEADER.pack(size_bytes >> 16, size_bytes & 0xFFFF, DATA, 0, stream_id)
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """Stream 0 is the connection."""
+    """Encodes a WINDOW_UPDATE frame. Stream 0 is the connection."""
     return _WINDOW_UPDATE.pack(0, 4, WINDOW_UPDATE, 0, stream_id, increment)
 
 
 class FrameSplitter:
-    """Splits what a connection receives. The bytes of a DATA frame are passed on as they arrive: a stream does not see
-    where its frames end, and nothing has to be copied to make a frame whole."""
+    """Splits received bytes into those of streams and those for `h2`.
+
+    The bytes of a DATA frame are passed on as they arrive. Streams do not see where frames end, so no bytes are copied
+    to complete a frame.
+    """
 
     __slots__ = ("_data_left", "_data_stream_id", "_frame_bytes_max", "_preface_left", "_rest")
 
@@ -45,8 +50,10 @@ class FrameSplitter:
         """Bytes of the current DATA frame that have not arrived yet."""
 
     def feed(self, data: bytes) -> list[Part]:
-        """In the order in which they came. Raises RpcError for a frame that is too large, as soon as it says so: `h2`
-        would wait for the whole of it."""
+        """Returns the parts in order of arrival.
+
+        Raises RpcError for a frame that is too large as soon as its header has arrived; `h2` would wait for all of it.
+        """
         parts: list[Part] = []
         if self._preface_left:
             taken, data = data[: self._preface_left], data[self._preface_left :]
@@ -66,7 +73,7 @@ class FrameSplitter:
         return parts
 
     def _split(self, data: bytes, parts: list[Part]) -> bytes:
-        """Adds the parts of whole frames, and the beginning of a DATA frame; returns the rest."""
+        """Adds complete frames, and the beginning of a DATA frame, to `parts`. Returns the remaining bytes."""
         at, end, others_from = 0, len(data), 0
         while end - at >= HEADER_BYTES:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]

@@ -1,6 +1,6 @@
-"""Messages on a call's stream: a flag byte, the length in four, the message.
+"""The messages of a gRPC stream. Each has a prefix: a flag byte and a length of four bytes.
 
-A message is taken apart as it arrives. Its length is checked before anything is kept for it.
+Messages are split from the stream as bytes arrive. The length of a message is checked before any of it is buffered.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ SMALL_PART_BYTES = 4096
 
 
 def framed(message: bytes | bytearray) -> bytes:
+    """Returns the message with its prefix."""
     return PREFIX.pack(0, len(message)) + message
 
 
 class MessageSplitter:
+    """Splits the bytes of a stream into messages."""
+
     __slots__ = ("_missing_bytes", "_parts", "_prefix", "_size_bytes_max", "buffered_bytes")
 
     def __init__(self, size_bytes_max: int) -> None:
         self._size_bytes_max = size_bytes_max
         self._prefix = b""
-        """The beginning of a prefix, whose end has not arrived yet."""
+        """The beginning of an incomplete prefix."""
         self._parts: list[bytes | bytearray] = []
         self._missing_bytes = 0
-        """How much the message in `_parts` lacks."""
+        """How many bytes of the message in `_parts` have not arrived yet."""
         self.buffered_bytes = 0
-        """Size of the message that is not whole yet."""
+        """The size of what has arrived of an incomplete message, with its prefix."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are whole by now. Raises RpcError."""
+        """Returns the messages that `data` completes. Raises RpcError if one is compressed or too large."""
         found: list[bytes] = []
         if self._missing_bytes:
             part = data[: self._missing_bytes]
@@ -58,7 +61,7 @@ class MessageSplitter:
         return found
 
     def _hold(self, part: bytes) -> None:
-        """Keeps a part of a message. Small parts are gathered, so that they take no more memory than they say."""
+        """Buffers a part of a message. Small parts are joined, as separately they take more memory than counted."""
         self._missing_bytes -= len(part)
         self.buffered_bytes += len(part)
         if len(part) >= SMALL_PART_BYTES:

@@ -1,4 +1,4 @@
-"""The serving side: listens, finds the method, and ends without cutting a call that is about to be answered."""
+"""The server side: accepts connections, dispatches calls to methods, and lets running calls finish when it stops."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PING_TIMES = PingTimes(every_s=20.0, patience_s=20.0)
 LOOK_AGAIN_S = 0.01
 
 Method = Callable[["Call"], Receiver]
-"""Begins a call; what it returns gets what the client sends."""
+"""Begins a call. Returns the receiver of the client's messages."""
 Unary = Callable[[bytes], Awaitable[bytes]]
 
 
 class Call:
-    """One call, as the method that serves it sees it."""
+    """One call, for the method that serves it."""
 
     __slots__ = ("_has_headers", "stream")
 
@@ -44,7 +44,7 @@ class Call:
         return self.stream.is_over
 
     def begin(self) -> None:
-        """Tells the client that it is served. By itself with the first message."""
+        """Sends the response headers, which tell the client that the call is served. The first `send` does so too."""
         if not self._has_headers and not self.stream.is_over:
             self._has_headers = True
             self.stream.send_headers(RESPONSE_HEADERS)
@@ -54,16 +54,19 @@ class Call:
         self.stream.send(message, now=now)
 
     def finish(self, status: int = Status.OK, message: str = "") -> None:
+        """Ends the call with a status, after all messages are sent."""
         trailers: Headers = [("grpc-status", str(int(status)))]
         if message:
             trailers.append(("grpc-message", encode_status_message(message)))
-        if not self._has_headers:  # a reply of trailers alone
+        if not self._has_headers:  # a response that consists of trailers only
             self._has_headers = True
             trailers = [*RESPONSE_HEADERS, *trailers]
         self.stream.end(trailers)
 
 
 class ServerConnection(Http2Connection):
+    """A connection that a client has opened."""
+
     def __init__(self, server: RpcServer) -> None:
         super().__init__(is_client=False, ping_times=PING_TIMES)
         self._server = server
@@ -105,34 +108,37 @@ class ServerConnection(Http2Connection):
 
 
 class RpcServer:
+    """A gRPC server. `methods` maps the path of each method, such as "/ottla.wal.v1.Wal/Tail", to its function."""
+
     def __init__(self, methods: Mapping[str, Method]) -> None:
         self.methods = dict(methods)
         self.connections: dict[ServerConnection, None] = {}
         self.is_stopping = False
         self.buffered_bytes = 0
-        """Of messages that are not whole yet, of all connections."""
+        """The size of the incomplete messages of all connections."""
         self._listening: asyncio.AbstractServer | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens; returns the port. OSError if that address cannot be had."""
+        """Starts to listen and returns the port. Raises OSError if the address is not available."""
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(lambda: ServerConnection(self), host, port)
         return int(self._listening.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls, gives those that run the grace to end."""
+        """Rejects new calls, waits up to `grace_s` for running calls to end, and closes all connections."""
         self.is_stopping = True
         if self._listening is not None:
             self._listening.close()
             self._listening = None
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_s
-        while any(each.streams for each in self.connections) and loop.time() < until:  # noqa: ASYNC110 - peers end them
+        while any(each.streams for each in self.connections) and loop.time() < until:  # noqa: ASYNC110 - peers end streams
             await asyncio.sleep(LOOK_AGAIN_S)
         for connection in list(self.connections):
             connection.close()
 
     async def abort(self) -> None:
+        """Closes all connections at once."""
         self.is_stopping = True
         if self._listening is not None:
             self._listening.close()
@@ -141,7 +147,7 @@ class RpcServer:
 
 
 class _UnaryReceiver(Receiver):
-    """One request, one reply, made by a coroutine."""
+    """Receives one request and sends the reply that a coroutine returns."""
 
     __slots__ = ("_call", "_name", "_serve", "_task")
 
@@ -172,11 +178,12 @@ class _UnaryReceiver(Receiver):
 
 
 def unary(name: str, serve: Unary) -> Method:
+    """Returns a method with one request and one reply. `name` appears in the log if `serve` fails."""
     return lambda call: _UnaryReceiver(name, call, serve)
 
 
 async def guarded(name: str, call: Call, serving: Awaitable[None]) -> None:
-    """Bad input and bugs end the call, with a status, and nothing else."""
+    """Awaits the work of a call and ends the call with a status. Bad input and bugs affect no other call."""
     try:
         await serving
     except RpcError as error:

@@ -1,4 +1,4 @@
-"""The status codes of gRPC that are used here, and the error that carries one."""
+"""The gRPC status codes that Ottla uses, and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from urllib.parse import quote, unquote
 
 
 class Status(IntEnum):
+    """The status of a finished call, with gRPC's names and numbers."""
+
     OK = 0
     CANCELLED = 1
     UNKNOWN = 2
@@ -20,7 +22,7 @@ class Status(IntEnum):
 
 
 class RpcError(Exception):
-    """A call ended with another status than OK. The message is for a person."""
+    """A call ended with a status other than OK. The message is for people, not for programs."""
 
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(message or f"gRPC status {status}")
@@ -29,16 +31,17 @@ class RpcError(Exception):
 
 
 class ConnectionLostError(RpcError):
-    """The connection ended before the call did: nobody knows what became of it."""
+    """The connection ended during the call. The server may or may not have executed it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.UNAVAILABLE, message)
 
 
 def encode_status_message(message: str) -> str:
-    """`grpc-message` is percent-encoded UTF-8."""
+    """Encodes the value of `grpc-message`, which is percent-encoded UTF-8."""
     return quote(message, safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def decode_status_message(text: str) -> str:
+    """Decodes the value of `grpc-message`."""
     return unquote(text)

@@ -1,4 +1,4 @@
-"""One call on its HTTP/2 connection, of either side, and what it does with what arrives."""
+"""One call on an HTTP/2 connection, of a client or a server, and the receiver of its messages."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Headers = list[tuple[str, str]]
 
 
 class Receiver:
-    """What a call does with what arrives. Overridden by whoever wants to know."""
+    """The callbacks of a call. Subclasses override those that they need."""
 
     def on_headers(self, headers: dict[str, str]) -> None: ...
 
     def on_message(self, message: bytes) -> None: ...
 
     def on_end(self, trailers: dict[str, str]) -> None:
-        """The peer sends nothing more."""
+        """Called when the peer has sent its last message."""
 
     def on_lost(self, error: RpcError) -> None:
-        """The call was cut short: by the peer, or with the connection."""
+        """Called when the peer cancels the call, a message is unacceptable, or the connection ends."""
 
     def on_drained(self) -> None:
-        """All that was sent has left."""
+        """Called when no unsent bytes are left."""
 
 
 class Stream:
-    """One call on its connection."""
+    """One call: an HTTP/2 stream that carries messages in both directions."""
 
     __slots__ = (
         "_connection",
@@ -67,15 +67,15 @@ class Stream:
         self.receiver = receiver
         self.unsent_bytes = 0
         self.uncredited_bytes = 0
-        """Of what came: the peer's window is smaller by so much."""
+        """Received bytes that are not credited yet. The peer's window is smaller by as much."""
         self.window_bytes = STREAM_WINDOW_BYTES
-        """What the peer may send yet."""
+        """How many bytes the peer may still send."""
         self.credit_due_bytes = 0
-        """Given, and not told yet: small amounts are told together."""
+        """Credit that the peer has not been sent yet. Small credits are combined into one WINDOW_UPDATE."""
         self.early_credit_bytes = 0
-        """Credited for a message before it was whole, and to be deducted from the next credits."""
+        """Credit given for parts of an incomplete message. It is deducted from the next credits."""
         self.has_ended = False
-        """The peer sends nothing more."""
+        """Whether the peer has sent its last message."""
         self.is_over = False
 
     @property
@@ -88,7 +88,11 @@ class Stream:
         self._connection.send_headers(self, headers)
 
     def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
-        """`now`: the caller has gathered what there is, and another turn of the loop would gain nothing."""
+        """Queues a message.
+
+        With `now` it is written at once: the caller has gathered all messages that there are, so waiting for the next
+        iteration of the event loop would gain nothing.
+        """
         if self.is_over:
             return
         data = framed(message)
@@ -100,18 +104,18 @@ class Stream:
             self._connection.pump_soon(self)
 
     def end(self, trailers: Headers | None = None) -> None:
-        """Nothing more comes from here, once all before has left."""
+        """Ends this side of the call after all queued messages are sent. A server passes the trailers."""
         if not self.is_over:
             self._ends, self._trailers = True, trailers
             self._connection.pump_soon(self)
 
     def reset(self) -> None:
-        """Cuts the call short; the peer hears of it."""
+        """Cancels the call and notifies the peer."""
         if not self.is_over:
             self._connection.reset(self)
 
     def pump(self, http2: h2.connection.H2Connection) -> None:
-        """Gives as much as the peer takes now."""
+        """Sends as much as the peer's window allows."""
         had_some = bool(self._out)
         while self._out:
             stream = http2.streams.get(self.id)
@@ -137,7 +141,7 @@ class Stream:
             self.receiver.on_drained()
 
     def _take(self, room: int) -> bytes | memoryview:
-        """Several small messages go into one frame. The frames of a large one are views of it, not copies."""
+        """Takes the content of one frame: several small messages, or a view (not a copy) of a part of a large one."""
         out, size = self._out, 0
         taken: list[bytes | memoryview] = []
         while out and size + len(out[0]) <= room:
@@ -153,12 +157,14 @@ class Stream:
     # -- receiving --------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> list[bytes]:
+        """Returns the messages that `data` completes. Raises RpcError."""
         return self._splitter.feed(data)
 
     @property
     def buffered_bytes(self) -> int:
+        """The buffered part of an incomplete message."""
         return self._splitter.buffered_bytes
 
     def credit(self, size_bytes: int) -> None:
-        """So much of what came is done with: the peer may send as much again."""
+        """Reports that received bytes have been processed, so that the peer may send as many again."""
         self._connection.credit(self, size_bytes)
