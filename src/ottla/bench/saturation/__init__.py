@@ -1,1 +1,1 @@
-"""Offered load above capacity: how much a cluster acknowledges, and how long other clients wait meanwhile."""
+"""Measures how much an overloaded cluster acknowledges, and how long other clients wait meanwhile."""

@@ -149,7 +149,7 @@ class _Generator:
         self._result.warm_up = self._offer.partitions
 
     def _acknowledged(self) -> int:
-        """Returns the number of acknowledged records: all that the client accepted but queued and failed ones."""
+        """Returns the number of acknowledged records: those that the client accepted, less queued and failed ones."""
         return self._accepted - len(self._producer) - self._result.failed
 
     def _at_a_rate(self, begin: float) -> None:

@@ -18,7 +18,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """A meeting point in its own directory, which exists. It is sent to the processes that meet there."""
+    """A meeting point in an existing directory of its own. It is passed to the processes that meet there."""
 
     directory: Path
 
@@ -31,7 +31,7 @@ class Rendezvous:
         return self.directory / "end"
 
     def arrive(self, name: str) -> float:
-        """Waits for the others and returns the start time of `time.monotonic`, which processes share."""
+        """Waits for the others. Returns the start time on the clock `time.monotonic`, which all processes share."""
         (self.directory / f"arrived-{name}").touch()
         deadline = time.monotonic() + TIMEOUT_S
         while not self._start.exists():

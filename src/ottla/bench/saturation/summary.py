@@ -1,4 +1,4 @@
-"""Computes the figures of a row from the reports of producers and probe, and checks the property of all rows. Pure."""
+"""Computes the figures of a row from the reports of producers and probe. Checks what must hold at any load. Pure."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _waits(name: str, waits: WaitTimes) -> dict[str, float]:
 
 
 def rows_of(measured: Sequence[SaturationResult], durability: str) -> list[Row]:
-    """Returns the rows of one configuration. Their ratio is to the highest goodput among them."""
+    """Returns the rows of one configuration. Their share of the peak refers to the highest goodput among them."""
     peak = max((each.records_per_s for each in measured), default=0.0)
     rows = []
     for each in measured:
@@ -120,7 +120,7 @@ def share_of_expected(row: SaturationResult, peak: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One part of the property, over all rows."""
+    """A condition that must hold at any load, checked in all rows."""
 
     what: str
     is_kept: bool
@@ -131,7 +131,7 @@ class Check:
 
 
 def checks_of(rows: Sequence[Row]) -> list[Check]:
-    """Checks the property. Returns an empty list if there are no rows."""
+    """Checks all conditions. Returns an empty list if there are no rows."""
     if not rows:
         return []
     return [

@@ -1,6 +1,7 @@
-"""Read: committed records from an offset on, from the tail cache or the disk, by the partition's one way to read.
+"""The Read call: streams committed records from an offset on.
 
-The stream holds little: it reads on when what it has sent has left. A reader that is slow waits for nobody but itself.
+Records come from the tail cache or from disk, through the same `Partition.read` that serves Kafka's fetches. A stream
+buffers little: it reads more only when few of its bytes are unsent. So a slow reader delays only itself.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 RECORD_BYTES = 64 << 10
-"""A read of a few records looks for so many bytes of each at first: a search by bisection reads one at a time."""
+"""A read of a few records first reads this many bytes per record, because a bisection reads one record at a time."""
 UNSENT_BYTES_MAX = 2 << 20
 
 
 class ReadStream(Receiver):
+    """Serves one Read call."""
+
     def __init__(self, service: WalService, call: Call) -> None:
         self._service = service
         self._call = call
@@ -59,7 +62,7 @@ class ReadStream(Receiver):
         self._woken.set()
 
     def stop(self) -> None:
-        """The broker stops."""
+        """Ends the call because the broker stops."""
         self._is_stopping = True
         self._woken.set()
 
@@ -117,7 +120,7 @@ class ReadStream(Receiver):
         await asyncio.sleep(0)
 
     async def _until_there_is_more(self, partition: Partition, offset: int) -> None:
-        """Woken by whatever moves what readers may see, a new leader too."""
+        """Waits for a change of what readers may see, or of the leader."""
         self._call.begin()
         self._woken.clear()
         partition.watch(FetchWatch(id(self), self._woken.set))
@@ -158,7 +161,7 @@ def _reply(partition: Partition, request: ReadRequest, read: Slice, offset: int,
 
 
 def _before(read: Slice, until: int) -> Slice:
-    """The batches of the slice that have a record before `until`; where the slice ends stays the same."""
+    """Returns the batches of the slice that have a record before `until`. The end of the slice stays the same."""
     kept = [batch.data for batch in _batches(read) if batch.header.base_offset < until]
     return Slice([memoryview(data) for data in kept], sum(map(len, kept)), read.next_offset)
 

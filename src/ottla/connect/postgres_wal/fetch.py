@@ -1,10 +1,10 @@
-"""One file for a server that recovers: a segment of WAL, or the history of a timeline.
+"""Fetches one file for a recovering server: a WAL segment, or the history file of a timeline.
 
     python -m ottla.connect.postgres_wal.fetch --wal ... --log ... --system-id ... --segment-bytes ... %f %p
 
-`restore_server` calls `fetch_file`. As a command of its own it serves data directories that were laid down before there
-was a restore server. Exit codes: 0, here it is; 44, the log does not have it; any other, nobody knows (see
-`recovery_files`).
+`restore_server` calls `fetch_file`. The command itself serves data directories that were restored before the restore
+server existed. Exit codes: 0, the file is at %p; 44, the log does not have it; any other, it is not known whether the
+log has it (see `recovery_files`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ FAILED = 1
 async def fetch_file(
     log: ReadableLog, name: str, path: Path, system_id: int, segment_bytes: int, *, up_to_gap: bool
 ) -> bool:
-    """False, and no file, if the log does not have it. Raises PostgresError for whatever is not that."""
+    """Writes a file to `path`. Returns False, and leaves no file, if the log does not have it.
+
+    Raises PostgresError for every other failure.
+    """
     await check_database(log, system_id)
     timeline = timeline_of_history_name(name)
     if timeline is not None:
@@ -39,7 +42,7 @@ async def fetch_file(
         return history is not None
     segment = segment_of_name(name, segment_bytes)
     if segment is None:
-        return False  # the server also asks for files that only archives have, such as NAME.backup
+        return False  # the server also requests files that only archives have, such as NAME.backup
     with path.open("wb") as out:
         found = await write_segment(log, segment, out, up_to_gap=up_to_gap)
     if not found:
@@ -48,13 +51,14 @@ async def fetch_file(
 
 
 async def check_database(log: ReadableLog, system_id: int) -> None:
-    """Raises RefusedError if the log is of another database, or empty."""
+    """Raises RefusedError if the log is empty or belongs to another database."""
     last = await last_entry(log)
     if last is None or last.entry.system_id != system_id:
         raise RefusedError("this log does not hold the WAL of this database")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that identify the log and the database."""
     parser.add_argument("--wal", required=True)
     parser.add_argument("--log", required=True)
     parser.add_argument("--system-id", type=int, required=True)
@@ -65,6 +69,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_log(options: argparse.Namespace) -> AbstractAsyncContextManager[ReadableLog]:
+    """Opens the log, its archive, or both, as the options of `add_log_options` say."""
     place = LogLocation(options.wal, options.log)
     return place.open_to_read(options.archive, without_log=options.without_log)
 

@@ -1,9 +1,9 @@
-"""Segments of WAL read from the log ahead of the server that will ask for them.
+"""Reads WAL segments from the log before a recovering server requests them.
 
-The first request begins a run with the segment that it asks for; each following segment is read from the same stream.
-Only whole segments of one timeline are prepared: all their bytes are in the log, so they can never change. The last
-segment of the log, and one in which timelines meet, are assembled when they are asked for. A whole segment is renamed
-into the directory `ready`, from where restore_command may take it without a word.
+The first request begins a run at the requested segment. All following segments are read from the same stream. Only
+complete segments of a single timeline are prepared: all their bytes are in the log, so they can never change. The last
+segment of the log, and a segment in which timelines meet, are assembled on request. A complete segment is renamed into
+the directory `ready`, from which restore_command may take it without asking.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ottla.connect.postgres_wal.segments import history_in_log
 SPOOL_BYTES = 256 << 20
 AHEAD_MIN = 2
 LOOK_EVERY_S = 0.02
-"""For space, when the spool is full."""
+"""How often a full spool is checked for space."""
 _LAST_LSN = Lsn(2**64 - 1)
 
 OpenLog = Callable[[], AbstractAsyncContextManager[ReadableLog]]
 
 
 class Prefetch:
-    """A run of segments, written in `spool` and moved to `ready`. One coroutine calls its methods."""
+    """A run of segments, written in `spool` and moved to `ready`. Its methods must not be called concurrently."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Prefetch:
         self._taken = asyncio.Event()
 
     async def take(self, segment: Segment, path: Path) -> bool:
-        """Moves the segment to `path`, once it is whole. False if it is not one that the run prepares.
+        """Moves the segment to `path` when it is complete. Returns False if the run does not prepare it.
 
-        The first call begins a run with its segment, and raises PostgresError or OSError if that fails.
+        The first call begins a run at its segment, and raises PostgresError or OSError if that fails.
         """
         is_first = self._running is None
         if is_first:
@@ -85,12 +85,12 @@ class Prefetch:
         return True
 
     async def go_on_after(self, segment: Segment) -> None:
-        """Begins a run with the next segment. Nothing is to be read ahead if the log ended in this one."""
+        """Begins a run at the next segment. Does nothing if the log ended in this one: nothing is left to read."""
         if segment != self._log_ended_in:
             await self._start(segment.next)
 
     def _forget_before(self, segment: Segment) -> None:
-        """Removes the files before it, and forgets those that restore_command took by itself."""
+        """Removes the files of earlier segments, and forgets those that restore_command has taken itself."""
         for older in [each for each in self._ready if each.first_lsn < segment.first_lsn]:
             self._ready.pop(older).unlink(missing_ok=True)
         self._forget_taken()
@@ -105,6 +105,7 @@ class Prefetch:
         self._running = asyncio.create_task(self._run(first))
 
     async def stop(self) -> None:
+        """Ends the run and removes its files."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
@@ -114,8 +115,11 @@ class Prefetch:
         self._next = self._running = None
 
     async def _run(self, first: Segment) -> None:
-        """Until the log's end as of now. A failure ends it too. The request that began the run reports it; a later
-        request reads the log again, and reports what is wrong then."""
+        """Prepares segments up to the current end of the log, or until a failure.
+
+        The request that began the run reports the failure. A later request reads the log again and reports what fails
+        then.
+        """
         try:
             await self._prepare(first)
         except (PostgresError, OSError) as failure:
@@ -144,7 +148,7 @@ class Prefetch:
             self._log_ended_in = segment
 
     async def _open(self, segment: Segment) -> FileIO:
-        """As soon as there is space for it."""
+        """Creates the segment's file when the spool has space for it."""
         self._next = segment
         while len(self._ready) >= self._ahead_max:
             self._taken.clear()
@@ -172,18 +176,18 @@ class Prefetch:
 
 
 def _create(path: Path) -> FileIO:
-    """Not buffered: pieces of WAL are large, and a buffer would copy each once more."""
+    """Creates a file without a buffer: pieces of WAL are large, and a buffer would copy each of them once more."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
 
 
 def write_all(file: FileIO, data: memoryview) -> None:
-    """A write to a file on a disk that fills up may take a part of the data."""
+    """Writes all of the data. A single write may be partial if the disk is about to fill up."""
     while data:
         data = data[file.write(data) :]
 
 
 def move(file: Path, path: Path) -> None:
-    """A rename in the server's own directory; a copy for a path that is on another file system."""
+    """Moves a file: by a rename within the server's own directory, or by a copy to another file system."""
     try:
         os.rename(file, path)
     except OSError as failure:

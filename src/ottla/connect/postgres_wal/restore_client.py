@@ -1,10 +1,10 @@
-"""What `restore_command` runs: asks the restore server for one file, and starts that server if there is none.
+"""The client that `restore_command` runs: requests one file from the restore server, and starts the server if needed.
 
     python -I -S restore_client.py %f %p -- python -m ottla.connect.postgres_wal.restore_server ...
 
-PostgreSQL runs it for each file that is not ready yet, so it must start fast: it is a file of its own that imports
-nothing but the standard library. Exit codes: 0, the file is at %p; 44, the log does not have it; any other, nobody
-knows (`recovery_files` turns these into what PostgreSQL understands). Its working directory is the data directory.
+PostgreSQL runs it for each file that is not ready yet, so it must start fast: it is a single file that imports only the
+standard library. Exit codes: 0, the file is at %p; 44, the log does not have it; any other, it is not known whether the
+log has it (`recovery_files` translates these codes for PostgreSQL). Its working directory is the data directory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import sys
 import time
 
 SPOOL = os.path.join("pg_wal", "ottla_spool")
-"""In the server's own directory, so that its user may write there and a file is moved into place by a rename."""
+"""In PostgreSQL's data directory, so that its user may write there and a rename moves a file into place."""
 SOCKET = os.path.join(SPOOL, "socket")
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 READY = os.path.join(SPOOL, "ready-")
-"""The directory of whole segments, with the id of this boot of the machine at its end: files in it are not synced, and
-those of a boot before may lack what was not written back. Where there is no such id, each file is asked for."""
+"""The directory of complete segments. The boot id of the machine is appended to its name, because its files are not
+synced: after a crash, files of an earlier boot may lack data that was never written back. On a machine without a boot
+id, every file is requested from the server."""
 SERVER_LOG = os.path.join(SPOOL, "server.log")
-NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses by itself
+NOT_IN_LOG = 44  # an exit code that neither a shell nor Python uses itself
 FAILED = 1
 ATTEMPTS = 100
 ATTEMPT_PAUSE_S = 0.1
@@ -31,7 +32,7 @@ ATTEMPT_PAUSE_S = 0.1
 
 def main() -> int:
     if sys.argv[1:] == ["--check"]:
-        return 0  # this user can run it
+        return 0  # proves that this user can run it
     name, path, separator, *command = sys.argv[1:]
     assert separator == "--"
     request: dict[str, object] = {"name": name, "path": os.path.abspath(path), "command": command}
@@ -42,7 +43,10 @@ def main() -> int:
 
 
 def _fetch(request: dict[str, object], command: list[str]) -> int:
-    """A server that ends between its start and our question (its predecessor's lock was held) is started again."""
+    """Requests the file, and returns the exit code.
+
+    A server that exits between its start and the request, because its predecessor held the lock, is started again.
+    """
     name = str(request["name"])
     for _ in range(ATTEMPTS):
         answer = _ask(request)
@@ -56,13 +60,13 @@ def _fetch(request: dict[str, object], command: list[str]) -> int:
             return NOT_IN_LOG
         elif answer["result"] == "failed":
             return _failed(name, str(answer["reason"]))
-        else:  # it was started with other options, and ends
+        else:  # the server was started with other options, and is about to exit
             time.sleep(ATTEMPT_PAUSE_S)
     return _failed(name, f"the restore server does not stay; see {os.path.abspath(SERVER_LOG)}")
 
 
 def _ask(request: dict[str, object]) -> dict[str, object] | None:
-    """None if no server answers, or if it ended before it did. Waits for as long as it works on the answer."""
+    """Returns the reply, or None if no server runs or it exits before it replies. Waits as long as the server works."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(SOCKET)
@@ -78,13 +82,13 @@ def _ask(request: dict[str, object]) -> dict[str, object] | None:
 
 
 def _start(command: list[str]) -> str | None:
-    """Returns why it did not start. It outlives this process, and ends by itself with the recovery."""
+    """Starts the server, which outlives this process and exits after the recovery. Returns why it did not start."""
     import subprocess
 
     try:
         os.makedirs(SPOOL, mode=0o700, exist_ok=True)
-        log = open(SERVER_LOG, "wb")  # noqa: SIM115 - closed below; only its opening is tried
-    except FileNotFoundError:  # a server that ends removes the spool just now
+        log = open(SERVER_LOG, "wb")  # noqa: SIM115 - closed below; only opening it may fail
+    except FileNotFoundError:  # a server that exits is removing the spool
         time.sleep(ATTEMPT_PAUSE_S)
         return None
     with log:

@@ -1,15 +1,16 @@
-"""The restore server: gives a recovering PostgreSQL its WAL, and reads the log ahead of it.
+"""The restore server: serves WAL files to a recovering PostgreSQL server, and reads ahead in the log.
 
     python -m ottla.connect.postgres_wal.restore_server --wal ... --log ... --system-id ... --segment-bytes ...
 
-`restore_client` starts it for the first file, in the data directory and as the server's user, and asks it for each one
-over a Unix socket. A request that no prepared file answers reads the log anew, as if nothing had been prepared: so "the
-log does not have it" is said only about the log as it is then, and a broker that does not answer is a failure. It ends
-when the recovery or the PostgreSQL server does, or when nobody asks for long; a later request starts another one.
+`restore_client` starts it for the first file, in the data directory and as PostgreSQL's user, and requests each file
+over a Unix socket. If no prepared file satisfies a request, the server reads the log again, as if nothing had been
+prepared. So the reply "not in log" always describes the log at that time, and a broker that does not respond is a
+failure. The restore server exits when the recovery or the PostgreSQL server ends, or after a long time without
+requests. A later request starts another one.
 
-Segments that are whole wait in a directory that names this boot of the machine, from where restore_command takes them
-by itself. The spool is emptied when the process starts. So nothing is trusted that a machine left there before it
-crashed, when some of it was not on its disk yet.
+Complete segments wait in a directory named after the machine's boot id, from which restore_command takes them itself.
+The spool is emptied when the process starts. So files from before a crash, which may not have been fully written to
+disk, are never used.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from ottla.connect.postgres_wal.restore_client import BOOT_ID, READY, SERVER_LOG
 LOCK = os.path.join(SPOOL, "lock")
 LOOK_EVERY_S = 0.5
 GRACE_S = 2.0
-"""It stays at least that long after a request, and after its start."""
+"""How long the server stays at least after its start and after each request."""
 IDLE_S = 600.0
 LOCK_PATIENCE_S = 5.0
 LOCK_POLL_S = 0.05
@@ -48,7 +49,7 @@ SIGNALS = ("recovery.signal", "standby.signal")
 
 
 class RestoreServer:
-    """Answers requests one after the other. `options` are its command line's, `command` is how it was started."""
+    """Serves requests one at a time. `options` are the parsed arguments, and `command` is its full command line."""
 
     def __init__(self, options: argparse.Namespace, command: list[str]) -> None:
         self._options = options
@@ -76,7 +77,7 @@ class RestoreServer:
             yield log
 
     async def serve(self) -> None:
-        """Until `over`, the end of the recovery, or nobody asks any more."""
+        """Serves until `over` is set, the recovery ends, or no request arrives for a long time."""
         server = await asyncio.start_unix_server(self._on_connection, SOCKET, limit=REQUEST_BYTES_MAX)
         async with server:
             print("ready", flush=True)
@@ -92,7 +93,7 @@ class RestoreServer:
         return idle_s < GRACE_S or (idle_s < IDLE_S and is_recovering(Path()))
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):  # a client that was killed wants no answer
+        with contextlib.suppress(ConnectionError):  # the client was killed
             if line := await reader.readline():
                 async with self._one_at_a_time:
                     answer = await self._answer(json.loads(line))
@@ -131,7 +132,10 @@ class RestoreServer:
 
 
 def ready_directory() -> Path:
-    """Made if it is missing. Without an id of the machine's boot it has a name that no restore_command looks for."""
+    """Returns the directory of complete segments, and creates it if it is missing.
+
+    On a machine without a boot id, it has a name that no restore_command looks for.
+    """
     try:
         boot = Path(BOOT_ID).read_text().strip()
     except OSError:
@@ -142,7 +146,7 @@ def ready_directory() -> Path:
 
 
 def is_recovering(directory: Path) -> bool:
-    """Whether a PostgreSQL server runs in the directory and has not ended its recovery."""
+    """Returns whether a PostgreSQL server runs in the directory and is still recovering."""
     if not any((directory / name).exists() for name in SIGNALS):
         return False
     try:
@@ -155,7 +159,7 @@ def is_recovering(directory: Path) -> bool:
 
 
 def take_spool() -> int | None:
-    """Locks and empties the spool; the lock's descriptor. None if another restore server has it."""
+    """Locks and empties the spool. Returns the lock's descriptor, or None if another restore server holds the lock."""
     deadline_s = time.monotonic() + LOCK_PATIENCE_S
     while (lock := _try_lock()) is None:
         if time.monotonic() > deadline_s:
@@ -167,7 +171,7 @@ def take_spool() -> int | None:
 
 def _try_lock() -> int | None:
     Path(SPOOL).mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # the server before is removing its spool
+    with contextlib.suppress(FileNotFoundError):  # the previous server is removing its spool
         lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +190,7 @@ def _empty_spool() -> None:
 
 
 def give_up_spool(lock: int) -> None:
-    """The lock goes last: who finds none may begin anew."""
+    """Removes the spool and releases the lock. The lock file goes last: once it is gone, another server may start."""
     with contextlib.suppress(OSError):
         _empty_spool()
         os.unlink(SERVER_LOG)
@@ -196,7 +200,7 @@ def give_up_spool(lock: int) -> None:
 
 
 async def check(options: argparse.Namespace) -> None:
-    """Whether this user can read the log, and get to the data directory that is to be made. Raises PostgresError."""
+    """Raises PostgresError if this user cannot read the log or cannot reach the data directory to be created."""
     for parent in Path(options.check).parents:
         if parent.exists() and not os.access(parent, os.X_OK):
             raise RefusedError(f"the directory {parent} is closed to this user: chmod o+x {shlex.quote(str(parent))}")
@@ -205,6 +209,7 @@ async def check(options: argparse.Namespace) -> None:
 
 
 async def serve(options: argparse.Namespace, command: list[str]) -> None:
+    """Runs a server until it is no longer needed or receives SIGTERM."""
     server = RestoreServer(options, command)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.over.set)
     await server.serve()

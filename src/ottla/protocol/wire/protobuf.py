@@ -1,9 +1,9 @@
-"""The fields of Protocol Buffers, as much as Ottla needs. Unknown fields are skipped, defaults are omitted.
+"""Encodes and decodes the fields of Protocol Buffers messages, as far as Ottla needs.
 
-The messages of the append stream are encoded by hand on these functions, because a broker reads and writes them for
-every record: it takes the bytes out of a message without intermediate objects. Tests compare every message with what
-protoc makes of `broker/wal_service/wal.proto`. Messages that are not on a hot path are declared with
-`protobuf_messages`.
+Unknown fields are skipped, and fields with their default value are omitted. The codecs of the append stream call these
+functions directly, because a broker reads and writes its messages for every record: they take bytes out of a message
+without intermediate objects. Tests compare every message with the encoding of protoc's code for
+`broker/wal_service/wal.proto`. Messages that are not on a hot path are declared with `protobuf_messages`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Value = int | bytes | memoryview
 
 
 class MalformedMessageError(ValueError):
-    """The bytes are not a message. The text says where."""
+    """The bytes are not a valid message. The text describes the error."""
 
 
 def put_varint(out: bytearray, value: int) -> None:
@@ -30,7 +30,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def put_int(out: bytearray, number: int, value: int, *, always: bool = False) -> None:
-    """`always`: for a field that has a presence of its own."""
+    """Appends an integer field. With `always`, a zero is written too, for fields with explicit presence."""
     if value or always:
         put_varint(out, number << 3)
         put_varint(out, value)
@@ -48,6 +48,7 @@ def put_text(out: bytearray, number: int, text: str, *, always: bool = False) ->
 
 
 def get_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Returns the varint at a position, as an unsigned 64-bit integer, and the position after it."""
     value = shift = 0
     try:
         while True:
@@ -64,24 +65,26 @@ def get_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def signed(value: Value) -> int:
-    """Of a field of the type int32 or int64."""
+    """Returns the value of an int32 or int64 field."""
     if not isinstance(value, int):
         raise MalformedMessageError("a number was expected")
     return value - (_SIGN << 1) if value & _SIGN else value
 
 
 def unsigned(value: Value) -> int:
+    """Returns the value of an unsigned integer, boolean or enumeration field."""
     if not isinstance(value, int):
         raise MalformedMessageError("a number was expected")
     return value
 
 
 def content(value: Value) -> bytes:
+    """Returns a copy of the value of a bytes field or a nested message."""
     return bytes(view(value))
 
 
 def view(value: Value) -> bytes | memoryview:
-    """The content without a copy, if the message was a memoryview."""
+    """Returns the value of a bytes field, without a copy if the message was a memoryview."""
     if isinstance(value, int):
         raise MalformedMessageError("bytes were expected")
     return value
@@ -95,7 +98,10 @@ def text(value: Value) -> str:
 
 
 def fields(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field; integers as they are in 64 bits. Those of a memoryview are views of it."""
+    """Yields the number and value of each field.
+
+    Varints are unsigned 64-bit integers. All other values are bytes, or views if `data` is a memoryview.
+    """
     end = len(data)
     while at < end:
         key, at = get_varint(data, at)

@@ -1,8 +1,8 @@
-"""Messages of Protocol Buffers, declared as dataclasses: integers, bytes, messages, and lists of messages.
+"""Protocol Buffers messages declared as dataclasses, with integers, bytes, messages, and lists of messages.
 
 Each field carries its number. Unknown fields are skipped and fields with their default value are omitted, as the format
-requires. This is a page of code. The protobuf package would be a dependency whose generated code and runtime have to
-match in version in every environment that Ottla is installed into.
+requires. This takes a page of code. The protobuf package would be a dependency whose generated code and runtime must
+have matching versions in every environment that Ottla is installed into.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Message:
 
     @classmethod
     def layout(cls) -> dict[int, Field]:
+        """Returns the fields by number."""
         if "_layout" not in cls.__dict__:
             cls._layout = {
                 one.metadata["number"]: Field(
@@ -61,6 +62,7 @@ class Message:
         return cls._layout
 
     def encode(self) -> bytes:
+        """Returns the encoded message."""
         out = bytearray()
         for number, layout in self.layout().items():
             value = getattr(self, layout.name)
@@ -75,7 +77,7 @@ class Message:
 
     @classmethod
     def decode(cls, encoded: bytes) -> Self:
-        """Raises MalformedMessageError."""
+        """Decodes a message. Raises MalformedMessageError."""
         found = cls()
         layout = cls.layout()
         for number, value in fields(encoded):

@@ -1,4 +1,7 @@
-"""The messages of the other calls of the append stream's service: `broker/wal_service/wal.proto`, by hand."""
+"""Hand-written codecs for the messages of all calls but Append, defined in `broker/wal_service/wal.proto`.
+
+That file describes the fields. `wal_append` has the codecs of Append.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,14 @@ from ottla.protocol.wire.wal_append import WalFailure, decode_failure, encode_fa
 
 
 class LogName(NamedTuple):
+    """A log: one partition of a topic."""
+
     topic: str
     partition: int = 0
 
 
 class LogRequest(NamedTuple):
-    """Tail, Trim (`number` is the offset) and Fence (`number` is the expected epoch) look alike."""
+    """A Tail, Trim (`number` is the offset) or Fence (`number` is the expected epoch) request. All have one layout."""
 
     log: LogName
     number: int | None = None
@@ -45,14 +50,14 @@ def decode_log_request(message: bytes) -> LogRequest:
 
 
 class Numbers(NamedTuple):
-    """TailReply (start, end, epoch), TrimReply (start) and FenceReply (epoch, offset)."""
+    """A TailReply (start, end, epoch), TrimReply (start) or FenceReply (epoch, offset)."""
 
     numbers: Sequence[int] = ()
     failure: WalFailure | None = None
 
 
 def encode_numbers(reply: Numbers, count: int) -> bytearray:
-    """The error is the field behind them."""
+    """Encodes a reply. `count` is the number of its numbers; the field after them is the error."""
     out = bytearray()
     for number, value in enumerate(reply.numbers, 1):
         put_int(out, number, value)
@@ -82,6 +87,8 @@ def _log_of(found: Mapping[int, Value]) -> LogName:
 
 
 class ReadRequest(NamedTuple):
+    """A request for the committed records from `first` to `until` (exclusive)."""
+
     log: LogName
     first: int
     until: int | None = None
@@ -107,12 +114,16 @@ def decode_read_request(message: bytes) -> ReadRequest:
 
 
 class WalEntry(NamedTuple):
+    """A record of a log."""
+
     offset: int
     timestamp_ms: int
     data: bytes
 
 
 class ReadReply(NamedTuple):
+    """Some of the requested records, as `entries` or as `record_batches`."""
+
     entries: Sequence[WalEntry] = ()
     record_batches: bytes | memoryview = b""
     next_offset: int = 0
@@ -161,17 +172,23 @@ def decode_read_reply(message: bytes) -> ReadReply:
 
 
 class CreateLog(NamedTuple):
+    """The topic to create if the log does not exist. `replicas` is 0 for the broker's default."""
+
     partitions: int = 1
     replicas: int = 0
     configs: Mapping[str, str] = {}
 
 
 class OpenRequest(NamedTuple):
+    """A request to find a log, and to create it if `create` is given."""
+
     log: LogName
     create: CreateLog | None = None
 
 
 class OpenReply(NamedTuple):
+    """The append-stream addresses of the log's leader (empty while there is none) and of all brokers."""
+
     leader: str = ""
     servers: Sequence[str] = ()
     durability: str = ""
