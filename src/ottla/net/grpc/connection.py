@@ -265,7 +265,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _fail(self, error: RpcError) -> None:
         self._to_pump = {}
-        self.flush()  # sends the GOAWAY of `h2`, which has the error code
+        self.flush()  # sends the GOAWAY of `h2`, if there is one
         self._let_go(error)
 
     def _let_go(self, error: RpcError) -> None:
